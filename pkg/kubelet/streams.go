@@ -83,6 +83,16 @@ func (s *streams) PortForward(ctx context.Context, pod *v1.Pod, ports []int32) (
 	return url.Parse(resp.Url)
 }
 
+// maxFileName is the longest name that file systems take.
+const maxFileName = 255
+
+// checkpointName names the file of a checkpoint. Of the longest names that there are the pod's is cut.
+func checkpointName(pod *v1.Pod, container string, at time.Time) string {
+	rest := fmt.Sprintf("_%s-%s-%s.tar", pod.Namespace, container, at.Format(time.RFC3339))
+	name := "checkpoint-" + pod.Name
+	return name[:min(len(name), maxFileName-len(rest))] + rest
+}
+
 // Checkpoint implements server.Runtime.
 func (s *streams) Checkpoint(ctx context.Context, pod *v1.Pod, container string, seconds int64) (string, error) {
 	id, err := s.running(ctx, pod, container)
@@ -93,7 +103,7 @@ func (s *streams) Checkpoint(ctx context.Context, pod *v1.Pod, container string,
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	file := filepath.Join(dir, fmt.Sprintf("checkpoint-%s_%s-%s-%s.tar", pod.Name, pod.Namespace, container, s.cfg.Clock.Now().Format(time.RFC3339)))
+	file := filepath.Join(dir, checkpointName(pod, container, s.cfg.Clock.Now()))
 	_, err = s.runtime.client.Runtime.CheckpointContainer(ctx, &runtimeapi.CheckpointContainerRequest{ContainerId: id, Location: file, Timeout: seconds})
 	return file, err
 }

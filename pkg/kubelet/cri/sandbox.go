@@ -26,9 +26,15 @@ type SandboxInput struct {
 	Resources, Overhead *runtimeapi.LinuxContainerResources
 }
 
-// PodLogDir is where the logs of a pod's containers are.
+// maxFileName is the longest name that file systems take.
+const maxFileName = 255
+
+// PodLogDir is where the logs of a pod's containers are: NAMESPACE_NAME_UID. A name that would make that too long for a file is cut;
+// the UID tells pods apart.
 func PodLogDir(root string, pod *v1.Pod) string {
-	return filepath.Join(root, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID))
+	before, after := pod.Namespace+"_", "_"+string(pod.UID)
+	name := pod.Name[:min(len(pod.Name), max(maxFileName-len(before)-len(after), 1))]
+	return filepath.Join(root, before+name+after)
 }
 
 // SandboxConfig makes the configuration of a pod's sandbox.

@@ -19,9 +19,10 @@ const (
 
 // Link makes the name under which collectors of logs look for that of a
 // container: POD_NAMESPACE_CONTAINER-ID.log in dir, which leads to the log at path.
+// If that is too long the name of the pod is cut, not the ID: each run has a link of its own.
 func Link(dir, namespace, pod, container, id, path string) error {
-	name := fmt.Sprintf("%s_%s_%s-%s", pod, namespace, container, id)
-	name = name[:min(len(name), maxName-len(linkSuffix))] + linkSuffix
+	rest := fmt.Sprintf("_%s_%s-%s%s", namespace, container, id, linkSuffix)
+	name := pod[:min(len(pod), max(maxName-len(rest), 0))] + rest
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("directory of links: %w", err)
 	}

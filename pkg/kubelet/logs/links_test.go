@@ -53,7 +53,23 @@ func TestLinks(t *testing.T) {
 	if sweep(); there() {
 		t.Error("the link of a log that is gone stays")
 	}
-	if err := Link(dir, "ns", strings.Repeat("p", 253), "c", "id", path); err != nil {
-		t.Errorf("long name: %v", err)
+}
+
+// TestLinksOfLongNames: collectors of logs read a link's name as POD_NAMESPACE_CONTAINER-ID.log, and each run has its own.
+func TestLinksOfLongNames(t *testing.T) {
+	dir := t.TempDir()
+	pod, namespace, container, id := strings.Repeat("p", 253), strings.Repeat("n", 63), strings.Repeat("c", 63), strings.Repeat("0", 63)
+	for i, run := range []string{"1", "2", "3"} {
+		path := filepath.Join(dir, run)
+		if err := Link(dir, namespace, pod, container, id+run, path); err != nil {
+			t.Fatal(err)
+		}
+		links, err := filepath.Glob(filepath.Join(dir, "*_"+namespace+"_"+container+"-"+id+run+".log"))
+		if err != nil || len(links) != 1 {
+			t.Fatalf("links of run %d: %q, %v", i, links, err)
+		}
+		if to, err := os.Readlink(links[0]); err != nil || to != path || !strings.HasPrefix(filepath.Base(links[0]), "ppp") {
+			t.Errorf("%s leads to %s, %v", links[0], to, err)
+		}
 	}
 }

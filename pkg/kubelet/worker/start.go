@@ -97,9 +97,9 @@ func (w *worker) sandboxConfig(pod *v1.Pod, attempt uint32, handler string) (*ru
 	if err != nil {
 		return nil, err
 	}
-	hostname, _ := w.names(pod)
-	if pod.Spec.HostNetwork {
-		hostname = ""
+	hostname, err := w.kernelName(pod)
+	if err != nil {
+		return nil, err
 	}
 	return cri.SandboxConfig(pod, cri.SandboxInput{
 		Attempt: attempt, Hostname: hostname, DNS: resolver, LogRoot: w.cfg.LogRoot, CgroupParent: w.cfg.Cgroups.Parent(pod),
@@ -118,20 +118,38 @@ const maxHostname = 63
 
 // names returns the pod's host name and its domain.
 func (w *worker) names(pod *v1.Pod) (hostname, domain string) {
-	hostname = pod.Spec.Hostname
-	if hostname == "" {
+	switch {
+	case pod.Spec.HostnameOverride != nil:
+		return truncate(*pod.Spec.HostnameOverride), ""
+	case pod.Spec.Hostname != "":
+		hostname = pod.Spec.Hostname
+	default:
 		hostname = truncate(pod.Name)
-	}
-	if pod.Spec.HostnameOverride != nil {
-		return *pod.Spec.HostnameOverride, ""
 	}
 	if pod.Spec.Subdomain != "" {
 		domain = fmt.Sprintf("%s.%s.svc.%s", pod.Spec.Subdomain, pod.Namespace, w.cfg.ClusterDomain)
 	}
-	if is(pod.Spec.SetHostnameAsFQDN) && domain != "" {
-		hostname += "." + domain
-	}
 	return hostname, domain
+}
+
+// maxKernelName is what the kernel takes as a host name.
+const maxKernelName = 64
+
+// kernelName returns the host name that the kernel is given; it is empty in the node's own network.
+func (w *worker) kernelName(pod *v1.Pod) (string, error) {
+	if pod.Spec.HostNetwork {
+		return "", nil
+	}
+	hostname, domain := w.names(pod)
+	if domain == "" || !is(pod.Spec.SetHostnameAsFQDN) {
+		return hostname, nil
+	}
+	fqdn := hostname + "." + domain
+	if len(fqdn) > maxKernelName {
+		return "", fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s is too long (%d characters is the max, %d characters requested)",
+			fqdn, maxKernelName, len(fqdn))
+	}
+	return fqdn, nil
 }
 
 func is(b *bool) bool { return b != nil && *b }
