@@ -24,6 +24,9 @@
 //   - A pod that is to end is asked to first: its preStop handlers and grace
 //     period are its own, whoever ends it; a shorter period that comes later
 //     cuts a longer one short.
+//   - PreStop handlers run when the pod's end begins. A sidecar's signal waits until
+//     the main containers and the sidecars behind it have ended, or the grace period has.
+//   - The status of a running container outlives a restart of the kubelet.
 //   - Volumes and cgroups go only when no container of the pod runs, and the pod
 //     leaves the API only after them.
 package worker
