@@ -97,10 +97,15 @@ func (c *cluster) start(change func(*proxy.Config)) (stop func()) {
 // eventually waits for something that comes by itself.
 func (c *cluster) eventually(what string, ok func() bool) {
 	c.t.Helper()
+	eventually(c.t, what, ok)
+}
+
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
 	clk := clock.Real()
 	for deadline := clk.Now().Add(patience); !ok(); clk.Sleep(10 * time.Millisecond) {
 		if clk.Now().After(deadline) {
-			c.t.Fatal("not seen: " + what)
+			t.Fatal("not seen: " + what)
 		}
 	}
 }

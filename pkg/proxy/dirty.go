@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
 // dirty is what has changed since the owner of the state last looked. It has one
@@ -25,7 +27,9 @@ type batch struct {
 	services map[types.NamespacedName]bool
 	// triggers are when changes of endpoints began, by service, as told by the controller
 	// that wrote them.
-	triggers     map[types.NamespacedName]time.Time
+	triggers map[types.NamespacedName]time.Time
+	// cleaned are UDP frontends of which no stale flow is left.
+	cleaned      map[ruleset.Family][]ruleset.Frontend
 	node         bool
 	serviceCIDRs bool
 	svcs, slices int
@@ -53,6 +57,15 @@ func (d *dirty) take() batch {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	b := d.batch
-	d.batch = batch{services: map[types.NamespacedName]bool{}, triggers: map[types.NamespacedName]time.Time{}}
+	d.batch = batch{
+		services: map[types.NamespacedName]bool{}, triggers: map[types.NamespacedName]time.Time{}, cleaned: map[ruleset.Family][]ruleset.Frontend{},
+	}
 	return b
+}
+
+// noteCleaned notes that no stale flow is left of frontends.
+func (d *dirty) noteCleaned(f ruleset.Family, list []ruleset.Frontend) {
+	if len(list) > 0 {
+		d.note(func(b *batch) { b.cleaned[f] = append(b.cleaned[f], list...) })
+	}
 }

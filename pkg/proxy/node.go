@@ -118,6 +118,15 @@ func (p *Proxy) nodePorts(of ruleset.Family) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(list), func(r netip.Prefix) bool { return ruleset.Of(r.Addr()) != of })
 }
 
+// hasNodePorts reports whether an address of this node that is no loopback one has node ports.
+func (p *Proxy) hasNodePorts(a netip.Addr) bool {
+	ranges := p.nodePorts(ruleset.Of(a))
+	if p.cfg.NodePortsPrimary || len(ranges) > 0 {
+		return slices.ContainsFunc(ranges, func(in netip.Prefix) bool { return in.Contains(a) })
+	}
+	return !slices.ContainsFunc(p.ranges.Announced, func(in netip.Prefix) bool { return in.Contains(a) })
+}
+
 // healthAddresses are where health check node ports listen.
 func (p *Proxy) healthAddresses() []string {
 	ranges := append(p.nodePorts(ruleset.IPv4), p.nodePorts(ruleset.IPv6)...)

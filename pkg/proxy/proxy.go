@@ -127,7 +127,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		return err
 	}
 	defer p.announcer.Close()
-	p.cleaner = newCleaner(flows, p.deps.Clock, p.metrics, p.log)
+	p.cleaner = newCleaner(flows, p.deps.Clock, p.metrics, p.log, p.dirty.noteCleaned)
 	for _, f := range p.cfg.Families {
 		p.families = append(p.families, &family{Family: f, table: ruleset.NewTable(f), full: true})
 		p.health.Queued(corev1.IPFamily(f.String()))
@@ -228,9 +228,11 @@ func (p *Proxy) round(ctx context.Context) bool {
 	for name := range b.services {
 		p.decide(ctx, name)
 	}
+	p.forgetFlows(b.cleaned)
 	if p.announce {
 		p.followAnnounced()
 	}
+	p.holdFlows()
 	done := true
 	for _, f := range p.families {
 		done = p.apply(f) && done
@@ -241,7 +243,7 @@ func (p *Proxy) round(ctx context.Context) bool {
 	}
 	p.metrics.svcWaiting.Set(0)
 	p.metrics.endpointWaiting.Set(0)
-	p.cleaner.release()
+	p.cleanFlows()
 	p.observe(b)
 	return true
 }
@@ -275,7 +277,6 @@ func (p *Proxy) decide(ctx context.Context, name types.NamespacedName) {
 				f.set(port.Name, port.Port)
 			}
 		}
-		p.cleaner.hold(f.Family, &old, &plan)
 	}
 	p.announce = p.announce || !slices.Equal(old.Announced, plan.Announced)
 	if svc == nil {

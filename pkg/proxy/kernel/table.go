@@ -65,7 +65,8 @@ func Open(c Config) (*Table, error) {
 func (t *Table) Close() error { return t.conn.Close() }
 
 // Read returns the elements that are in the kernel and whether the table has our layout: if
-// not, the next Apply has to be a Replace.
+// not, the next Apply has to be a Replace. Of a table with another layout, which another
+// version has made, it returns no more than the frontends.
 func (t *Table) Read() (*ruleset.Contents, bool, error) {
 	chains, err := t.conn.ListChainsOfTableFamily(t.TableFamily())
 	if err != nil {
@@ -80,6 +81,10 @@ func (t *Table) Read() (*ruleset.Contents, bool, error) {
 	}
 	out := ruleset.NewContents()
 	if !found[marker] {
+		if len(found) > 0 {
+			// Best effort: in that version the set may have been another one.
+			_ = t.readSet(ruleset.Services, out[ruleset.Services])
+		}
 		return out, false, nil
 	}
 	for s := range ruleset.NumSets {

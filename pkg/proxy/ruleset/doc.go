@@ -24,7 +24,8 @@
 //
 // Invariants of a Table, whatever the order of the changes that led to it:
 // slots of a service are 0..n-1 and its class says n; every element is there
-// exactly because some service wants it; of two services that claim the same
+// exactly because some service wants it, or is a UDP frontend that services had until
+// Forget is called; of two services that claim the same
 // frontend the older has it. Only the order of endpoints in their slots depends
 // on history.
 //

@@ -139,6 +139,17 @@ func (f Frontend) key() string {
 	return string(append(b, byte(f.Protocol), 0, 0, 0, byte(f.Port>>8), byte(f.Port), 0, 0))
 }
 
+// udpFrontend parses the key of a frontend of this family. It reports false if the
+// protocol is another one than UDP.
+func (f Family) udpFrontend(key string) (Frontend, bool) {
+	n := f.Size()
+	if len(key) != n+frontendRest || Protocol(key[n]) != UDP {
+		return Frontend{}, false
+	}
+	a, _ := netip.AddrFromSlice([]byte(key[:n]))
+	return Frontend{a, UDP, binary.BigEndian.Uint16([]byte(key[n+4:]))}, true
+}
+
 // mark is a number as the kernel has it in a register.
 func mark(n uint32) string {
 	return string(binary.NativeEndian.AppendUint32(make([]byte, 0, 4), n))

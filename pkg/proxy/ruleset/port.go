@@ -33,6 +33,8 @@ type Port struct {
 	InternalLocal, ExternalLocal bool
 	// Cluster and Local are the endpoints of the two lists, sorted and unique.
 	Cluster, Local Endpoints
+	// Serving are the endpoints of a UDP port, ready or not, whose flows may go on.
+	Serving Endpoints
 	// Anywhere: some node has an endpoint that works.
 	Anywhere bool
 	// OnNode are the addresses of endpoints in use that are on this node.

@@ -20,6 +20,7 @@ type Table struct {
 	classes map[Class]int
 	pending map[address]*change     // nil: not kept until the next Diff
 	seed    map[string][2]Endpoints // slots found in the kernel, by cluster IP key
+	flows
 }
 
 // entry is a port and the elements that it has been made to.
@@ -42,6 +43,7 @@ func NewTable(f Family) *Table {
 	return &Table{
 		family: f, ports: map[Name]*entry{}, claims: map[string][]Name{},
 		shared: map[Element]int{}, classes: map[Class]int{}, pending: map[address]*change{},
+		flows: flows{departed: map[Frontend]bool{}, suspects: map[Frontend]bool{}},
 	}
 }
 
@@ -66,6 +68,7 @@ func (t *Table) Set(name Name, p *Port) {
 		}
 	}
 	t.rebuild(affected)
+	t.suspect(name, old, p, affected)
 }
 
 func (t *Table) order(a, b Name) int {
@@ -207,7 +210,19 @@ func missingSticky(a, b *compiled, l List, f func(Element)) {
 	}
 }
 
+// remove notes that no port wants an element any more.
 func (t *Table) remove(e Element) {
+	t.drop(e)
+	t.depart(e)
+}
+
+// add notes that a port wants an element.
+func (t *Table) add(e Element) {
+	t.arrive(e)
+	t.put(e)
+}
+
+func (t *Table) drop(e Element) {
 	t.count(e, -1)
 	if t.pending == nil {
 		return
@@ -223,7 +238,7 @@ func (t *Table) remove(e Element) {
 	}
 }
 
-func (t *Table) add(e Element) {
+func (t *Table) put(e Element) {
 	t.count(e, 1)
 	if t.pending == nil {
 		return
@@ -314,13 +329,18 @@ func (t *Table) each(f func(Element)) {
 	for e := range t.shared {
 		f(e)
 	}
+	for at := range t.departed {
+		f(departedElement(at))
+	}
 }
 
 // Adopt tells the table what is in the kernel, before the first Set: endpoints
-// found there keep their slots. Next, after all that is to be Set, comes a Diff:
+// found there keep their slots, and UDP frontends found there that no port has are departed
+// ones. Next, after all that is to be Set, comes a Diff:
 // changes are not kept before it.
 func (t *Table) Adopt(found *Contents) {
 	t.pending = nil
+	t.adoptFrontends(found)
 	slots := map[string]*[2][]string{}
 	for key, value := range found[EndpointSlots] {
 		t.adoptSlot(slots, key, value, len(found[EndpointSlots]))
@@ -377,6 +397,7 @@ func splitSlot(key string) (vip string, slot uint32, ok bool) {
 func (t *Table) Diff(found *Contents) Changes {
 	t.pending = map[address]*change{}
 	t.seed = nil
+	t.suspectDeparted()
 	if found.len() > 0 {
 		return diff(found, t.Contents())
 	}

@@ -40,8 +40,6 @@ type Plan struct {
 type Port struct {
 	*ruleset.Port
 	Name ruleset.Name
-	// Serving are the endpoints, ready or not, whose flows may go on, if it is an UDP port.
-	Serving ruleset.Endpoints
 }
 
 // Family is the port's family.

@@ -1,0 +1,94 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conntrack
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// flow is a UDP flow: where its packets were sent, and where the answers come from.
+type flow struct{ to, from netip.AddrPort }
+
+// parse reads the two tuples of an entry, in the kernel's form. It reports false if the entry is not
+// of UDP. A node may have very many entries: unlike netlink.ConntrackTableList it
+// reads nothing else, and allocates nothing.
+func parse(m []byte) (flow, bool) {
+	var original, reply tuple
+	if len(m) < nl.SizeofNfgenmsg {
+		return flow{}, false
+	}
+	for kind, value := range attributes(m[nl.SizeofNfgenmsg:]) {
+		switch kind {
+		case nl.CTA_TUPLE_ORIG:
+			original = parseTuple(value)
+		case nl.CTA_TUPLE_REPLY:
+			reply = parseTuple(value)
+		}
+	}
+	f := flow{to: original.destination(), from: reply.source()}
+	return f, original.protocol == unix.IPPROTO_UDP && f.to.IsValid() && f.from.IsValid()
+}
+
+// tuple is one direction of an entry, its addresses and ports in network byte order.
+type tuple struct {
+	protocol         uint8
+	src, dst         []byte
+	srcPort, dstPort []byte
+}
+
+func (t tuple) source() netip.AddrPort      { return addrPort(t.src, t.srcPort) }
+func (t tuple) destination() netip.AddrPort { return addrPort(t.dst, t.dstPort) }
+
+// addrPort returns the zero value if there is no address or port.
+func addrPort(addr, port []byte) netip.AddrPort {
+	a, ok := netip.AddrFromSlice(addr)
+	if !ok || len(port) != 2 {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(a, binary.BigEndian.Uint16(port))
+}
+
+func parseTuple(b []byte) tuple {
+	var t tuple
+	for kind, nested := range attributes(b) {
+		for inner, value := range attributes(nested) {
+			switch [2]uint16{kind, inner} {
+			case [2]uint16{nl.CTA_TUPLE_IP, nl.CTA_IP_V4_SRC}, [2]uint16{nl.CTA_TUPLE_IP, nl.CTA_IP_V6_SRC}:
+				t.src = value
+			case [2]uint16{nl.CTA_TUPLE_IP, nl.CTA_IP_V4_DST}, [2]uint16{nl.CTA_TUPLE_IP, nl.CTA_IP_V6_DST}:
+				t.dst = value
+			case [2]uint16{nl.CTA_TUPLE_PROTO, nl.CTA_PROTO_NUM}:
+				if len(value) > 0 {
+					t.protocol = value[0]
+				}
+			case [2]uint16{nl.CTA_TUPLE_PROTO, nl.CTA_PROTO_SRC_PORT}:
+				t.srcPort = value
+			case [2]uint16{nl.CTA_TUPLE_PROTO, nl.CTA_PROTO_DST_PORT}:
+				t.dstPort = value
+			}
+		}
+	}
+	return t
+}
+
+// attributes yields the netlink attributes in b, without the flags of their types. What is
+// malformed ends it.
+func attributes(b []byte) func(yield func(uint16, []byte) bool) {
+	return func(yield func(uint16, []byte) bool) {
+		for len(b) >= unix.SizeofNlAttr {
+			size, kind := int(binary.NativeEndian.Uint16(b)), binary.NativeEndian.Uint16(b[2:])
+			if size < unix.SizeofNlAttr || size > len(b) {
+				return
+			}
+			if !yield(kind&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER), b[unix.SizeofNlAttr:size]) {
+				return
+			}
+			b = b[min(len(b), (size+unix.NLA_ALIGNTO-1)&^(unix.NLA_ALIGNTO-1)):]
+		}
+	}
+}
