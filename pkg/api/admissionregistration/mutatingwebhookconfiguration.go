@@ -21,7 +21,7 @@ func mutatingWebhookConfigurationRow(j *judge) *resource.Row {
 		MetaOnUpdate:  resource.MetaRules{Whole: 1, NoChanges: true},
 		Default:       defaultMutatingWebhookConfiguration,
 		PrepareCreate: strategy.StartGeneration[admissionregistrationv1.MutatingWebhookConfiguration],
-		PrepareUpdate: strategy.CountSpecExactly(func(o *admissionregistrationv1.MutatingWebhookConfiguration) *[]admissionregistrationv1.MutatingWebhook {
+		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.MutatingWebhookConfiguration) *[]admissionregistrationv1.MutatingWebhook {
 			return &o.Webhooks
 		}),
 		AnyFinalizer:   true,

@@ -21,7 +21,7 @@ func validatingWebhookConfigurationRow(j *judge) *resource.Row {
 		MetaOnUpdate:  resource.MetaRules{Whole: 1, NoChanges: true},
 		Default:       defaultValidatingWebhookConfiguration,
 		PrepareCreate: strategy.StartGeneration[admissionregistrationv1.ValidatingWebhookConfiguration],
-		PrepareUpdate: strategy.CountSpecExactly(func(o *admissionregistrationv1.ValidatingWebhookConfiguration) *[]admissionregistrationv1.ValidatingWebhook {
+		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.ValidatingWebhookConfiguration) *[]admissionregistrationv1.ValidatingWebhook {
 			return &o.Webhooks
 		}),
 		AnyFinalizer:   true,

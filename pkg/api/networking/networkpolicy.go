@@ -20,7 +20,7 @@ func networkPolicyRow() *resource.Row {
 
 		Default:                  defaultNetworkPolicy,
 		PrepareCreate:            strategy.StartGeneration[networkingv1.NetworkPolicy],
-		PrepareUpdate:            strategy.CountSpecExactly(func(o *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicySpec { return &o.Spec }),
+		PrepareUpdate:            strategy.CountSpec(func(o *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicySpec { return &o.Spec }),
 		AllowUnconditionalUpdate: true,
 		Validate:                 validateNetworkPolicy,
 		ValidateUpdate:           validateNetworkPolicyUpdate,

@@ -10,7 +10,6 @@ package strategy
 
 import (
 	"context"
-	"reflect"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -88,14 +87,6 @@ func Count[T any](obj, old *T, same bool) {
 func CountSpec[T, Spec any](spec func(*T) *Spec) func(context.Context, *T, *T) {
 	return func(_ context.Context, obj, old *T) {
 		Count(obj, old, equal.Values(spec(obj), spec(old)))
-	}
-}
-
-// CountSpecExactly is CountSpec for kinds to which an empty list is not the same
-// as none.
-func CountSpecExactly[T, Spec any](spec func(*T) *Spec) func(context.Context, *T, *T) {
-	return func(_ context.Context, obj, old *T) {
-		Count(obj, old, reflect.DeepEqual(spec(obj), spec(old)))
 	}
 }
 

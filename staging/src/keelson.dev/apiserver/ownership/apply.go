@@ -85,7 +85,7 @@ func (k *Keeper) usual(live Object, c Configuration) bool {
 }
 
 // applied replaces what the manager owned, who is the last one afterwards, by what
-// is applied. It reports false where others object to the changes, or where the
+// is applied. It reports false where others own what is changed, or where the
 // manager gives something up.
 func (k *Keeper) applied(managers []manager, c Configuration, changed, owned set) ([]manager, bool) {
 	mine := manager{ManagedFieldsEntry: metav1.ManagedFieldsEntry{
@@ -98,8 +98,8 @@ func (k *Keeper) applied(managers []manager, c Configuration, changed, owned set
 			mine = m
 			continue
 		}
-		if !c.Force && len(intersection(m.fields, changed)) > 0 {
-			return nil, false
+		if len(intersection(m.fields, changed)) > 0 {
+			return nil, false // even by force: it may be no change but another spelling
 		}
 		m.loses(changed)
 		others = append(others, m)

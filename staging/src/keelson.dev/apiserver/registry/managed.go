@@ -9,6 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -29,6 +30,8 @@ type managedKey struct{ version, subresource string }
 // manager keeps the managedFields of one endpoint.
 type manager struct {
 	fields *managedfields.FieldManager
+	// reworded returns a manager like fields for one apply of a configuration.
+	reworded func(config runtime.Object) (*managedfields.FieldManager, error)
 	// keeper does what fields does, where it can; nil for kinds without a Go
 	// type, and for versions that are converted.
 	keeper *ownership.Keeper
@@ -63,12 +66,37 @@ func (r *Registry) makeManager(version, subresource string, reset []string) erro
 	if r.dynamic {
 		construct = managedfields.NewDefaultCRDFieldManager
 	}
-	fm, err := construct(r.cfg.TypeConverter, r.convert, r.convert, r.convert, gvk, hub, subresource, r.resetFilters(reset))
+	filters := r.resetFilters(reset)
+	with := func(types managedfields.TypeConverter) (*managedfields.FieldManager, error) {
+		return construct(types, r.convert, r.convert, r.convert, gvk, hub, subresource, filters)
+	}
+	fm, err := with(r.cfg.TypeConverter)
 	if err != nil {
 		return err
 	}
-	r.managed[managedKey{version, subresource}] = &manager{fields: fm, keeper: r.keeper(gvk, subresource, reset)}
+	reworded := func(config runtime.Object) (*managedfields.FieldManager, error) {
+		return with(rewording{r.cfg.TypeConverter, config, gvk, func(obj runtime.Object) (runtime.Object, error) { return r.settled(obj, gvk) }})
+	}
+	r.managed[managedKey{version, subresource}] = &manager{fields: fm, reworded: reworded, keeper: r.keeper(gvk, subresource, reset)}
 	return nil
+}
+
+// settled returns an object of a version with defaults, and as it is read from the store.
+func (r *Registry) settled(obj runtime.Object, kind schema.GroupVersionKind) (runtime.Object, error) {
+	obj, err := r.convert.ConvertToVersion(obj, kind.GroupVersion())
+	if err != nil {
+		return nil, err
+	}
+	r.convert.Default(obj)
+	o, ok := obj.(resource.Object)
+	if !ok || r.dynamic || kind.Version != r.row.StorageVersion {
+		return obj, nil
+	}
+	data, err := r.codec.Encode(o)
+	if err != nil {
+		return nil, err
+	}
+	return r.codec.Decode(data, 0)
 }
 
 func (r *Registry) keeper(gvk schema.GroupVersionKind, subresource string, reset []string) *ownership.Keeper {
@@ -152,9 +180,23 @@ func unchanged(obj, live resource.Object) bool {
 	return same
 }
 
-// apply merges the configuration patch into live.
+// apply merges the configuration patch into live. A conflict, or taking fields from others, is
+// looked at again: it may be only about how the configuration is written.
 func (m *manager) apply(live resource.Object, patch runtime.Object, who string, force bool) (resource.Object, error) {
-	out, err := m.fields.Apply(live, patch, who, force)
+	fields := m.fields
+	if force {
+		var err error
+		if fields, err = m.reworded(patch); err != nil {
+			return nil, err
+		}
+	}
+	out, err := fields.Apply(live, patch, who, force)
+	if apierrors.IsConflict(err) {
+		if fields, err = m.reworded(patch); err != nil {
+			return nil, err
+		}
+		out, err = fields.Apply(live, patch, who, force)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,100 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
+)
+
+// rewording shows structured-merge-diff a live object in the words of a configuration that is
+// applied to it. What the configuration only writes in another way (an empty list that is not
+// stored, "1000m" for "1") is then no change: it is no conflict, and takes nothing from others
+// who own it. It is for one apply.
+type rewording struct {
+	managedfields.TypeConverter
+	config runtime.Object
+	kind   schema.GroupVersionKind
+	// settle returns an object, which it may change, as it is after it was stored.
+	settle func(runtime.Object) (runtime.Object, error)
+}
+
+// ObjectToTyped implements managedfields.TypeConverter.
+func (w rewording) ObjectToTyped(obj runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
+	live, err := w.TypeConverter.ObjectToTyped(obj, opts...)
+	if err != nil || obj == w.config {
+		return live, err
+	}
+	if reworded, err := w.reword(obj, opts); err == nil {
+		return reworded, nil
+	}
+	return live, nil // the merge itself meets the error
+}
+
+func (w rewording) reword(obj runtime.Object, opts []typed.ValidationOptions) (*typed.TypedValue, error) {
+	live, err := w.document(obj, opts)
+	if err != nil {
+		return nil, err
+	}
+	config, err := w.TypeConverter.ObjectToTyped(w.config)
+	if err != nil {
+		return nil, err
+	}
+	merged, err := live.Merge(config)
+	if err != nil {
+		return nil, err
+	}
+	next, err := w.TypedToObject(merged)
+	if err != nil {
+		return nil, err
+	}
+	if next, err = w.settle(next.DeepCopyObject()); err != nil {
+		return nil, err
+	}
+	settled, err := w.document(next, opts)
+	if err != nil {
+		return nil, err
+	}
+	written, err := changes(live, merged)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := changes(live, settled)
+	if err != nil {
+		return nil, err
+	}
+	same := written.Difference(stored)
+	if same.Empty() {
+		return live, nil
+	}
+	return live.Merge(merged.ExtractItems(same, typed.WithAppendKeyFields()))
+}
+
+// document reads an object from the document that clients see, in which empty lists are left
+// out. In an object of a Go type they differ from no lists.
+func (w rewording) document(obj runtime.Object, opts []typed.ValidationOptions) (*typed.TypedValue, error) {
+	if _, dynamic := obj.(*unstructured.Unstructured); !dynamic {
+		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+		if err != nil {
+			return nil, err
+		}
+		u := &unstructured.Unstructured{Object: fields}
+		u.SetGroupVersionKind(w.kind)
+		obj = u
+	}
+	return w.TypeConverter.ObjectToTyped(obj, opts...)
+}
+
+// changes returns the fields that differ between two objects.
+func changes(a, b *typed.TypedValue) (*fieldpath.Set, error) {
+	c, err := a.Compare(b)
+	if err != nil {
+		return nil, err
+	}
+	return c.Added.Union(c.Modified).Union(c.Removed).Leaves(), nil
+}
