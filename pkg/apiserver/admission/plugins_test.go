@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/keelson/pkg/apiserver/config"
@@ -127,7 +128,8 @@ func TestPodPlugins(t *testing.T) {
 	})
 }
 
-// TestQuotaUnderLoad: fifty clients get exactly what the quota has.
+// TestQuotaUnderLoad: fifty clients get exactly what the quota has, and no conflicts, while
+// another writer changes the quota all the time.
 func TestQuotaUnderLoad(t *testing.T) {
 	const clients, each, hard = 50, 3, 40
 	s := testserver.Start(t, testserver.Options{})
@@ -154,7 +156,22 @@ func TestQuotaUnderLoad(t *testing.T) {
 		return err != nil && strings.Contains(err.Error(), "exceeded quota: q")
 	})
 	var made, refused atomic.Int64
-	var wg sync.WaitGroup
+	var wg, writer sync.WaitGroup
+	done := make(chan struct{})
+	writer.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			change := fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/change":"%d"}}}`, i)
+			if _, err := quotas.Patch(t.Context(), "q", types.MergePatchType, change, metav1.PatchOptions{}); err != nil && !apierrors.IsConflict(err) {
+				t.Error(err)
+				return
+			}
+		}
+	})
 	for i := range clients {
 		cfg := s.UserConfig(t, fmt.Sprint("user-", i), "system:masters")
 		client, err := kubernetes.NewForConfig(cfg)
@@ -176,6 +193,8 @@ func TestQuotaUnderLoad(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	close(done)
+	writer.Wait()
 	list, err := s.Client.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)

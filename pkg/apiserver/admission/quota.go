@@ -9,32 +9,163 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
+	quotav1 "k8s.io/apiserver/pkg/quota/v1"
+	"k8s.io/apiserver/pkg/quota/v1/generic"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/utils/lru"
 
 	"keelson.dev/keelson/pkg/quota"
 )
 
-// quotaWorkers is how many writes wait for quotas at once.
-const quotaWorkers = 5
+const (
+	// quotaWorkers is how many writes wait for quotas at once.
+	quotaWorkers = 5
+	// chargeAttempts is how often a charge is tried while others write the quota.
+	chargeAttempts = 30
+	// quotasKept is of how many quotas the newest version is remembered.
+	quotasKept = 1000
+)
 
-// newResourceQuota charges writes to the quotas of their namespace. The
-// charging is the library's; what objects count for is package quota's.
+// quotas charges writes to the quotas of their namespace. The charging is the
+// library's; what objects count for is package quota's.
+type quotas struct {
+	*admission.Handler
+	evaluator resourcequota.Evaluator
+}
+
 func newResourceQuota(deps Deps) (admission.Interface, error) {
 	settings, err := resourcequota.LoadConfiguration(deps.settings)
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	p, err := resourcequota.NewResourceQuota(settings, quotaWorkers)
-	if err != nil {
-		return nil, err
+	informer := deps.Informers.Core().V1().ResourceQuotas()
+	access := &quotaAccess{
+		client: deps.Client, lister: informer.Lister(), synced: informer.Informer().HasSynced, newer: lru.New(quotasKept),
 	}
-	p.SetDrainedNotification(deps.Drained)
-	p.SetExternalKubeClientSet(deps.Client)
-	p.SetExternalKubeInformerFactory(deps.Informers)
-	p.SetQuotaConfiguration(quota.Configuration(nil, deps.Clock, quotaDevices(deps)))
-	return p, nil
+	c := quota.Configuration(nil, deps.Clock, quotaDevices(deps))
+	return &quotas{
+		Handler:   admission.NewHandler(admission.Create, admission.Update),
+		evaluator: resourcequota.NewQuotaEvaluator(access, c.IgnoredResources(), generic.NewRegistry(c.Evaluators()), nil, settings, quotaWorkers, deps.Drained),
+	}, nil
+}
+
+// Validate implements admission.ValidationInterface.
+func (q *quotas) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if a.GetNamespace() == "" || a.GetOperation() == admission.Create && a.GetKind().GroupKind() == (corev1.SchemeGroupVersion.WithKind("Namespace").GroupKind()) {
+		return nil
+	}
+	return q.evaluator.Evaluate(a)
+}
+
+// quotaAccess reads and charges quotas. The controller of quotas and other API servers write
+// them at the same time: a charge that meets a newer version is put on top of that if it fits,
+// so that creates do not fail with conflicts.
+type quotaAccess struct {
+	client kubernetes.Interface
+	lister corelisters.ResourceQuotaLister
+	synced func() bool
+
+	// newer are the versions that were read or written last, by namespace and name.
+	newer *lru.Cache
+}
+
+// GetQuotas implements resourcequota.QuotaAccessor.
+func (q *quotaAccess) GetQuotas(namespace string) ([]corev1.ResourceQuota, error) {
+	items, err := q.lister.ResourceQuotas(namespace).List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("error resolving quota: %w", err)
+	}
+	if len(items) == 0 && !q.synced() {
+		list, err := q.client.CoreV1().ResourceQuotas(namespace).List(context.Background(), metav1.ListOptions{})
+		if err != nil {
+			return nil, err
+		}
+		return list.Items, nil
+	}
+	out := make([]corev1.ResourceQuota, 0, len(items))
+	for _, item := range items {
+		out = append(out, *q.newest(item).DeepCopy())
+	}
+	return out, nil
+}
+
+// newest returns the newest version known of a quota that is listed.
+func (q *quotaAccess) newest(listed *corev1.ResourceQuota) *corev1.ResourceQuota {
+	name := types.NamespacedName{Namespace: listed.Namespace, Name: listed.Name}
+	kept, ok := q.newer.Get(name)
+	newer, isQuota := kept.(*corev1.ResourceQuota)
+	if !ok || !isQuota {
+		return listed
+	}
+	if order, err := resourceversion.CompareResourceVersion(listed.ResourceVersion, newer.ResourceVersion); err != nil || order >= 0 {
+		return listed
+	}
+	return newer
+}
+
+// keep remembers a version that the lister may not have yet.
+func (q *quotaAccess) keep(newer *corev1.ResourceQuota) {
+	q.newer.Add(types.NamespacedName{Namespace: newer.Namespace, Name: newer.Name}, newer)
+}
+
+// UpdateQuotaStatus implements resourcequota.QuotaAccessor. charged follows a version that
+// GetQuotas returned.
+func (q *quotaAccess) UpdateQuotaStatus(charged *corev1.ResourceQuota) error {
+	client := q.client.CoreV1().ResourceQuotas(charged.Namespace)
+	base := q.known(charged)
+	for attempt := 1; ; attempt++ {
+		written, err := client.UpdateStatus(context.Background(), charged, metav1.UpdateOptions{})
+		if err == nil {
+			q.keep(written)
+			return nil
+		}
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		live, liveErr := client.Get(context.Background(), charged.Name, metav1.GetOptions{})
+		if liveErr != nil {
+			return err
+		}
+		q.keep(live)
+		next, fits := recharge(base, charged, live)
+		if !fits || attempt == chargeAttempts {
+			return err // the evaluator checks all writes again
+		}
+		base, charged = live, next
+	}
+}
+
+// known returns the version of a quota that charged follows; nil if there is a newer one already.
+func (q *quotaAccess) known(charged *corev1.ResourceQuota) *corev1.ResourceQuota {
+	listed, err := q.lister.ResourceQuotas(charged.Namespace).Get(charged.Name)
+	if err != nil {
+		return nil
+	}
+	if base := q.newest(listed); base.ResourceVersion == charged.ResourceVersion {
+		return base
+	}
+	return nil
+}
+
+// recharge puts the charge between two versions of a quota on top of a third one, and reports
+// whether that has room for it and limits the same.
+func recharge(base, charged, live *corev1.ResourceQuota) (*corev1.ResourceQuota, bool) {
+	if base == nil || live.UID != base.UID || !quotav1.Equals(live.Status.Hard, base.Status.Hard) {
+		return nil, false
+	}
+	charge := quotav1.RemoveZeros(quotav1.Subtract(charged.Status.Used, base.Status.Used))
+	next := live.DeepCopy()
+	next.Status.Used = quotav1.Add(live.Status.Used, charge)
+	fits, _ := quotav1.LessThanOrEqual(quotav1.Mask(next.Status.Used, quotav1.ResourceNames(charge)), next.Status.Hard)
+	return next, fits
 }
 
 // quotaDevices asks for pods and claims when they are needed, which is seldom: to
