@@ -156,6 +156,9 @@ func TestServer(t *testing.T) {
 	if m := hpa.Status.CurrentMetrics; len(m) != 1 || *m[0].Resource.Current.AverageUtilization != 90 || hpa.Status.DesiredReplicas != 3 || hpa.Status.LastScaleTime == nil {
 		t.Errorf("status: %+v", hpa.Status)
 	}
+	if o := hpa.Status.ObservedGeneration; hpa.Generation != 1 || o == nil || *o != hpa.Generation {
+		t.Errorf("generation %d, observed %v", hpa.Generation, o)
+	}
 	create("again", "web")
 	controllertest.Eventually(t, "two of the same pods", says("again", autoscalingv2.ScalingActive, "AmbiguousSelector"))
 }

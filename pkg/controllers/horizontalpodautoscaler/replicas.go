@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -51,11 +52,22 @@ func ofRequests(requests map[string]int64, target int32) measure {
 			if asked == 0 {
 				return usage{}, errNoMatch
 			}
-			percent := int32(used * 100 / asked)
+			percent := percentOf(used, asked)
 			return usage{float64(percent) / float64(target), percent, used / n}, nil
 		},
 		missing: func(pod string) int64 { return requests[pod] * int64(max(100, target)) / 100 },
 	}
+}
+
+// percentOf returns used as a percentage of asked, rounded down, or the largest
+// number that its field in the status holds.
+func percentOf(used, asked int64) int32 {
+	hi, lo := bits.Mul64(uint64(max(used, 0)), 100)
+	if hi >= uint64(asked) {
+		return math.MaxInt32
+	}
+	percent, _ := bits.Div64(hi, lo, uint64(asked))
+	return int32(min(percent, math.MaxInt32))
 }
 
 // ofAverage measures against an average.
@@ -223,7 +235,7 @@ func requestsOf(pods []*v1.Pod, container string, name v1.ResourceName) (map[str
 
 func requestOf(pod *v1.Pod, container string, name v1.ResourceName) (int64, error) {
 	if container == "" && podresources.IsPodLevelRequestsSet(pod) {
-		q, ok := podresources.PodRequests(pod, podresources.PodResourcesOptions{})[name]
+		q, ok := podresources.PodRequests(pod, podresources.PodResourcesOptions{ExcludeOverhead: true})[name]
 		if !ok {
 			return 0, fmt.Errorf("missing pod-level request for %s in Pod %s", name, pod.Name)
 		}

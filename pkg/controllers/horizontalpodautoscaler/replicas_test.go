@@ -104,12 +104,17 @@ func TestRequests(t *testing.T) {
 		side.Name, side.RestartPolicy = "side", ptr.To(v1.ContainerRestartPolicyAlways)
 		p.Spec.InitContainers = []v1.Container{side}
 	})
+	whole := pod("p", func(p *v1.Pod) {
+		p.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}}
+		p.Spec.Overhead = v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m")}
+	})
 	for name, tc := range map[string]struct {
 		pod       *v1.Pod
 		container string
 		want      int64
 		err       string
 	}{
+		"pod as a whole": {whole, "", 3000, ""},
 		"all":            {sidecar, "", 2000, ""},
 		"one":            {sidecar, "side", 1000, ""},
 		"none such":      {sidecar, "other", 0, "container other not found in Pod p"},
@@ -120,6 +125,27 @@ func TestRequests(t *testing.T) {
 			got, err := requestOf(tc.pod, tc.container, v1.ResourceCPU)
 			if got != tc.want || err != nil && err.Error() != tc.err || err == nil && tc.err != "" {
 				t.Errorf("got %d, %v", got, err)
+			}
+		})
+	}
+}
+
+// TestUtilization: the percentage is cut to what its field holds.
+func TestUtilization(t *testing.T) {
+	for name, tc := range map[string]struct {
+		used, asked int64
+		want        int32
+	}{
+		"less than one":     {9, 1000, 0},
+		"rounded down":      {1999, 1000, 199},
+		"more than a field": {math.MaxInt32, 1, math.MaxInt32},
+		"more than a word":  {math.MaxInt64, 1, math.MaxInt32},
+		"words":             {math.MaxInt64, math.MaxInt64, 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := ofRequests(map[string]int64{"p": tc.asked}, 50).of(samples{"p": {value: tc.used}})
+			if err != nil || got.percent != tc.want {
+				t.Errorf("got %d, %v, want %d", got.percent, err, tc.want)
 			}
 		})
 	}
