@@ -67,6 +67,9 @@ func Config(pod *v1.Pod, s Settings) (*runtimeapi.DNSConfig, []Warning, error) {
 		if s.ResolvConf == "" {
 			conf = noResolver(s.NodeIPs)
 		}
+		if !pod.Spec.HostNetwork {
+			conf.Servers = slices.DeleteFunc(conf.Servers, scoped)
+		}
 	default:
 		conf.Servers = slices.Clone(s.ClusterDNS)
 		conf.Searches = clusterSearches(pod.Namespace, s.ClusterDomain, conf.Searches)
@@ -115,6 +118,13 @@ func noResolver(nodeIPs []string) *runtimeapi.DNSConfig {
 		conf.Servers = []string{"127.0.0.1"}
 	}
 	return conf
+}
+
+// scoped reports whether a nameserver is reached by an interface of the node
+// (fe80::1%eth0), which the network namespace of a pod does not have.
+func scoped(server string) bool {
+	a, err := netip.ParseAddr(server)
+	return err == nil && a.Zone() != "" && a.IsLinkLocalUnicast()
 }
 
 func clusterSearches(namespace, domain string, node []string) []string {

@@ -32,6 +32,11 @@ func TestConfig(t *testing.T) {
 	cluster := Settings{ClusterDNS: []string{"10.96.0.10"}, ClusterDomain: "cluster.local", ResolvConf: file, NodeIPs: []string{"10.0.0.1", "fd00::1"}}
 	noCluster, noFile, badFile := cluster, cluster, cluster
 	noCluster.ClusterDNS, noFile.ResolvConf, badFile.ResolvConf = nil, "", file+"x"
+	scoped := cluster
+	scoped.ResolvConf = filepath.Join(t.TempDir(), "scoped.conf")
+	if err := os.WriteFile(scoped.ResolvConf, []byte("nameserver fe80::1%eth0\nnameserver 1.1.1.1\nnameserver fe80::2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	five := "5"
 	many := &v1.PodDNSConfig{Nameservers: []string{"1.1.1.1", "2.2.2.2", "3.3.3.3", "4.4.4.4"}}
 	for i := range 40 {
@@ -55,6 +60,8 @@ func TestConfig(t *testing.T) {
 		"cluster with host":      {cluster, v1.DNSClusterFirstWithHostNet, true, nil, clusterConf, nil, ""},
 		"invalid policy":         {cluster, "Nope", false, nil, clusterConf, nil, ""},
 		"default":                {cluster, v1.DNSDefault, false, nil, nodeConf, nil, ""},
+		"default, scoped":        {scoped, v1.DNSDefault, false, nil, "1.1.1.1 fe80::2 /  / ", nil, ""},
+		"default, scoped, host":  {scoped, v1.DNSDefault, true, nil, "fe80::1%eth0 1.1.1.1 fe80::2 /  / ", nil, ""},
 		"default, no file":       {noFile, v1.DNSDefault, false, nil, "127.0.0.1 ::1 / . / ", nil, ""},
 		"cluster first, no file": {noFile, v1.DNSClusterFirst, false, nil, "10.96.0.10 / ns.svc.cluster.local svc.cluster.local cluster.local / ndots:5", nil, ""},
 		"no file there":          {badFile, v1.DNSDefault, false, nil, "", nil, "open " + file + "x: no such file or directory"},
