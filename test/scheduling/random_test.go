@@ -135,6 +135,9 @@ func (d *draw) pod() *v1.Pod {
 			HostPort: pick[int32](d, 80, 81), Protocol: pick(d, "", v1.ProtocolTCP, v1.ProtocolUDP), HostIP: pick(d, "", "10.0.0.1", "10.0.0.2"),
 		}}
 	}
+	if d.chance(20) {
+		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: "image", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: pick(d, "x", "y", "z")}}})
+	}
 	d.tolerate(p)
 	d.affinity(p)
 	d.spread(p)

@@ -236,9 +236,17 @@ func imageScores(c *cluster, pod *v1.Pod, nodes []*v1.Node) []int64 {
 	out := make([]int64, len(nodes))
 	for i, n := range nodes {
 		var sum int64
-		containers := append(append([]v1.Container{}, pod.Spec.InitContainers...), pod.Spec.Containers...)
-		for _, container := range containers {
-			image := container.Image + ":latest" // no image here has a tag
+		var images []string
+		for _, container := range append(append([]v1.Container{}, pod.Spec.InitContainers...), pod.Spec.Containers...) {
+			images = append(images, container.Image)
+		}
+		for _, volume := range pod.Spec.Volumes {
+			if volume.Image != nil {
+				images = append(images, volume.Image.Reference)
+			}
+		}
+		for _, image := range images {
+			image += ":latest" // no image here has a tag
 			size, ok := has(n, image)
 			if !ok {
 				continue
@@ -251,13 +259,7 @@ func imageScores(c *cluster, pod *v1.Pod, nodes []*v1.Node) []int64 {
 			}
 			sum += int64(float64(size) * (float64(holders) / float64(len(c.nodes))))
 		}
-		images := len(containers)
-		for _, v := range pod.Spec.Volumes {
-			if v.Image != nil {
-				images++
-			}
-		}
-		low, high := int64(23<<20), int64(1000<<20)*int64(images)
+		low, high := int64(23<<20), int64(1000<<20)*int64(len(images))
 		sum = int64(math.Max(float64(low), math.Min(float64(high), float64(sum))))
 		out[i] = 100 * (sum - low) / (high - low)
 	}
