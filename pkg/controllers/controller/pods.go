@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -66,13 +67,29 @@ func FromTemplate(t *v1.PodTemplateSpec, owner metav1.Object, kind schema.GroupV
 	}
 }
 
-const maxPrefix = 253 - 5 // of a name to which the API server adds five letters
+// maxName is the longest name that an object can have.
+const maxName = 253
 
+// prefix is what the names of an owner's pods start with. The API server cuts it.
 func prefix(name string) string {
-	if len(name) >= maxPrefix {
-		return name // the API server cuts it
+	if len(name) >= maxName {
+		return name
 	}
 	return name + "-"
+}
+
+// NameWith returns the name of an object that belongs to an owner: the owner's, a hyphen and a suffix that tells it
+// from others. If that is longer than a name can be, the owner's part is cut.
+func NameWith(owner, suffix string) string {
+	return CutName(owner, maxName-len("-")-len(suffix)) + "-" + suffix
+}
+
+// CutName returns at most n bytes of a name, such that a hyphen may follow.
+func CutName(name string, n int) string {
+	if len(name) <= n {
+		return name
+	}
+	return strings.TrimRight(name[:n], ".")
 }
 
 // Create creates a pod of the owner and returns its UID, or none if the cache shows the

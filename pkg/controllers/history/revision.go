@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/rand"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
 // maxPrefix leaves room for the hash in a revision's name.
@@ -94,7 +96,7 @@ func Rename(r *appsv1.ControllerRevision, owner, label, hash string) {
 
 // Name is the name of an owner's revision with a hash.
 func Name(owner, hash string) string {
-	return owner[:min(len(owner), maxPrefix)] + "-" + hash
+	return controller.CutName(owner, maxPrefix) + "-" + hash
 }
 
 // Sort puts revisions in order, the oldest first.

@@ -169,7 +169,7 @@ func claimOf(pod *v1.Pod, r *v1.PodResourceClaim, template *resourcev1.ResourceC
 	prefix := pod.Name + "-" + r.Name + "-"
 	if n := len(prefix); n > maxPrefix {
 		// Both names lose the same part of their length.
-		prefix = pod.Name[:len(pod.Name)*maxPrefix/n] + "-" + r.Name[:len(r.Name)*maxPrefix/n]
+		prefix = controller.CutName(pod.Name, len(pod.Name)*maxPrefix/n) + "-" + r.Name[:len(r.Name)*maxPrefix/n]
 	}
 	annotations := maps.Clone(template.Spec.Annotations)
 	if annotations == nil {
