@@ -164,8 +164,8 @@ func endNamespace(t *testing.T, client kubernetes.Interface, name string) (finis
 	}
 }
 
-// defineWidgets makes a custom resource, and returns once the server serves it.
-func defineWidgets(t *testing.T, s *testserver.Server) schema.GroupVersionResource {
+// defineFreeFormWidgets makes a custom resource, and returns once the server serves it.
+func defineFreeFormWidgets(t *testing.T, s *testserver.Server) schema.GroupVersionResource {
 	t.Helper()
 	client, err := apiextensionsclient.NewForConfig(s.Config)
 	if err != nil {
@@ -238,7 +238,7 @@ func applied(ctx context.Context, c dynamic.ResourceInterface, obj *unstructured
 func TestCreateInFlight(t *testing.T) {
 	one := testserver.Start(t, testserver.Options{})
 	two := testserver.Start(t, testserver.Options{KV: one.KV, Dir: one.Dir})
-	hook, widgets := newSlowHook(t), defineWidgets(t, one)
+	hook, widgets := newSlowHook(t), defineFreeFormWidgets(t, one)
 	hook.install(t, one)
 	core := func(resource string) schema.GroupVersionResource {
 		return schema.GroupVersionResource{Version: "v1", Resource: resource}
@@ -310,7 +310,7 @@ func terminating(err error) bool {
 // and goes with its last finalizer, but nothing can be created in the namespace.
 func TestLeftovers(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	widgets, client := defineWidgets(t, s), dynamicClient(t, s)
+	widgets, client := defineFreeFormWidgets(t, s), dynamicClient(t, s)
 	leases := schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
 	replicaSets := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}
 	containers := map[string]any{"containers": []any{map[string]any{"name": "c", "image": "c"}}}
