@@ -24,7 +24,7 @@ import (
 // object as it was stored, at the revision of the deletion.
 func TestLastFinalizer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	widgets, client := defineWidgets(t, s), dynamicClient(t, s)
+	widgets, client := defineFreeFormWidgets(t, s), dynamicClient(t, s)
 	configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	patch := func(kind types.PatchType, body string) func(context.Context, dynamic.ResourceInterface, *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 		return func(ctx context.Context, c dynamic.ResourceInterface, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {

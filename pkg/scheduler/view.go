@@ -26,7 +26,7 @@ type view struct {
 	devices   *devices
 	// evicting are pods that are being told to go.
 	evicting map[types.UID]bool
-	reserved  reservations
+	reserved reservations
 }
 
 var (
