@@ -79,10 +79,11 @@ type client struct {
 	clock clock.Clock
 }
 
-// Close implements net.Conn. A connection whose writing side cannot be closed alone is closed at once.
+// Close implements net.Conn. A connection whose writing side cannot be closed alone is closed at once,
+// and so is one whose client has not read for Patience: a write to it may be blocked.
 func (c client) Close() error {
 	half, ok := c.Conn.(interface{ CloseWrite() error })
-	if ok && half.CloseWrite() == nil && c.SetReadDeadline(c.clock.Now().Add(Patience)) == nil {
+	if ok && c.SetWriteDeadline(c.clock.Now().Add(Patience)) == nil && half.CloseWrite() == nil && c.SetReadDeadline(c.clock.Now().Add(Patience)) == nil {
 		_, _ = io.Copy(io.Discard, c.Conn) // until the client closes, or the deadline
 	}
 	return c.Conn.Close()

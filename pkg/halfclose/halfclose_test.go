@@ -15,7 +15,9 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/proxy"
 
@@ -129,5 +131,48 @@ func TestPlainAnswers(t *testing.T) {
 	}
 	if w.Code != http.StatusTeapot || !strings.HasPrefix(w.Body.String(), "body") {
 		t.Errorf("%d %q", w.Code, w.Body)
+	}
+}
+
+// TestClientDoesNotRead: a connection is closed although a write to it is blocked, because the client
+// does not read.
+func TestClientDoesNotRead(t *testing.T) {
+	closed := make(chan struct{})
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		defer close(closed)
+		conn, _, err := halfclose.Linger(w, clock.Real()).(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		var written sync.WaitGroup
+		blocked := make(chan struct{}, 1)
+		written.Go(func() {
+			for err := error(nil); err == nil; {
+				_ = conn.SetWriteDeadline(time.Time{})
+				_, err = conn.Write(make([]byte, 1<<20))
+				select {
+				case blocked <- struct{}{}:
+				default:
+				}
+			}
+		})
+		<-blocked // the next write, or the one after, finds the buffers full
+		conn.Close()
+		written.Wait()
+	}))
+	defer s.Close()
+	conn, err := tls.Dial("tcp", s.Listener.Addr().String(), &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // a test's server
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-closed:
+	case <-time.After(time.Minute):
+		t.Error("the connection is not closed")
 	}
 }
