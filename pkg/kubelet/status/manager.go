@@ -265,7 +265,7 @@ func (m *Manager) resume(pod *v1.Pod) bool {
 	}
 	first = first && s.StartTime != nil
 	if first {
-		e.want = s
+		e.want, e.since = s, time.Time{} // the API shows it already
 	}
 	m.mu.Unlock()
 	if first {
