@@ -274,6 +274,7 @@ func (k *Kubelet) nodeConfig() node.Config {
 		Pressures: k.pressures,
 		Images:    k.runtime.images,
 		Period:    c.NodeStatusUpdateFrequency.Duration, ReportPeriod: c.NodeStatusReportFrequency.Duration, LeaseDuration: time.Duration(c.NodeLeaseDurationSeconds) * time.Second,
+		StartGrace: startGrace,
 	}
 }
 

@@ -24,6 +24,9 @@ const (
 	// startPoll is how often a runtime that is not ready is asked again, statePoll one that is.
 	startPoll = 50 * time.Millisecond
 	statePoll = 5 * time.Second
+	// startGrace is how long a kubelet that starts waits for the runtime and the network before it says that the node
+	// is not ready.
+	startGrace = 10 * time.Second
 	// maxImages bounds the images in the node's status.
 	maxImages = 50
 	podIface  = "eth0"

@@ -69,6 +69,9 @@ type Config struct {
 	Registered bool
 	// Period is how often the status is looked at, ReportPeriod how often it is written without a change, LeaseDuration how long the Lease is good for.
 	Period, ReportPeriod, LeaseDuration time.Duration
+	// StartGrace is how long the first status waits for Ready. A kubelet that restarts does not know yet that pods can
+	// run: a status that says so would make all pods of the node unready.
+	StartGrace time.Duration
 }
 
 // Node is the node's representative in the API.
@@ -132,6 +135,7 @@ func (n *Node) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { n.renew(ctx) })
 	defer wg.Wait()
+	n.awaitReady(ctx)
 	t := n.cfg.Clock.NewTicker(n.cfg.Period)
 	defer t.Stop()
 	for {
@@ -143,6 +147,21 @@ func (n *Node) Run(ctx context.Context) error {
 			return nil
 		case <-n.wake:
 		case <-t.C():
+		}
+	}
+}
+
+// awaitReady waits until pods can run, for at most StartGrace.
+func (n *Node) awaitReady(ctx context.Context) {
+	t := n.cfg.Clock.NewTimer(n.cfg.StartGrace)
+	defer t.Stop()
+	for n.cfg.Ready() != nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C():
+			return
+		case <-n.wake:
 		}
 	}
 }

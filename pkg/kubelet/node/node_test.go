@@ -40,6 +40,7 @@ type machine struct {
 	// provider is the machine's ID there, registered tells that somebody else makes the node.
 	provider   string
 	registered bool
+	grace      time.Duration // see node.Config.StartGrace
 }
 
 func (m *machine) set(err error, pressure map[v1.NodeConditionType]string) {
@@ -64,7 +65,7 @@ func start(t *testing.T, client kubernetes.Interface, m *machine) *node.Node {
 		Images: func(context.Context) []v1.ContainerImage {
 			return []v1.ContainerImage{{Names: []string{"a"}, SizeBytes: 1}}
 		},
-		ProviderID: m.provider, Registered: m.registered, Period: time.Hour, ReportPeriod: time.Hour, LeaseDuration: 40 * time.Second,
+		ProviderID: m.provider, Registered: m.registered, Period: time.Hour, ReportPeriod: time.Hour, LeaseDuration: 40 * time.Second, StartGrace: m.grace,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -115,6 +116,56 @@ func condition(n *v1.Node, c v1.NodeConditionType) v1.NodeCondition {
 		}
 	}
 	return v1.NodeCondition{}
+}
+
+// TestRestartedNodeStaysReady checks that a kubelet that starts again does not say that pods cannot run
+// before it knows.
+func TestRestartedNodeStaysReady(t *testing.T) {
+	client := testserver.Start(t, testserver.Options{}).Client
+	ready := func(status v1.ConditionStatus) func(*v1.Node) bool {
+		return func(n *v1.Node) bool { return condition(n, v1.NodeReady).Status == status }
+	}
+	_, err := client.CoreV1().Nodes().Create(t.Context(), &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Status:     v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen, err := client.CoreV1().Nodes().Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seen.Stop()
+	m := &machine{err: errors.New("runtime not asked yet"), grace: time.Hour}
+	n := start(t, client, m)
+	await(t, client, "registration", func(n *v1.Node) bool { return n.Labels["disk"] == "fast" })
+	n.Poke()
+	m.set(nil, nil)
+	n.Poke()
+	await(t, client, "status", func(n *v1.Node) bool { return n.Status.DaemonEndpoints.KubeletEndpoint.Port != 0 })
+	for e := range seen.ResultChan() {
+		got := e.Object.(*v1.Node)
+		if !ready(v1.ConditionTrue)(got) {
+			t.Errorf("the node is not ready in between: %v", got.Status.Conditions)
+		}
+		if got.Status.DaemonEndpoints.KubeletEndpoint.Port != 0 {
+			break
+		}
+	}
+	m.set(errors.New("runtime down"), nil)
+	n.Poke()
+	await(t, client, "unready status", ready(v1.ConditionFalse))
+}
+
+// TestUnreadyNodeSaysSo checks that the first status does not wait for longer than it may.
+func TestUnreadyNodeSaysSo(t *testing.T) {
+	client := testserver.Start(t, testserver.Options{}).Client
+	start(t, client, &machine{err: errors.New("runtime down"), grace: time.Millisecond, registered: true})
+	if _, err := client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, client, "unready status", func(n *v1.Node) bool { return condition(n, v1.NodeReady).Message == "runtime down" })
 }
 
 func TestNode(t *testing.T) {
