@@ -95,8 +95,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 		c.watched[name] = registration.HasSynced
 	}
 	return c, controller.OnChange(core.ResourceQuotas().Informer(), func(old, q *v1.ResourceQuota) {
-		if q != nil {
-			c.view.observe(q)
+		if q != nil && c.view.observe(q) {
+			c.loop.AddAfter(controller.Key(q), recountAfter)
 		}
 		if old == nil || q == nil || !sameLimits(&old.Spec, &q.Spec) {
 			c.loop.AddObject(controller.Either(old, q))
@@ -195,6 +195,7 @@ func (c *Controller) newest(ctx context.Context, namespace, name string) (*v1.Re
 
 // write brings the status of a quota up to date. Admission writes it as well, often.
 func (c *Controller) write(ctx context.Context, q *v1.ResourceQuota) error {
+	fresh := false
 	for attempt := 1; ; attempt++ {
 		p := c.view.next(q, c.Clock.Now())
 		if c.view.audited(q) {
@@ -203,7 +204,19 @@ func (c *Controller) write(ctx context.Context, q *v1.ResourceQuota) error {
 		changed := q.DeepCopy()
 		changed.Status = status(q, p.used)
 		if equality.Semantic.DeepEqual(q.Status, changed.Status) {
-			return nil
+			if len(p.released) == 0 {
+				return nil
+			}
+			if fresh {
+				c.view.wrote(q, p, revisionOf(q))
+				return nil
+			}
+			uid, err := q.UID, error(nil)
+			if q, err = c.newest(ctx, q.Namespace, q.Name); q == nil || err != nil || q.UID != uid {
+				return err
+			}
+			fresh = true
+			continue
 		}
 		written, err := c.Client.CoreV1().ResourceQuotas(q.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
 		switch {

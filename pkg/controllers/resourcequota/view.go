@@ -214,12 +214,15 @@ func (v *view) wrote(q *v1.ResourceQuota, p plan, revision int64) {
 }
 
 // observe is the tally's observe, if the quota has one.
-func (v *view) observe(q *v1.ResourceQuota) {
+func (v *view) observe(q *v1.ResourceQuota) (excess bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if f := v.quotas[q.Namespace][q.Name]; f != nil && f.uid == q.UID {
 		f.observe(q)
+		within, _ := quotav1.LessThanOrEqual(quotav1.Mask(q.Status.Used, quotav1.ResourceNames(f.sum)), f.sum)
+		return !within
 	}
+	return false
 }
 
 // audited reports whether the tally of a quota looks for an excess.
