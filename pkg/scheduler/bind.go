@@ -91,11 +91,21 @@ func (s *Scheduler) undo(pod *v1.Pod, d decision) {
 	s.queue.Happened(events)
 }
 
+// podGone reports whether err says that the pod itself is gone, and not a claim or a volume of it.
+func podGone(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
+		return false
+	}
+	d := status.Status().Details
+	return d == nil || d.Kind == "pods"
+}
+
 // fail puts a pod back after an error; a pod that is gone just leaves the queue.
 func (s *Scheduler) fail(ctx context.Context, p *profile.Profile, item *queue.Item, err error, start time.Time) {
 	pod := item.Pod
 	switch {
-	case apierrors.IsNotFound(err):
+	case podGone(err):
 		s.queue.Delete(pod.UID)
 		return
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
