@@ -28,7 +28,11 @@ import (
 // recorded returns a configuration that audits all requests, and a function that reads the events.
 func recorded(t *testing.T) (change func(*config.Config), events func() []auditv1.Event) {
 	t.Helper()
-	dir := t.TempDir()
+	// Not t.TempDir: a request that outlives the server writes its event while the directory is
+	// removed, which would be the test's failure.
+	dir, err := os.MkdirTemp("", "audit")
+	check(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
 	check(t, os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"), 0o600))
 	return func(c *config.Config) { c.Audit.PolicyFile, c.Audit.Log.Path = policy, log }, func() (out []auditv1.Event) {
