@@ -197,8 +197,13 @@ func (p *Proxy) cleanFlows() {
 		if len(suspects) == 0 {
 			continue
 		}
+		nodePorts, err := p.nodePortAddresses(f)
+		if err != nil {
+			p.log.Error("Local addresses not listed", "family", f.String(), "err", err)
+			continue // the frontends stay suspect until the next change
+		}
 		f.table.ForgetSuspects()
-		p.cleaner.put(f.Family, f.claims(suspects, p.nodePortAddresses(f)))
+		p.cleaner.put(f.Family, f.claims(suspects, nodePorts))
 	}
 }
 
@@ -228,10 +233,10 @@ func (f *family) claims(list []ruleset.Frontend, nodePorts []netip.Addr) conntra
 }
 
 // nodePortAddresses are the addresses of this node at which it has node ports, as the rules see it.
-func (p *Proxy) nodePortAddresses(f *family) []netip.Addr {
+func (p *Proxy) nodePortAddresses(f *family) ([]netip.Addr, error) {
 	local, err := p.cleaner.table.Local(f.Family)
 	if err != nil {
-		p.log.Error("Local addresses not listed", "family", f.String(), "err", err)
+		return nil, err
 	}
 	var out []netip.Addr
 	for _, a := range local {
@@ -239,7 +244,7 @@ func (p *Proxy) nodePortAddresses(f *family) []netip.Addr {
 			out = append(out, a)
 		}
 	}
-	return out
+	return out, nil
 }
 
 // forgetFlows drops frontends that have departed, and of which no flow is left, from the tables.
