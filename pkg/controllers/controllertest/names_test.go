@@ -22,6 +22,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
+	"keelson.dev/keelson/pkg/controllers/daemonset"
 	"keelson.dev/keelson/pkg/controllers/deployment"
 	"keelson.dev/keelson/pkg/controllers/endpointslice"
 	"keelson.dev/keelson/pkg/controllers/endpointslicemirroring"
@@ -103,6 +104,26 @@ func makeStatefulSet(c kubernetes.Interface, name, app string) error {
 	set.Spec.VolumeClaimTemplates = []v1.PersistentVolumeClaim{{ObjectMeta: meta(long("v", longestLabel)), Spec: claimSpec()}}
 	_, err := c.AppsV1().StatefulSets(ns).Create(context.Background(), set, metav1.CreateOptions{})
 	return err
+}
+
+func makeDaemonSet(c kubernetes.Interface, name, app string) error {
+	_, err := c.AppsV1().DaemonSets(ns).Create(context.Background(), &appsv1.DaemonSet{
+		ObjectMeta: meta(name), Spec: appsv1.DaemonSetSpec{Selector: selector(app), Template: template(app)},
+	}, metav1.CreateOptions{})
+	return err
+}
+
+// addNode makes a node that daemon pods can run on: a new one has a taint until it is ready.
+func addNode(t *testing.T, c kubernetes.Interface) {
+	t.Helper()
+	node, err := c.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: meta(long("n", longestLabel))}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node.Spec.Taints = nil
+	if _, err := c.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func claimSpec() v1.PersistentVolumeClaimSpec {
@@ -203,6 +224,7 @@ func TestLongestNames(t *testing.T) {
 		"deployment":             {length: longest, make: makeDeployment, there: pods},
 		"replicaset":             {length: longest, make: makeReplicaSet, there: pods},
 		"replicationcontroller":  {length: longest, make: makeReplicationController, there: pods},
+		"daemonset":              {length: longest, make: makeDaemonSet, there: pods},
 		"statefulset":            {length: longestSet, make: makeStatefulSet, there: pods, label: true},
 		"job":                    {length: longestLabel, make: makeJob(batchv1.NonIndexedCompletion), there: pods},
 		"indexedjob":             {length: longestLabel - 2, make: makeJob(batchv1.IndexedCompletion), there: pods, label: true},
@@ -224,7 +246,8 @@ func TestLongestNames(t *testing.T) {
 			Requests: []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "class"}}},
 		}}},
 	}, metav1.CreateOptions{}))
-	controllertest.Run(t, s, controller.Options{}, deployment.New, replicaset.New, replicationcontroller.New, statefulset.New,
+	addNode(t, s.Client)
+	controllertest.Run(t, s, controller.Options{}, daemonset.New, deployment.New, replicaset.New, replicationcontroller.New, statefulset.New,
 		job.New, ephemeralvolume.New, resourceclaim.New, endpointslice.New, endpointslicemirroring.New)
 	for kind, tt := range tests {
 		forms := map[string]func(string, int) string{"plain": long, "dotted": dotted, "shifted": shifted}
