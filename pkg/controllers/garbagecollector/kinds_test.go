@@ -53,6 +53,9 @@ func TestKinds(t *testing.T) {
 	later.SetUID("later")
 	unknown := w.dependents(family{"later", later, collected, kept})
 	w.settle() // none of them is collected before
+	// What the watch has not shown when the kind is removed is not known to be gone, as in Kubernetes.
+	w.delete(place{custom("widgets"), "here", "owner"}, metav1.DeletePropagationBackground)
+	removed()
 	for _, plural := range []string{"widgets", "gadgets", "sprockets"} {
 		w.undefine(plural)
 	}
