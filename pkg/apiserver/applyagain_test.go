@@ -61,8 +61,8 @@ func defineWidgets(t *testing.T, client dynamic.Interface) {
 	}
 }
 
-// TestApplyAgain: to apply a document once more changes nothing, whoever does it, although the
-// document writes values in another way than the object has them.
+// TestApplyAgain checks that applying a document again changes nothing, by the same or by another
+// manager, even if the document spells values differently from the stored object.
 func TestApplyAgain(t *testing.T) {
 	clk := &shiftedClock{Clock: clock.Real()}
 	s := testserver.Start(t, testserver.Options{Clock: clk})

@@ -145,8 +145,8 @@ func TestFinalizedNamespace(t *testing.T) {
 	checkDeleted(t, events, ns)
 }
 
-// The answer to a DELETE that removes an object of which the last state is returned has the
-// revision of the deletion.
+// TestDeletedObject checks that the answer to a DELETE has the revision of the deletion if it
+// contains the last state of the object.
 func TestDeletedObject(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	services := schema.GroupVersionResource{Version: "v1", Resource: "services"}

@@ -28,8 +28,8 @@ func (a *assembly) namespaceCheck(row *resource.Row) registry.NamespaceCheck {
 	if !slices.Contains(a.admission.Names(), lifecycle.PluginName) {
 		return nil
 	}
-	// A transaction has the keys of one database. Elsewhere the namespace is looked at right
-	// before the object is stored.
+	// A transaction covers one database. If the namespace is in another one, the server reads it
+	// right before it stores the object.
 	apart := a.databases.have(location(row)) != a.databases.have(corev1.Resource("namespaces"))
 	return func(ctx context.Context, attrs admission.Attributes, latest bool) ([]kv.Unchanged, error) {
 		ns, err := a.openNamespace(ctx, attrs, latest || apart)

@@ -30,8 +30,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// slowHook is a webhook that allows everything, but answers about objects with the label hold
-// only when it is told to.
+// slowHook is a webhook that allows everything. It delays its answers about objects with the label
+// hold until the test releases them.
 type slowHook struct {
 	*httptest.Server
 	seen    chan struct{} // receives once for each held request

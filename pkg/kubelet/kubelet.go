@@ -285,7 +285,8 @@ func (k *Kubelet) gone(uid types.UID) {
 	}
 }
 
-// resumed is told what the API has of a static pod that an earlier process ran.
+// resumed passes the status that the API shows of a static pod to the worker. An earlier kubelet
+// process ran the pod.
 func (k *Kubelet) resumed(uid types.UID, s v1.PodStatus) {
 	if k.pool != nil {
 		k.pool.Resume(uid, s)

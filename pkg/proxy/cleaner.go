@@ -74,7 +74,8 @@ func (w work) merge(f ruleset.Family, c conntrack.Claims, newer bool) {
 	w[f] = have
 }
 
-// put has flows at the frontends looked at, now that the kernel sends nothing more the old way.
+// put queues the frontends whose flows the cleaner has to check. The kernel must have the new rules
+// already, so that no new flow uses the old ones.
 func (c *cleaner) put(f ruleset.Family, claims conntrack.Claims) {
 	c.mu.Lock()
 	c.todo.merge(f, claims, true)

@@ -121,8 +121,8 @@ func TestOutputsEndWithTheProcess(t *testing.T) {
 	}
 }
 
-// TestRestOfInput: what a client sends is read after the process has exited, whoever holds the other
-// end of the FIFO.
+// TestRestOfInput checks that the shim reads the rest of the input after the process has exited, also
+// while other programs hold the FIFO open.
 func TestRestOfInput(t *testing.T) {
 	p, _ := outputs(t)
 	p.stdin = filepath.Join(filepath.Dir(p.stdout), "stdin")

@@ -66,7 +66,8 @@ func TestDiscoveryOfUnavailable(t *testing.T) {
 }
 
 // TestForwardedPaths: an extension server receives the path and the query of plain requests and of
-// upgrades alike. As in Kubernetes the query is encoded anew: sorted, without what is malformed.
+// upgrades alike. As in Kubernetes, the proxy sorts the query and drops
+// malformed parts of it.
 func TestForwardedPaths(t *testing.T) {
 	got := make(chan string, 1)
 	e := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

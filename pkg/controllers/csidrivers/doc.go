@@ -10,9 +10,10 @@
 // What is to be called is known by the API alone, and every call may be repeated:
 // whoever is killed at whatever moment, the next one finishes.
 //
-//   - A claim has a finalizer while a volume is made for it, and a volume whose storage is
-//     to be deleted one until the driver has done so: no volume is made that nobody knows
-//     of. The latter also holds for volumes that an administrator created, once bound.
+//   - A claim has a finalizer while a volume is made for it, so that no volume is left
+//     without an object.
+//   - A volume with the reclaim policy Delete has a finalizer until the driver has deleted
+//     its storage. A volume that an administrator created gets it when it is bound.
 //   - An attachment and its volume have the finalizers that attachers set, until the
 //     driver has detached it.
 //   - A claim's status tells how far its growth has come, and the change of its attributes, as resizers do.

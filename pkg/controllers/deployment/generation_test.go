@@ -126,7 +126,8 @@ func (r *rollout) honest() {
 	}
 }
 
-// pods has each ReplicaSet report what it is asked for, ready if its image is one of those.
+// pods sets the status of each ReplicaSet to its spec.replicas. Its pods are ready if its image is in
+// ready.
 func (r *rollout) pods(ready ...string) {
 	r.Helper()
 	for _, set := range r.sets() {

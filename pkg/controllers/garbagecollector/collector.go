@@ -154,9 +154,9 @@ func notFound(id identity) error {
 	return apierrors.NewNotFound(schema.GroupResource{Group: id.gvk.Group, Resource: id.gvk.Kind}, id.name)
 }
 
-// judge deletes an object none of whose owners is left, or removes its references to
-// owners that are not. As in Kubernetes, an object is left alone altogether if one of its
-// owners cannot be resolved.
+// judge deletes an object if all of its owners are gone. If some are gone, it removes the
+// references to these. As in Kubernetes, it changes nothing if one of the owners cannot be
+// resolved.
 func (c *Controller) judge(ctx context.Context, live *metav1.PartialObjectMetadata, id identity) error {
 	var solid, waiting, gone []metav1.OwnerReference
 	for _, r := range live.OwnerReferences {

@@ -130,7 +130,7 @@ func (c *Controller) discover(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for gvr, m := range c.monitors {
-		// A definition that was made anew may have another scope.
+		// A definition that was deleted and created again may have another scope.
 		if k, served := want[gvr]; served && k != m.kind || !served && err == nil {
 			m.stop()
 			delete(c.monitors, gvr)

@@ -83,7 +83,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// A terminating pod that never had a node has nobody to end it. Its finalizers may wait for its end.
+// TestUnscheduledTerminating checks that the controller ends terminating pods that never had a node:
+// no kubelet does, and their finalizers may wait for it.
 func TestUnscheduledTerminating(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.Account(t, s)

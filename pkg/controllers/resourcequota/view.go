@@ -121,7 +121,7 @@ func (f *follower) usage(e quotav1.Evaluator, obj apiObject) (v1.ResourceList, e
 	return quotav1.RemoveZeros(quotav1.Mask(usage, e.MatchingResources(quotav1.ResourceNames(f.quota.Spec.Hard)))), nil
 }
 
-// recount counts all objects anew.
+// recount evaluates all objects again, and drops those that are not in the view.
 func (f *follower) recount(objects map[schema.GroupResource]map[string]map[types.UID]apiObject) error {
 	var errs []error
 	seen := map[types.UID]bool{}
@@ -137,7 +137,7 @@ func (f *follower) recount(objects map[schema.GroupResource]map[string]map[types
 		}
 	}
 	for uid := range f.counted {
-		if !seen[uid] { // not limited any more, or its watch began anew
+		if !seen[uid] { // no longer limited, or its watch was restarted
 			f.set(&metav1.ObjectMeta{UID: uid}, 0, nil)
 		}
 	}
@@ -199,21 +199,22 @@ func (v *view) count(q *v1.ResourceQuota, evaluators []quotav1.Evaluator, now ti
 	return nil
 }
 
-// next is the tally's next.
+// next calls next of the tally of a quota.
 func (v *view) next(q *v1.ResourceQuota, now time.Time) plan {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.quotas[q.Namespace][q.Name].next(q, now)
 }
 
-// wrote is the tally's wrote.
+// wrote calls wrote of the tally of a quota.
 func (v *view) wrote(q *v1.ResourceQuota, p plan, revision int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.quotas[q.Namespace][q.Name].wrote(p, revision)
 }
 
-// observe is the tally's observe, if the quota has one.
+// observe calls observe of the tally of a quota, if there is one. It reports whether the quota's
+// status.used is more than the tally has seen.
 func (v *view) observe(q *v1.ResourceQuota) (excess bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -203,7 +203,7 @@ func (m *Manager) write(ctx context.Context, uid types.UID) error {
 	m.mu.Unlock()
 	if source.Static(known) {
 		if m.resume(known) {
-			return nil // the status is set anew
+			return nil // the worker sets a new status
 		}
 		written, err := m.reflect(ctx, known, want)
 		if written {
@@ -246,8 +246,8 @@ func (m *Manager) written(uid types.UID, changes int, told bool) {
 	e.since = time.Time{}
 }
 
-// resume takes over what the mirror of a static pod already shows, and tells whether it did. A static pod runs before the API is
-// heard, so that its status was computed as that of a new pod.
+// resume adopts the status that the mirror of a static pod shows, and reports whether it did. The kubelet runs a static pod
+// before it has read the API, so it computed the status as that of a new pod.
 func (m *Manager) resume(pod *v1.Pod) bool {
 	mirror := m.cfg.Mirror(pod)
 	if mirror == nil {

@@ -174,7 +174,8 @@ func TestSandboxLost(t *testing.T) {
 	})
 }
 
-// TestEndOfAnEpoch: containers that end because all start anew get the shortest period and no handler, as in Kubernetes.
+// TestEndOfAnEpoch checks that a restart of all containers stops each with the shortest grace period and
+// without its preStop handler, as in Kubernetes.
 func TestEndOfAnEpoch(t *testing.T) {
 	pod := testPod(v1.RestartPolicyNever, "a", "b")
 	restartAll(pod, "a")
