@@ -100,7 +100,7 @@ func TestNodesAskForTokens(t *testing.T) {
 	}
 }
 
-// TestNodesWriteStatusOfClaims: a kubelet writes what it knows of the claims of its pods, and is told what else it tried to.
+// TestNodesWriteStatusOfClaims: a node may update the status of its pods' claims, and the error for any other field shows the difference.
 func TestNodesWriteStatusOfClaims(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	mustCreateAccount(t, s)
@@ -124,8 +124,8 @@ func TestNodesWriteStatusOfClaims(t *testing.T) {
 	poll(t, "the claim of its pod", func(ctx context.Context) bool { return patch(ctx, `{"status":{"capacity":{"storage":"1Gi"}}}`) == nil })
 	err := patch(t.Context(), `{"status":{"phase":"Bound"}}`)
 	want := `persistentvolumeclaims "c" is forbidden: node "n1" is not allowed to update fields other than status.quantity and status.conditions: ` +
-		"@@ -25,7 +25,7 @@\n   \"VolumeAttributesClassName\": null\n  },\n  \"Status\": {\n-  \"Phase\": \"Pending\",\n+  \"Phase\": \"Bound\",\n" +
-		"   \"AccessModes\": null,\n   \"Capacity\": null,\n   \"Conditions\": null,\n"
+		"@@ -20,6 +20,6 @@\n   \"volumeMode\": \"Filesystem\"\n  },\n  \"status\": {\n" +
+		"-  \"phase\": \"Pending\"\n+  \"phase\": \"Bound\"\n  }\n }\n"
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

@@ -181,7 +181,7 @@ func (x *expressions) message(r *report.Report, path *field.Path, expression str
 // the policy's name.
 func (x *expressions) auditAnnotations(r *report.Report, path *field.Path, policy string, annotations []admissionregistrationv1.AuditAnnotation) {
 	if len(annotations) > maxAuditAnnotations {
-		r.Invalid(path, report.Untagged(annotations), fmt.Sprintf("must not have more than %d auditAnnotations", maxAuditAnnotations))
+		r.Invalid(path, annotations, fmt.Sprintf("must not have more than %d auditAnnotations", maxAuditAnnotations))
 	}
 	seen := sets.New[string]()
 	for i := range annotations {

@@ -98,7 +98,7 @@ func validatePodUpdate(ctx context.Context, pod, old *corev1.Pod) field.ErrorLis
 		onlyNarrower(&r, rest, &old.Spec, spec)
 	}
 	if !equal.Values(*rest, old.Spec) {
-		r.Forbidden(spec, fmt.Sprintf("pod updates may not change fields other than %s\n%v", mutable, diff.Diff(report.Untagged(old.Spec), report.Untagged(*rest))))
+		r.Forbidden(spec, fmt.Sprintf("pod updates may not change fields other than %s\n%v", mutable, diff.Diff(old.Spec, *rest)))
 	}
 	return r.Errors
 }
@@ -260,7 +260,7 @@ func validatePodEphemeralContainers(ctx context.Context, pod, old *corev1.Pod) f
 		if !ok {
 			r.Forbidden(path, fmt.Sprintf("existing ephemeral containers %q may not be removed\n", was.Name))
 		} else if !equal.Values(was, *is) {
-			r.Forbidden(path, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v", was.Name, diff.Diff(report.Untagged(was), report.Untagged(*is))))
+			r.Forbidden(path, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v", was.Name, diff.Diff(was, *is)))
 		}
 	}
 	return r.Errors

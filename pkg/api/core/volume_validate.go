@@ -111,7 +111,7 @@ func validatePersistentVolumeUpdate(ctx context.Context, pv, old *corev1.Persist
 	}
 	if !equality.Semantic.DeepEqual(*source, old.Spec.PersistentVolumeSource) {
 		r.Forbidden(field.NewPath("spec", "persistentvolumesource"),
-			fmt.Sprintf("spec.persistentvolumesource is immutable after creation\n%v", diff.Diff(report.Untagged(old.Spec.PersistentVolumeSource), report.Untagged(*source))))
+			fmt.Sprintf("spec.persistentvolumesource is immutable after creation\n%v", diff.Diff(old.Spec.PersistentVolumeSource, *source)))
 	}
 	r.Immutable(field.NewPath("volumeMode"), pv.Spec.VolumeMode, old.Spec.VolumeMode)
 	if old.Spec.NodeAffinity != nil && !sameAffinity(pv.Spec.NodeAffinity, old.Spec.NodeAffinity) {
@@ -191,7 +191,7 @@ func validatePersistentVolumeClaimUpdate(ctx context.Context, pvc, old *corev1.P
 	}
 	if !equality.Semantic.DeepEqual(*spec, *was) {
 		r.Forbidden(field.NewPath("spec"), fmt.Sprintf(
-			"spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n%v", diff.Diff(report.Untagged(*was), report.Untagged(*spec))))
+			"spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n%v", diff.Diff(*was, *spec)))
 	}
 	size, oldSize := pvc.Spec.Resources.Requests[corev1.ResourceStorage], old.Spec.Resources.Requests[corev1.ResourceStorage]
 	if capacity := old.Status.Capacity[corev1.ResourceStorage]; size.Cmp(oldSize) < 0 && size.Cmp(capacity) <= 0 {

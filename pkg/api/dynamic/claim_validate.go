@@ -68,7 +68,7 @@ func validateClaim(_ context.Context, c *resourcev1.ResourceClaim) field.ErrorLi
 func validateClaimUpdate(_ context.Context, c, old *resourcev1.ResourceClaim) field.ErrorList {
 	var r report.Report
 	if !equality.Semantic.DeepEqual(c.Spec, old.Spec) {
-		r.Invalid(field.NewPath("spec"), report.Untagged(c.Spec), apivalidation.FieldImmutableErrorMsg)
+		r.Invalid(field.NewPath("spec"), c.Spec, apivalidation.FieldImmutableErrorMsg)
 	}
 	return r.Errors
 }
@@ -84,7 +84,7 @@ func validateTemplate(_ context.Context, t *resourcev1.ResourceClaimTemplate) fi
 func validateTemplateUpdate(ctx context.Context, t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
 	r := report.Report{Errors: append(validateTemplate(ctx, t), resource.MetaHere())}
 	if !equality.Semantic.DeepEqual(t.Spec, old.Spec) {
-		r.Invalid(field.NewPath("spec"), report.Untagged(t.Spec), apivalidation.FieldImmutableErrorMsg)
+		r.Invalid(field.NewPath("spec"), t.Spec, apivalidation.FieldImmutableErrorMsg)
 	}
 	return r.Errors
 }
@@ -214,7 +214,7 @@ func validateClaimStatus(_ context.Context, c, old *resourcev1.ResourceClaim) fi
 	case old.Status.Allocation == nil:
 		checkAllocation(&r, at, s.Allocation, namesOf(&c.Spec.Devices))
 	case !equality.Semantic.DeepEqual(s.Allocation, old.Status.Allocation):
-		r.Invalid(at, report.Untagged(s.Allocation), apivalidation.FieldImmutableErrorMsg)
+		r.Invalid(at, s.Allocation, apivalidation.FieldImmutableErrorMsg)
 	}
 	return r.Errors
 }

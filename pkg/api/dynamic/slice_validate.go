@@ -127,7 +127,7 @@ func (r *sliceRules) nodes(path *field.Path, s *resourcev1.ResourceSliceSpec) {
 		at := path.Child("nodeSelector")
 		r.Add(podspec.ValidateNodeSelector(s.NodeSelector, at)...)
 		if len(s.NodeSelector.NodeSelectorTerms) != 1 {
-			r.Invalid(at.Child("nodeSelectorTerms"), report.Untagged(s.NodeSelector.NodeSelectorTerms), "must have exactly one node selector term")
+			r.Invalid(at.Child("nodeSelectorTerms"), s.NodeSelector.NodeSelectorTerms, "must have exactly one node selector term")
 		}
 	}
 	ways = r.flag(path, ways, "allNodes", s.AllNodes)
@@ -254,7 +254,7 @@ func (r *sliceRules) attribute(path *field.Path, a resourcev1.DeviceAttribute) {
 		r.Invalid(path, "", one)
 	case 1:
 	default:
-		r.Invalid(path, report.Untagged(a), one)
+		r.Invalid(path, a, one)
 	}
 }
 

@@ -46,7 +46,7 @@ func TestValidate(t *testing.T) {
 			`spec.devices[0].attributes[v].version: Invalid value: "1.0": must be a string compatible with semver.org spec 2.0.0`,
 		}},
 		"an attribute has one value": {"resourceslices", device(`"attributes":{"v":{"int":1,"bool":true}}`), []string{
-			`spec.devices[0].attributes[v]: Invalid value: {"IntValue":1,"BoolValue":true,"StringValue":null,"VersionValue":null,"IntValues":null,"BoolValues":null,"StringValues":null,"VersionValues":null}: exactly one value must be specified`,
+			`spec.devices[0].attributes[v]: Invalid value: {"int":1,"bool":true}: exactly one value must be specified`,
 		}},
 		"shares are of devices that can be shared": {"resourceslices", device(`"capacity":{"c":{"value":"1","requestPolicy":{}}}`), []string{
 			"spec.devices[0].capacity[c].requestPolicy: Forbidden: allowMultipleAllocations must be true",

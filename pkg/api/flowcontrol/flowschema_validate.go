@@ -29,7 +29,7 @@ func validateFlowSchema(_ context.Context, s *flowcontrolv1.FlowSchema) field.Er
 	checkSchema(&r, path, s.Name, &s.Spec)
 	i := slices.IndexFunc(bootstrap.MandatoryFlowSchemas, func(m *flowcontrolv1.FlowSchema) bool { return m.Name == s.Name })
 	if i >= 0 && !equality.Semantic.DeepEqual(s.Spec, bootstrap.MandatoryFlowSchemas[i].Spec) {
-		r.Invalid(path, report.Untagged(s.Spec), fmt.Sprintf("spec of '%s' must equal the fixed value", s.Name))
+		r.Invalid(path, s.Spec, fmt.Sprintf("spec of '%s' must equal the fixed value", s.Name))
 	}
 	checkSchemaConditions(&r, s)
 	return r.Errors
@@ -77,7 +77,7 @@ func checkSchema(r *report.Report, path *field.Path, name string, s *flowcontrol
 		r.Invalid(at, p, "only the schema named 'exempt' may have matchingPrecedence 1")
 	}
 	if m := s.DistinguisherMethod; m != nil && m.Type != flowcontrolv1.FlowDistinguisherMethodByNamespaceType && m.Type != flowcontrolv1.FlowDistinguisherMethodByUserType {
-		r.Add(field.NotSupported(path.Child("distinguisherMethod", "type"), report.Untagged(m),
+		r.Add(field.NotSupported(path.Child("distinguisherMethod", "type"), m,
 			[]flowcontrolv1.FlowDistinguisherMethodType{flowcontrolv1.FlowDistinguisherMethodByNamespaceType, flowcontrolv1.FlowDistinguisherMethodByUserType}))
 	}
 	at = path.Child("priorityLevelConfiguration", "name")

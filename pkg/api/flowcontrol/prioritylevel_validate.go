@@ -64,7 +64,7 @@ func checkMandatoryLevel(r *report.Report, path *field.Path, c *flowcontrolv1.Pr
 		have.Exempt, except = all[i].Spec.Exempt, " except the 'spec.exempt' field"
 	}
 	if !equality.Semantic.DeepEqual(have, all[i].Spec) {
-		r.Invalid(path, report.Untagged(c.Spec), fmt.Sprintf("spec of '%s'%s must equal the fixed value", c.Name, except))
+		r.Invalid(path, c.Spec, fmt.Sprintf("spec of '%s'%s must equal the fixed value", c.Name, except))
 	}
 }
 

@@ -41,7 +41,7 @@ func TestValidate(t *testing.T) {
 			"spec.type: Invalid value: \"Exempt\": must be 'Exempt' if and only if `name` is 'exempt'",
 		}},
 		"what every server has is fixed": {"prioritylevelconfigurations", "catch-all", `{"spec":{"type":"Limited","limited":{"nominalConcurrencyShares":6,"limitResponse":{"type":"Reject"}}}}`, []string{
-			`spec: Invalid value: {"Type":"Limited","Limited":{"NominalConcurrencyShares":6,"LimitResponse":{"Type":"Reject","Queuing":null},"LendablePercent":0,"BorrowingLimitPercent":null},"Exempt":null}: spec of 'catch-all' must equal the fixed value`,
+			`spec: Invalid value: {"type":"Limited","limited":{"nominalConcurrencyShares":6,"limitResponse":{"type":"Reject"},"lendablePercent":0}}: spec of 'catch-all' must equal the fixed value`,
 		}},
 		"the share of exempt is free": {"prioritylevelconfigurations", "exempt", `{"spec":{"type":"Exempt","exempt":{"nominalConcurrencyShares":7}}}`, nil},
 	} {

@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package report collects what validation finds, in the order in which it finds
-// it, with the reasons and the wording that Kubernetes gives them.
+// it, with the reasons and the wording that Kubernetes gives them. A message shows
+// a bad value as JSON with the API's field names; Kubernetes 1.36 shows some with the
+// names of its Go fields.
 package report
 
 import (
@@ -26,7 +28,6 @@ type Report struct{ Errors field.ErrorList }
 func (r *Report) Add(errs ...*field.Error) {
 	for _, err := range errs {
 		if err != nil {
-			err.BadValue = shown(err.BadValue)
 			r.Errors = append(r.Errors, err)
 		}
 	}

@@ -26,7 +26,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	kubeletapis "k8s.io/kubelet/pkg/apis"
 
-	"keelson.dev/keelson/pkg/api/report"
 	"keelson.dev/keelson/pkg/apiserver/nodeauth"
 )
 
@@ -276,7 +275,7 @@ func claims(node string, a admission.Attributes) error {
 	}
 	if was, is := plain(old), plain(obj); !equality.Semantic.DeepEqual(was, is) {
 		return forbid(a, "node %q is not allowed to update fields other than status.quantity and status.conditions: %v", node,
-			diff.Diff(report.Untagged(was), report.Untagged(is)))
+			diff.Diff(was, is))
 	}
 	return nil
 }

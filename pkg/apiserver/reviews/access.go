@@ -18,7 +18,6 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"keelson.dev/apiserver/rest"
-	"keelson.dev/keelson/pkg/api/report"
 )
 
 // Access says what users may do.
@@ -67,7 +66,7 @@ func (a *Access) local(ctx context.Context, req *rest.Request, obj runtime.Objec
 		errs = append(errs, field.Invalid(field.NewPath("spec.resourceAttributes.namespace"), at.Namespace, "must match metadata.namespace"))
 	}
 	if at := r.Spec.NonResourceAttributes; at != nil {
-		errs = append(errs, field.Invalid(field.NewPath("spec.nonResourceAttributes"), report.Untagged(at), "disallowed on this kind of request"))
+		errs = append(errs, field.Invalid(field.NewPath("spec.nonResourceAttributes"), at, "disallowed on this kind of request"))
 	}
 	if len(errs) == 0 && req.Namespace == "" {
 		return nil, apierrors.NewBadRequest("namespace is required on this type: ")
@@ -146,7 +145,7 @@ func checkSpec(res *authorizationv1.ResourceAttributes, non *authorizationv1.Non
 	var errs field.ErrorList
 	path := field.NewPath("spec")
 	if res != nil && non != nil {
-		errs = append(errs, field.Invalid(path.Child("nonResourceAttributes"), report.Untagged(non), "cannot be specified in combination with resourceAttributes"))
+		errs = append(errs, field.Invalid(path.Child("nonResourceAttributes"), non, "cannot be specified in combination with resourceAttributes"))
 	}
 	if res == nil && non == nil {
 		errs = append(errs, field.Invalid(path.Child("resourceAttributes"), non, "exactly one of nonResourceAttributes or resourceAttributes must be specified"))
