@@ -12,16 +12,20 @@ import (
 	"keelson.dev/keelson/pkg/apiserver"
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/memlimit"
 )
 
-func main() { daemon.Main("apiserver", run) }
+func main() {
+	memlimit.Set(memlimit.Server)
+	daemon.Main("apiserver", run)
+}
 
 func run(ctx context.Context, args []string, stderr io.Writer) error {
 	cfg, err := config.Parse(args, stderr)
 	if err != nil {
 		return err
 	}
-	s, err := apiserver.New(cfg, apiserver.Deps{Log: cfg.Log.Log(cfg.Verbosity, stderr), Getenv: os.Getenv, OwnProcess: true})
+	s, err := apiserver.New(cfg, apiserver.Deps{Log: cfg.Log.Log(cfg.Verbosity, stderr), Getenv: os.Getenv})
 	if err != nil {
 		return err
 	}

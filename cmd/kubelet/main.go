@@ -7,6 +7,10 @@ package main
 import (
 	"keelson.dev/keelson/pkg/daemon"
 	"keelson.dev/keelson/pkg/kubelet/command"
+	"keelson.dev/keelson/pkg/memlimit"
 )
 
-func main() { daemon.Main("kubelet", command.Run) }
+func main() {
+	memlimit.Set(memlimit.Node)
+	daemon.Main("kubelet", command.Run)
+}

@@ -6,7 +6,11 @@ package main
 
 import (
 	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/memlimit"
 	"keelson.dev/keelson/pkg/proxy/command"
 )
 
-func main() { daemon.Main("proxy", command.Run) }
+func main() {
+	memlimit.Set(memlimit.Node)
+	daemon.Main("proxy", command.Run)
+}

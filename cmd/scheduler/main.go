@@ -6,7 +6,11 @@ package main
 
 import (
 	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/memlimit"
 	"keelson.dev/keelson/pkg/scheduler/command"
 )
 
-func main() { daemon.Main("scheduler", command.Run) }
+func main() {
+	memlimit.Set(memlimit.Node)
+	daemon.Main("scheduler", command.Run)
+}

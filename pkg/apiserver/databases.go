@@ -208,11 +208,3 @@ func (d *databases) ready() error {
 	}
 	return nil
 }
-
-// changes is how many changes the caches have been told of.
-func (d *databases) changes() (n int64) {
-	for _, db := range d.all {
-		n += db.backend.Changes()
-	}
-	return n
-}

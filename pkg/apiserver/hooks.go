@@ -21,7 +21,6 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/features"
 	"keelson.dev/keelson/pkg/apiserver/rbac"
-	"keelson.dev/keelson/pkg/daemon"
 	"keelson.dev/keelson/pkg/health"
 )
 
@@ -200,7 +199,6 @@ func (a *assembly) announce(ctx context.Context) {
 	}
 	close(a.server.ready)
 	a.server.log.Info("Ready")
-	daemon.Settle(ctx, a.server.deps.Clock, a.server.log)
 }
 
 // leave tells the cluster that this server is going.

@@ -23,7 +23,6 @@ import (
 	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store/kv"
-	"keelson.dev/apiserver/store/kv/etcd"
 	"keelson.dev/apiserver/streams"
 	"keelson.dev/keelson/pkg/api"
 	"keelson.dev/keelson/pkg/apiserver/audit"
@@ -49,9 +48,6 @@ type Deps struct {
 	// Getenv is the environment, by which a parent names the sockets it hands
 	// down to be served as well (LISTEN_FDS); nil: there are none.
 	Getenv func(string) string
-	// OwnProcess says that the process is the server's alone, so that the memory
-	// of the process is the server's to keep small.
-	OwnProcess bool
 }
 
 // Server is an API server.
@@ -80,7 +76,6 @@ type Server struct {
 	shutdown  *health.Gate
 	ready     chan struct{} // closed once everything has started
 	address   atomic.Pointer[net.TCPAddr]
-	databases atomic.Pointer[databases] // once Run has them
 }
 
 // New checks cfg and reads the files it names. It starts nothing.
@@ -218,9 +213,6 @@ func (s *Server) Run(ctx context.Context) error {
 	defer background.Wait()
 	defer stop()
 
-	if s.deps.OwnProcess {
-		background.Go(func() { s.pace(inner) })
-	}
 	d, err := s.openDatabases(ctx)
 	if err != nil {
 		return err
@@ -231,7 +223,6 @@ func (s *Server) Run(ctx context.Context) error {
 	if err := d.follow(inner, s); err != nil {
 		return err
 	}
-	s.databases.Store(d)
 	background.Go(func() { d.run(inner, s) })
 	background.Go(func() { s.serving.run(inner, s.deps.Clock) })
 	background.Go(func() { s.runAudit(inner) })
@@ -261,20 +252,6 @@ func (s *Server) Run(ctx context.Context) error {
 		s.log.Error("Debug socket not served", "err", err) // which nobody needs for anything else
 	}
 	return s.serve(ctx, listener, a)
-}
-
-// changes is how many changes of what is stored the server has been told of.
-func (s *Server) changes() int64 {
-	if d := s.databases.Load(); d != nil {
-		return d.changes()
-	}
-	return 0
-}
-
-// pace keeps the process's memory close to what the server needs.
-func (s *Server) pace(ctx context.Context) {
-	database := etcd.Embedded{Dir: s.cfg.DataDir}.Database()
-	daemon.Pace(ctx, s.deps.Clock, s.log, s.ready, s.changes, database)
 }
 
 func (s *Server) runAudit(ctx context.Context) {

@@ -54,11 +54,13 @@ func Parse(fs *pflag.FlagSet, args []string) error {
 	return nil
 }
 
-// NewMetrics returns a registry that has the metrics of Go, of the process and of
-// how it was built.
+// NewMetrics returns a registry with metrics of the Go runtime, of the process, of its memory by
+// kind of page and of its build.
 func NewMetrics() *prometheus.Registry {
 	r := prometheus.NewRegistry()
-	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
+	r.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), newMemoryCollector(), buildInfo(),
+	)
 	return r
 }
 

@@ -358,7 +358,6 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	g.Go(func() error { return k.runtime.watchState(ctx) })
 	g.Go(func() error { return k.watchdog(ctx) })
 	g.Go(func() error { return k.work(ctx) })
-	g.Go(func() error { daemon.Settle(ctx, k.cfg.Clock, k.cfg.Log); return nil })
 	err = g.Wait()
 	k.pool.Wait()
 	if errors.Is(err, context.Canceled) {

@@ -110,11 +110,6 @@ func run(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Int
 	}
 	log.Info("controllers run", "count", len(made))
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		daemon.Settle(ctx, clock.Real(), log)
-		daemon.Breathe(ctx, clock.Real(), log)
-		return nil
-	})
 	for i, c := range made {
 		if i > 0 && o.pause > 0 {
 			select {

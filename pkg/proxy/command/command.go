@@ -91,7 +91,6 @@ func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, c
 	if guard != nil {
 		served.Go(func() { guard.Run(ctx) })
 	}
-	served.Go(func() { daemon.Frugal(ctx, clock.Real(), log) })
 	if cfg.NetworkPolicy {
 		agent, err := netpolicy.New(policyConfig(cfg), netpolicy.Deps{Client: client, Custom: custom, Clock: clock.Real(), Log: log, Metrics: registry})
 		if err != nil {

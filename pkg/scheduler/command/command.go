@@ -120,7 +120,6 @@ func run(ctx context.Context, o *options, client kubernetes.Interface, profiles 
 	ready := health.NewGate("informer-sync", "caches are not filled")
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { guard.Run(ctx); return nil })
-	g.Go(func() error { daemon.Contain(ctx, log); return nil })
 	g.Go(func() error {
 		return daemon.Serve(ctx, daemon.Endpoints{
 			Flags: o.serving, Guard: guard, Metrics: registry, Ready: []health.Check{ready.Check()}, Log: log,
@@ -134,7 +133,6 @@ func run(ctx context.Context, o *options, client kubernetes.Interface, profiles 
 			return err
 		}
 		ready.Open()
-		g.Go(func() error { daemon.Settle(ctx, clock.Real(), log); return nil })
 		return daemon.Lead(ctx, o.election, client, clock.Real(), log, s.Run)
 	})
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {

@@ -149,14 +149,6 @@ func (b *Backend) Ready() error {
 	return nil
 }
 
-// Changes is how many changes the caches that there are have been told of.
-func (b *Backend) Changes() (n int64) {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	b.all(func(c *cache) { n += c.received.Load() })
-	return n
-}
-
 // follow opens the watch, where the last one ended if possible, and dispatches
 // what it delivers.
 func (b *Backend) follow(ctx context.Context) error {

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
-	"path/filepath"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
@@ -42,9 +41,6 @@ type Embedded struct {
 	Clock      clock.Clock
 	Log        *slog.Logger
 }
-
-// Database is the file that holds the data, which is mapped into memory.
-func (e Embedded) Database() string { return filepath.Join(e.Dir, "member", "snap", "db") }
 
 // Start runs an embedded etcd and returns a store on it once it serves.
 // Closing the store stops it.
