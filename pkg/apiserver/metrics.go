@@ -78,10 +78,9 @@ func (m *storageMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// metricsHandler answers with the server's metrics, and with those that the
-// libraries keep in their own registry. A name that both have is the server's.
-// DELETE resets them.
-func metricsHandler(own prometheus.Gatherer, told *told) http.Handler {
+// metricsHandler serves the server's own metrics and those that libraries register in their
+// default registry, after filter. The server's own win if a name is in both. DELETE resets them.
+func metricsHandler(own prometheus.Gatherer, filter *metricFilter) http.Handler {
 	gather := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		mine, err := own.Gather()
 		if err != nil {
@@ -100,7 +99,7 @@ func metricsHandler(own prometheus.Gatherer, told *told) http.Handler {
 				mine = append(mine, f)
 			}
 		}
-		return told.of(mine), nil
+		return filter.apply(mine), nil
 	})
 	return &resettable{from: gather}
 }

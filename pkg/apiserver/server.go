@@ -69,7 +69,7 @@ type Server struct {
 	keyServers  []health.Check    // whether they answer
 	audit       *audit.Log        // nil: nothing is taken down
 	tracing     *daemon.Tracing   // nil: there are no spans
-	told        *told
+	metrics     *metricFilter
 
 	inFlight  *filters.InFlight
 	inherited []net.Listener
@@ -117,7 +117,7 @@ func (s *Server) load() error {
 }
 
 func (s *Server) loadServed() (err error) {
-	if s.told, err = newTold(&s.cfg.Metrics); err != nil {
+	if s.metrics, err = newMetricFilter(&s.cfg.Metrics); err != nil {
 		return err
 	}
 	if s.scheme, err = NewScheme(); err != nil {

@@ -20,17 +20,17 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// unexpected stands for the values of a label that are not told.
+// unexpected replaces label values that the configuration does not allow.
 const unexpected = "unexpected"
 
-// told says what of metrics is told. It is immutable.
-type told struct {
+// metricFilter removes disabled metrics and label values that are not allowed. It is immutable.
+type metricFilter struct {
 	disabled sets.Set[string]
-	labels   map[string]map[string]sets.Set[string] // values by metric and label
+	labels   map[string]map[string]sets.Set[string] // allowed values by metric and label
 }
 
-// newTold reads the file that cfg names.
-func newTold(cfg *config.Metrics) (*told, error) {
+// newMetricFilter returns the filter for cfg. It reads the allow list file of cfg, if there is one.
+func newMetricFilter(cfg *config.Metrics) (*metricFilter, error) {
 	allow := maps.Clone(cfg.AllowLabels)
 	if allow == nil {
 		allow = map[string]string{}
@@ -53,30 +53,31 @@ func newTold(cfg *config.Metrics) (*told, error) {
 		}
 		maps.Copy(allow, more)
 	}
-	t := &told{disabled: sets.New(cfg.Disabled...), labels: map[string]map[string]sets.Set[string]{}}
+	m := &metricFilter{disabled: sets.New(cfg.Disabled...), labels: map[string]map[string]sets.Set[string]{}}
 	for key, values := range allow {
 		name, label, _ := strings.Cut(key, ",")
-		if t.labels[name] == nil {
-			t.labels[name] = map[string]sets.Set[string]{}
+		if m.labels[name] == nil {
+			m.labels[name] = map[string]sets.Set[string]{}
 		}
-		t.labels[name][label] = sets.New(strings.Split(values, ",")...)
+		m.labels[name][label] = sets.New(strings.Split(values, ",")...)
 	}
-	return t, nil
+	return m, nil
 }
 
-// of is what is told of families, which it changes.
-func (t *told) of(families []*dto.MetricFamily) []*dto.MetricFamily {
-	families = slices.DeleteFunc(families, func(f *dto.MetricFamily) bool { return t.disabled.Has(f.GetName()) })
+// apply filters families in place and returns what remains.
+func (m *metricFilter) apply(families []*dto.MetricFamily) []*dto.MetricFamily {
+	families = slices.DeleteFunc(families, func(f *dto.MetricFamily) bool { return m.disabled.Has(f.GetName()) })
 	for _, f := range families {
-		if allowed := t.labels[f.GetName()]; allowed != nil {
-			f.Metric = narrowed(f.GetMetric(), allowed)
+		if allowed := m.labels[f.GetName()]; allowed != nil {
+			f.Metric = replaceUnexpected(f.GetMetric(), allowed)
 		}
 	}
 	return families
 }
 
-// narrowed are metrics without the values of labels that are not allowed; those that are then the same are one.
-func narrowed(metrics []*dto.Metric, allowed map[string]sets.Set[string]) []*dto.Metric {
+// replaceUnexpected returns copies of metrics in which each label value that is not allowed is replaced by
+// unexpected. Metrics whose labels are equal afterwards are merged.
+func replaceUnexpected(metrics []*dto.Metric, allowed map[string]sets.Set[string]) []*dto.Metric {
 	var out []*dto.Metric
 	by := map[string]*dto.Metric{}
 	for _, m := range metrics {
@@ -84,7 +85,7 @@ func narrowed(metrics []*dto.Metric, allowed map[string]sets.Set[string]) []*dto
 		labels := make([]*dto.LabelPair, 0, len(m.GetLabel()))
 		for _, l := range m.GetLabel() {
 			if values, ok := allowed[l.GetName()]; ok && !values.Has(l.GetValue()) {
-				l = &dto.LabelPair{Name: l.Name, Value: proto.String(unexpected)} // that of the metric is not ours
+				l = &dto.LabelPair{Name: l.Name, Value: proto.String(unexpected)} // l belongs to the registry: do not change it
 			}
 			labels = append(labels, l)
 			key += l.GetName() + "\x00" + l.GetValue() + "\x00"
@@ -101,7 +102,7 @@ func narrowed(metrics []*dto.Metric, allowed map[string]sets.Set[string]) []*dto
 	return out
 }
 
-// merge adds what b counted to a.
+// merge adds the counts of b to a.
 func merge(a, b *dto.Metric) {
 	switch {
 	case a.Counter != nil:
@@ -113,11 +114,11 @@ func merge(a, b *dto.Metric) {
 	case a.Summary != nil:
 		a.Summary.SampleCount = proto.Uint64(a.Summary.GetSampleCount() + b.Summary.GetSampleCount())
 		a.Summary.SampleSum = proto.Float64(a.Summary.GetSampleSum() + b.Summary.GetSampleSum())
-		a.Summary.Quantile = nil // there are none of both
+		a.Summary.Quantile = nil // quantiles cannot be merged
 	case a.Histogram != nil:
 		a.Histogram.SampleCount = proto.Uint64(a.Histogram.GetSampleCount() + b.Histogram.GetSampleCount())
 		a.Histogram.SampleSum = proto.Float64(a.Histogram.GetSampleSum() + b.Histogram.GetSampleSum())
-		for i, bucket := range b.Histogram.GetBucket() { // of one metric all have the same
+		for i, bucket := range b.Histogram.GetBucket() { // all series of a metric have the same buckets
 			if i < len(a.Histogram.Bucket) {
 				a.Histogram.Bucket[i].CumulativeCount = proto.Uint64(a.Histogram.Bucket[i].GetCumulativeCount() + bucket.GetCumulativeCount())
 			}

@@ -15,9 +15,9 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// TestTold: metrics that are switched off are not told, nor values of labels that are not allowed; what they
-// count is.
-func TestTold(t *testing.T) {
+// TestMetricFilter checks that disabled metrics are removed, and that series whose label values are
+// not allowed are merged into one.
+func TestMetricFilter(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "labels.yaml")
 	if err := os.WriteFile(file, []byte(`"seconds,verb": "GET"`), 0o600); err != nil {
 		t.Fatal(err)
@@ -31,17 +31,17 @@ func TestTold(t *testing.T) {
 		requests.WithLabelValues(verb, "200").Inc()
 		seconds.WithLabelValues(verb).Observe(0.5)
 	}
-	told, err := newTold(&config.Metrics{Disabled: []string{"off"}, AllowLabels: map[string]string{"requests,verb": "GET,LIST"}, AllowLabelsFile: file})
+	filter, err := newMetricFilter(&config.Metrics{Disabled: []string{"off"}, AllowLabels: map[string]string{"requests,verb": "GET,LIST"}, AllowLabelsFile: file})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // what is told once is not taken from what is counted
+	for range 2 { // filtering must not change the registry
 		families, err := r.Gather()
 		if err != nil {
 			t.Fatal(err)
 		}
 		var out strings.Builder
-		for _, f := range told.of(families) {
+		for _, f := range filter.apply(families) {
 			if _, err := expfmt.MetricFamilyToText(&out, f); err != nil {
 				t.Fatal(err)
 			}
@@ -66,17 +66,17 @@ seconds_count{verb="unexpected"} 2
 			}
 		}
 		if got := strings.Join(lines, ""); got != want {
-			t.Errorf("told:\n%s", got)
+			t.Errorf("filtered:\n%s", got)
 		}
 	}
 	if err := os.WriteFile(file, []byte("seconds: GET"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newTold(&config.Metrics{AllowLabelsFile: file}); err == nil || !strings.Contains(err.Error(), `invalid allow list mapping in manifest: [metrics.allowListMappingManifest: Invalid value: {"seconds":"GET"}: must have keys`) {
+	if _, err := newMetricFilter(&config.Metrics{AllowLabelsFile: file}); err == nil || !strings.Contains(err.Error(), `invalid allow list mapping in manifest: [metrics.allowListMappingManifest: Invalid value: {"seconds":"GET"}: must have keys`) {
 		t.Errorf("a metric without label: %v", err)
 	}
 	const want = `metrics.allowListMappingManifest: Invalid value: "/none": failed to read allow list manifest: open /none: no such file or directory`
-	if _, err := newTold(&config.Metrics{AllowLabelsFile: "/none"}); err == nil || err.Error() != want {
+	if _, err := newMetricFilter(&config.Metrics{AllowLabelsFile: "/none"}); err == nil || err.Error() != want {
 		t.Errorf("a file that is not there: %v, want %s", err, want)
 	}
 }
