@@ -53,8 +53,8 @@ func benchmarkCell(b *testing.B, services, endpoints int) {
 	defer p.end()
 	made := p.ready()
 	clk := clock.Real()
-	clk.Sleep(15 * time.Second) // until the process has settled
-	start, idle, peak := p.cpu(), p.memory("VmRSS"), p.memory("VmHWM")
+	clk.Sleep(15 * time.Second) // until the runtime has returned what the start needed
+	start, idle, files := p.cpu(), p.memory("RssAnon"), p.memory("RssFile")
 	sync := p.number("kubeproxy_sync_full_proxy_rules_duration_seconds_sum", `ip_family="IPv4"`)
 
 	changes := c.follow(b)
@@ -70,12 +70,12 @@ func benchmarkCell(b *testing.B, services, endpoints int) {
 	b.ReportMetric(made.Seconds(), "s-to-table")
 	b.ReportMetric(sync, "s-first-sync")
 	b.ReportMetric(start.Seconds(), "cpu-s-start")
-	b.ReportMetric(idle, "MB-idle")
-	b.ReportMetric(peak, "MB-peak")
+	b.ReportMetric(idle, "MB-anonymous-idle")
+	b.ReportMetric(files, "MB-files-idle")
 	b.ReportMetric(float64((p.cpu()-start).Microseconds())/float64(len(took)), "cpu-us/change")
 	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "us-p50")
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "us-p99")
-	b.ReportMetric(p.memory("VmRSS"), "MB-after")
+	b.ReportMetric(p.memory("RssAnon"), "MB-anonymous-after")
 }
 
 // many is the slice of the ith of many services.
@@ -194,7 +194,7 @@ func (p *process) cpu() time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// memory is a field of the process's status in MB.
+// memory returns a field of the process's status in MB.
 func (p *process) memory(field string) float64 {
 	_, rest, _ := strings.Cut(p.proc("status"), field+":")
 	var kib float64

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -58,12 +59,29 @@ func TestMemoryThatGrowsIsSeen(t *testing.T) {
 					kib = c.late
 				}
 				// An old process is not compared with a young one.
-				m.samples = append(m.samples, sample{"apiserver", at, 90 * time.Second, kib}, sample{"apiserver", at, time.Second, 1}, sample{"etcd", at, at, 1 << 10})
+				m.samples = append(
+					m.samples,
+					sample{"apiserver", at, 90 * time.Second, resident{anonymous: kib}},
+					sample{"apiserver", at, time.Second, resident{anonymous: 1}},
+					sample{"etcd", at, at, resident{anonymous: 1 << 10, files: int(at / time.Second)}},
+				)
 			}
-			if grown := m.judge(); len(grown) != c.grown {
+			if grown := m.growth(); len(grown) != c.grown {
 				t.Error(grown)
 			}
 		})
+	}
+}
+
+// TestMemoryTable checks that a row has anonymous memory over the run and file pages at its end.
+func TestMemoryTable(t *testing.T) {
+	m := &memory{duration: 100 * time.Minute}
+	for at := range 100 {
+		m.samples = append(m.samples, sample{"etcd", time.Duration(at) * time.Minute, time.Hour, resident{anonymous: (at/20 + 1) << 10, files: 7 << 10}})
+	}
+	const want = "| etcd | 1.0 | 3.0 | 5.0 | 5.0 | 7.0 |\n"
+	if table := m.table(); !strings.HasSuffix(table, want) {
+		t.Errorf("got\n%s want the row\n%s", table, want)
 	}
 }
 

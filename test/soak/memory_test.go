@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// memory is what processes hold while the run goes on: their anonymous pages, since
-// those of files the kernel takes away as it likes.
+// memory records how much memory processes hold during the run. Memory means anonymous pages;
+// pages of files are shown beside them, since the kernel can reclaim those at any time.
 type memory struct {
 	s        *soak
 	duration time.Duration
@@ -29,17 +29,20 @@ type memory struct {
 type sample struct {
 	role    string
 	at, age time.Duration
-	kib     int
+	resident
 }
+
+// resident is the resident memory of a process in KiB, zero if the process has ended.
+type resident struct{ anonymous, files int }
 
 // Ages between which processes are compared: young ones hold less.
 var ages = []time.Duration{15 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 24 * time.Hour}
 
-// elected are the roles of which one process works and the others wait: the largest is
-// looked at, which is the one that works.
+// elected are the roles with leader election. Only their largest process is sampled: it is the
+// leader, and the others wait.
 var elected = []string{"controller-manager", "scheduler"}
 
-// Growth that is not judged: what the workload's own ups and downs bring about.
+// Growth up to these bounds is not reported: the workload itself causes as much.
 const (
 	growthFactor = 1.5
 	growthKiB    = 20 << 10
@@ -71,7 +74,7 @@ func (m *memory) look(ctx context.Context) {
 		switch r := role(name); {
 		case !slices.Contains(elected, r):
 			m.add(r, pid)
-		case leaders[r] == 0 || anonymous(pid) > anonymous(leaders[r]):
+		case leaders[r] == 0 || residentOf(pid).anonymous > residentOf(leaders[r]).anonymous:
 			leaders[r] = pid
 		}
 	}
@@ -82,38 +85,48 @@ func (m *memory) look(ctx context.Context) {
 
 func (m *memory) add(role string, pid int) {
 	start := startTime(strconv.Itoa(pid))
-	kib := anonymous(pid)
-	if start == "" || kib == 0 {
+	held := residentOf(pid)
+	if start == "" || held.anonymous == 0 {
 		return
 	}
 	id, now := fmt.Sprint(pid, "/", start), m.s.at()-m.began
 	if _, known := m.born[id]; !known {
 		m.born[id] = now
 	}
-	m.samples = append(m.samples, sample{role, now, now - m.born[id], kib})
+	m.samples = append(m.samples, sample{role, now, now - m.born[id], held})
 }
 
-// anonymous is how many KiB of its own a process holds, 0: it went.
-func anonymous(pid int) int {
+// residentOf returns the resident memory of a process.
+func residentOf(pid int) (r resident) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return 0
+		return r
 	}
 	for line := range strings.SplitSeq(string(data), "\n") {
-		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "RssAnon:" {
-			n, _ := strconv.Atoi(fields[1]) // the kernel writes numbers
-			return n
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			continue
+		}
+		n, _ := strconv.Atoi(fields[1]) // the kernel writes numbers
+		switch fields[0] {
+		case "RssAnon:":
+			r.anonymous = n
+		case "RssFile:":
+			r.files = n
 		}
 	}
-	return 0
+	return r
 }
 
-// median of the samples that are chosen, 0: there are none.
-func (m *memory) median(chosen func(sample) bool) int {
+func anonymous(s sample) int { return s.anonymous }
+func files(s sample) int     { return s.files }
+
+// median returns the median of value over the chosen samples, 0 if there are none.
+func (m *memory) median(value func(sample) int, chosen func(sample) bool) int {
 	var kib []int
 	for _, s := range m.samples {
 		if chosen(s) {
-			kib = append(kib, s.kib)
+			kib = append(kib, value(s))
 		}
 	}
 	if len(kib) == 0 {
@@ -134,10 +147,10 @@ func (m *memory) roles() []string {
 	return roles
 }
 
-// judge compares the first third of the run with the last, among processes of one role
-// and of one age, and says what has grown: what they mostly held beyond what any of them
-// held at first, since one that takes over from another holds little at first.
-func (m *memory) judge() (grown []string) {
+// growth compares the first third of the run with the last, among processes of one role and of one
+// age, and reports growth of anonymous memory: the median of the last third against the maximum
+// of the first, because a process that takes over from another holds little at first.
+func (m *memory) growth() (grown []string) {
 	third := m.duration / 3
 	for _, role := range m.roles() {
 		for i := range len(ages) - 1 {
@@ -145,10 +158,10 @@ func (m *memory) judge() (grown []string) {
 			early := 0
 			for _, s := range m.samples {
 				if of(s) && s.at < third {
-					early = max(early, s.kib)
+					early = max(early, s.anonymous)
 				}
 			}
-			late := m.median(func(s sample) bool { return of(s) && s.at > 2*third })
+			late := m.median(anonymous, func(s sample) bool { return of(s) && s.at > 2*third })
 			if early > 0 && float64(late) > growthFactor*float64(early)+growthKiB {
 				grown = append(grown, fmt.Sprintf("%s at an age of %v to %v: %d KiB in the first third of the run, %d in the last", role, ages[i], ages[i+1], early, late))
 			}
@@ -157,28 +170,31 @@ func (m *memory) judge() (grown []string) {
 	return grown
 }
 
-// table has a row for each role: what it held at some 10, 50 and 100% of the run, in MiB, of
-// processes older than ages[0].
+// table has a row for each role: anonymous memory in MiB at about 10, 50 and 100 % of the run, of
+// processes older than ages[0]; the maximum; and file pages at the end.
 func (m *memory) table() string {
 	var b strings.Builder
-	b.WriteString("| process | at 10 % | at 50 % | at 100 % | most |\n|---|---|---|---|---|\n")
+	b.WriteString("| process | at 10 % | at 50 % | at 100 % | maximum | file pages at 100 % |\n|---|---|---|---|---|---|\n")
 	mib := func(kib int) string { return fmt.Sprintf("%.1f", float64(kib)/1024) }
 	for _, role := range m.roles() {
 		fmt.Fprintf(&b, "| %s |", role)
-		for _, part := range []float64{0.1, 0.5, 0.95} {
-			at := float64(m.duration) * part
-			fmt.Fprintf(&b, " %s |", mib(m.median(func(s sample) bool {
-				off := float64(s.at) - at
+		near := func(part float64) func(sample) bool {
+			return func(s sample) bool {
+				off := float64(s.at) - part*float64(m.duration)
 				return s.role == role && s.age >= ages[0] && max(off, -off) <= 0.06*float64(m.duration)
-			})))
+			}
+		}
+		const end = 0.95
+		for _, part := range []float64{0.1, 0.5, end} {
+			fmt.Fprintf(&b, " %s |", mib(m.median(anonymous, near(part))))
 		}
 		most := 0
 		for _, s := range m.samples {
 			if s.role == role {
-				most = max(most, s.kib)
+				most = max(most, s.anonymous)
 			}
 		}
-		fmt.Fprintf(&b, " %s |\n", mib(most))
+		fmt.Fprintf(&b, " %s | %s |\n", mib(most), mib(m.median(files, near(end))))
 	}
 	return b.String()
 }

@@ -15,9 +15,9 @@ import (
 	"keelson.dev/keelson/test/soak/history"
 )
 
-// report judges what is left to judge, and writes the report.
+// report checks what can be checked only at the end, and writes the report.
 func (s *soak) report(k *killer, w *workloads, i *identities, m *memory) {
-	for _, grown := range m.judge() {
+	for _, grown := range m.growth() {
 		s.violate("memory: %s", grown)
 	}
 	var b strings.Builder
