@@ -30,6 +30,8 @@ type Expectations struct {
 	// names are those of objects whose creation had no answer, by key and slot. They are
 	// used for the next creations: one that did take effect is not repeated so.
 	names map[string]map[string][]string
+	// owners are the objects that the keys stood for when they were last asked about.
+	owners map[string]types.UID
 }
 
 type expected struct {
@@ -44,7 +46,7 @@ type expected struct {
 
 // NewExpectations returns none.
 func NewExpectations(c clock.Clock) *Expectations {
-	return &Expectations{clock: c, byKey: map[string]*expected{}, names: map[string]map[string][]string{}}
+	return &Expectations{clock: c, byKey: map[string]*expected{}, names: map[string]map[string][]string{}, owners: map[string]types.UID{}}
 }
 
 // Create makes n objects in Batches, and has each of them expected; one without a UID
@@ -125,10 +127,19 @@ func (e *Expectations) Deleted(key string, uid types.UID) {
 	}
 }
 
-// Met tells whether the cache shows all that was written, or it was waited for long enough.
-func (e *Expectations) Met(key string) bool {
+// Met reports whether the cache shows all that was written for owner, the object of the key,
+// or was waited for long enough. It drops what is expected of an earlier object of that key:
+// the pods of that one are not the new owner's, so no event would meet the expectation.
+func (e *Expectations) Met(key string, owner types.UID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.owners[key] != owner {
+		if e.owners[key] != "" {
+			delete(e.byKey, key)
+			delete(e.names, key)
+		}
+		e.owners[key] = owner
+	}
 	x := e.byKey[key]
 	if x != nil && e.clock.Since(x.since) > patience {
 		delete(e.byKey, key)
@@ -143,6 +154,7 @@ func (e *Expectations) Forget(key string) {
 	defer e.mu.Unlock()
 	delete(e.byKey, key)
 	delete(e.names, key)
+	delete(e.owners, key)
 }
 
 func (e *Expectations) of(key string) *expected {

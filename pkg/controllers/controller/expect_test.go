@@ -62,8 +62,40 @@ func TestExpectCreations(t *testing.T) {
 				e.Created(key, uid)
 			}
 			clk.Step(tc.passed)
-			if got := e.Met(key); got != tc.met {
+			if got := e.Met(key, "owner"); got != tc.met {
 				t.Errorf("met: %v, want %v", got, tc.met)
+			}
+		})
+	}
+}
+
+// TestExpectationsOfEarlierOwner: an object that replaces another one of its name does not
+// wait for what was written for that one (kubernetes/kubernetes#142247).
+func TestExpectationsOfEarlierOwner(t *testing.T) {
+	const key = "n/o"
+	for name, write := range map[string]func(e *controller.Expectations){
+		"created": func(e *controller.Expectations) {
+			if _, err := e.Create(key, 1, func(int) (types.UID, error) { return "a", nil }); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"deleted": func(e *controller.Expectations) { e.Deletes(key, "a") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := controller.NewExpectations(clocktesting.NewFakeClock(time.Unix(0, 0)))
+			if !e.Met(key, "first") {
+				t.Fatal("a new object is waited for")
+			}
+			write(e)
+			if e.Met(key, "first") {
+				t.Error("the first object does not wait for what was written for it")
+			}
+			if !e.Met(key, "second") {
+				t.Error("the second object waits for what was written for the first")
+			}
+			write(e)
+			if e.Met(key, "second") {
+				t.Error("the second object does not wait for what was written for it")
 			}
 		})
 	}

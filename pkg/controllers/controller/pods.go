@@ -38,12 +38,12 @@ type Pods struct {
 	Expected *Expectations
 }
 
-// Met reports whether the cache shows all that was written for key. It has to be called
+// Met reports whether the cache shows all that was written for owner. It has to be called
 // before the cache is read.
-func (p *Pods) Met(key string) bool {
-	namespace, _ := Split(key)
-	p.Expected.dropNames(key, func(name string) bool { return p.cached(namespace, name) != nil })
-	return p.Expected.Met(key)
+func (p *Pods) Met(owner metav1.Object) bool {
+	key := owner.GetNamespace() + "/" + owner.GetName()
+	p.Expected.dropNames(key, func(name string) bool { return p.cached(owner.GetNamespace(), name) != nil })
+	return p.Expected.Met(key, owner.GetUID())
 }
 
 // cached returns a pod as the cache shows it, or nil.

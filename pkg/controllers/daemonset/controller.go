@@ -84,9 +84,6 @@ func New(d controller.Deps) (controller.Controller, error) {
 	return c, errors.Join(
 		controller.IndexByController(c.podCache),
 		controller.OnChange(sets.Informer(), func(old, set *appsv1.DaemonSet) {
-			if set == nil || old != nil && old.UID != set.UID {
-				c.expected.Forget(controller.Key(old))
-			}
 			c.loop.AddObject(controller.Either(old, set))
 		}),
 		controller.OnChange(revisions, c.revisionChanged),
@@ -193,7 +190,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	if set.DeletionTimestamp != nil {
 		return nil // its revisions may be gone already
 	}
-	met := c.pods.Met(key)
+	met := c.pods.Met(set)
 	pods, revisions, err := c.claim(ctx, set)
 	if err != nil {
 		return err

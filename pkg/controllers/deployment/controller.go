@@ -74,9 +74,6 @@ func New(d controller.Deps) (controller.Controller, error) {
 func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
 
 func (c *Controller) changed(old, d *appsv1.Deployment) {
-	if d == nil || old != nil && old.UID != d.UID {
-		c.expected.Forget(controller.Key(old))
-	}
 	if old != nil && d != nil && controller.OnlyStatus(old, d) {
 		c.loop.AddShown(c.spaces, controller.Key(d))
 		return
@@ -155,12 +152,13 @@ func (c *Controller) step(ctx context.Context, key string) error {
 	namespace, name := controller.Split(key)
 	d, err := c.deployments.Deployments(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
+		c.expected.Forget(key)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if !c.expected.Met(key) {
+	if !c.expected.Met(key, d.UID) {
 		return nil // woken when the cache shows what was made
 	}
 	d = d.DeepCopy() // annotations and conditions are changed on the way

@@ -78,7 +78,6 @@ func (c *Controller) Run(ctx context.Context) error {
 
 func (c *Controller) jobChanged(old, job *batchv1.Job) {
 	if old != nil && (job == nil || old.UID != job.UID) {
-		c.syncer.expected.Forget(controller.Key(old))
 		c.freePods(old)
 	}
 	switch {
@@ -179,7 +178,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	if c.syncer.memories.stale(job) {
 		return nil // the cache will show what was written, and have the job synced
 	}
-	complete := c.client.pods.Met(key)
+	complete := c.client.pods.Met(job)
 	pods, err := c.claim(ctx, job)
 	if err == nil {
 		err = c.syncer.sync(ctx, job, pods, complete)

@@ -127,7 +127,7 @@ func (w *world) sync() {
 	if finished(w.seenJob) || w.syncer.memories.stale(w.seenJob) {
 		return
 	}
-	complete := w.syncer.expected.Met(controller.Key(w.seenJob))
+	complete := w.syncer.expected.Met(controller.Key(w.seenJob), w.seenJob.UID)
 	var pods []*v1.Pod
 	for _, uid := range slices.Sorted(maps.Keys(w.seenPods)) {
 		pods = append(pods, w.seenPods[uid])

@@ -83,9 +83,6 @@ func (c *Controller[T]) podsChanged(key string) { c.loop.AddShown(c.spaces, key)
 func (c *Controller[T]) setChanged(old, obj *T) {
 	set := c.kind.Read(controller.Either(old, obj))
 	key := controller.Key(set)
-	if obj == nil || old != nil && c.kind.Read(old).UID != set.UID {
-		c.expected.Forget(key)
-	}
 	if old != nil && obj != nil && controller.OnlyStatus(c.kind.Read(old), set) {
 		c.loop.AddShown(c.spaces, key)
 		return
@@ -150,7 +147,7 @@ func (c *Controller[T]) sync(ctx context.Context, key string) error {
 	if err != nil {
 		return nil // the API server refuses such a selector; there is nothing to do
 	}
-	met := c.pods.Met(key)
+	met := c.pods.Met(set)
 	candidates, err := controller.Candidates[*v1.Pod](c.podCache, set)
 	if err != nil {
 		return err

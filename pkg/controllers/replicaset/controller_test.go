@@ -88,7 +88,7 @@ func TestExpectations(t *testing.T) {
 				c.expected.Deletes(key, tc.deletes)
 			}
 			c.follower().PodChanged(tc.old, tc.pod)
-			if got := c.expected.Met(key); got != tc.met {
+			if got := c.expected.Met(key, example(1).UID); got != tc.met {
 				t.Errorf("met: %v, want %v", got, tc.met)
 			}
 		})

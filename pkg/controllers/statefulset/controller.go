@@ -140,7 +140,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	if late := c.written.behind(key); late != nil || !c.expected.Met(key) {
+	if late := c.written.behind(key); late != nil || !c.expected.Met(key, set.UID) {
 		c.metrics.skip(c.resource(late))
 		c.loop.AddAfter(key, catchUp)
 		return nil
