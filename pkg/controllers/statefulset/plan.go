@@ -91,7 +91,7 @@ func decide(s state) (plan, error) {
 			unavailable++
 		}
 	}
-	d.roll(most - unavailable)
+	d.roll(most, unavailable)
 	return plan{d.phases, true, most, unavailable}, nil
 }
 
@@ -285,19 +285,32 @@ func (d *decision) shrink() bool {
 	})
 }
 
-// roll ends pods of other revisions than the newest, the highest ordinals first: so
-// many where several may be unavailable at once, else one when all above it are
+// roll replaces pods of other revisions than the newest, the highest ordinals first: with
+// maxUnavailable as many as may become unavailable, otherwise one when all above it are
 // available.
-func (d *decision) roll(most int) {
+//
+// With Parallel, outdated pods that are unavailable go first, up to maxUnavailable at a time. They
+// need no room, because their end makes nothing unavailable. Otherwise a set whose first revision
+// does not work could never be updated.
+func (d *decision) roll(most, unavailable int) {
 	if rolling := d.set.Spec.UpdateStrategy.RollingUpdate; rolling == nil || rolling.MaxUnavailable == nil {
 		d.rollOne()
 		return
 	}
 	var phase []step
-	for i := len(d.replicas) - 1; i >= partition(d.set) && len(phase) < most; i-- {
-		if d.outdated(d.replicas[i]) {
-			phase = append(phase, step{replace, d.replicas[i]})
+	add := func(room int, which func(pod *v1.Pod) bool) {
+		for i := len(d.replicas) - 1; i >= partition(d.set) && room > 0; i-- {
+			if pod := d.replicas[i]; d.outdated(pod) && which(pod) {
+				phase = append(phase, step{replace, pod})
+				room--
+			}
 		}
+	}
+	if d.ordered {
+		add(most-unavailable, func(*v1.Pod) bool { return true })
+	} else {
+		add(most, func(pod *v1.Pod) bool { return !d.available(pod) })
+		add(most-unavailable, d.available)
 	}
 	if len(phase) > 0 {
 		d.phases = append(d.phases, phase)

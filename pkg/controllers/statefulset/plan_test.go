@@ -171,6 +171,9 @@ func TestDecide(t *testing.T) {
 		"several may be unavailable":          {setOf(4, maxUnavailable("2")), "0:ready:old 1:ready:old 2:ready:old 3:ready:old", "replace 3, replace 2"},
 		"one is already":                      {setOf(4, parallel, maxUnavailable("2")), "0:ready:old 1:ready:old 2:ready:old 3:pending:new", "replace 2"},
 		"as many as may be are":               {setOf(4, parallel, maxUnavailable("50%")), "0:ready:old 1:ready:old 2:going:old 3:pending:new", ""},
+		"a first revision that fails":         {setOf(3, parallel, maxUnavailable("1")), "0:pending:old 1:pending:old 2:pending:old", "replace 2"},
+		"failed ones before good ones":        {setOf(4, parallel, maxUnavailable("2")), "0:pending:old 1:ready:old 2:ready:old 3:ready:old", "replace 0, replace 3"},
+		"failed ones, and no room for others": {setOf(4, parallel, maxUnavailable("2")), "0:pending:old 1:pending:old 2:ready:old 3:pending:new", "replace 1, replace 0"},
 		"a share is rounded down, but to one": {setOf(3, parallel, maxUnavailable("10%")), "0:ready:old 1:ready:old 2:ready:old", "replace 2"},
 		"not below the partition":             {setOf(3, partitioned(2), maxUnavailable("3")), "0:ready:old 1:ready:old 2:ready:old", "replace 2"},
 
