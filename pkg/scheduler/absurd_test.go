@@ -48,6 +48,16 @@ func TestAbsurdPods(t *testing.T) {
 		"more than there is": func(p *v1.Pod) {
 			p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("9E"), v1.ResourceMemory: resource.MustParse("8E")}
 		},
+		"more processor than fits into 64 bits": func(p *v1.Pod) {
+			p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("10P")}
+		},
+		"more memory than fits into 64 bits": func(p *v1.Pod) {
+			p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceMemory: resource.MustParse("16E")}
+		},
+		"more devices than fit into 64 bits": func(p *v1.Pod) {
+			huge := v1.ResourceList{"example.com/device": resource.MustParse("16E")}
+			p.Spec.Containers[0].Resources = v1.ResourceRequirements{Requests: huge, Limits: huge}
+		},
 		"a contradiction": func(p *v1.Pod) {
 			p.Spec.NodeSelector = map[string]string{v1.LabelHostname: "a"}
 			p.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
@@ -81,6 +91,28 @@ func TestAbsurdPods(t *testing.T) {
 				t.Errorf("%dm are accounted, want 100m", used)
 			}
 		})
+	}
+}
+
+// TestSumOfAbsurdPods: pods that were put on a node with requests that no node can meet leave no
+// room there, however many there are.
+func TestSumOfAbsurdPods(t *testing.T) {
+	m := testModel(t)
+	mustSet(t, m, testNode("n", 1000, "", "z"))
+	for i := range 3 {
+		p := asks(0, func(p *v1.Pod) {
+			p.Spec.NodeName = "n"
+			p.Spec.Containers[0].Resources.Requests = v1.ResourceList{
+				v1.ResourceCPU: resource.MustParse("9223372036854775807"), v1.ResourceMemory: resource.MustParse("9223372036854775807"),
+			}
+		})
+		p.Name, p.UID = fmt.Sprint(i), types.UID(fmt.Sprint(i))
+		if err := m.Set(p); err != nil {
+			t.Fatal(err)
+		}
+		if node, err := m.Place(asks(100, nil)); !errors.Is(err, ErrNoNode) {
+			t.Errorf("beside %d pods: placed on %q, error %v", i+1, node, err)
+		}
 	}
 }
 

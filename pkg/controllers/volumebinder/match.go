@@ -68,7 +68,7 @@ func mismatch(claim *v1.PersistentVolumeClaim, v *v1.PersistentVolume) error {
 	switch {
 	case v.DeletionTimestamp != nil:
 		return fmt.Errorf("the volume is marked for deletion %q", v.Name)
-	case has.Value() < asked.Value():
+	case has.Cmp(asked) < 0:
 		return errors.New("requested PV is too small")
 	case volume.GetPersistentVolumeClass(v) != volume.GetPersistentVolumeClaimClass(claim):
 		return errors.New("storageClassName does not match")

@@ -63,6 +63,7 @@ func TestPlanClaim(t *testing.T) {
 	class := func(provisioner string) *storagev1.StorageClass {
 		return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: provisioner}
 	}
+	huge := vol(func(v *v1.PersistentVolume) { v.Spec.Capacity = storage("16E") })
 	small := vol(func(v *v1.PersistentVolume) { v.Spec.Capacity = storage("1Mi") })
 	for name, tc := range map[string]struct {
 		claim  *v1.PersistentVolumeClaim
@@ -90,6 +91,7 @@ func TestPlanClaim(t *testing.T) {
 		"asks for one":           {claim(named), claimFacts{found: vol(nil)}, claimPlan{bind: vol(nil)}, ""},
 		"asks for none there is": {claim(named), claimFacts{}, claimPlan{phase: v1.ClaimPending}, ""},
 		"asks for too small one": {claim(named), claimFacts{found: small}, claimPlan{phase: v1.ClaimPending}, "VolumeMismatch"},
+		"asks for a huge one":    {claim(named), claimFacts{found: huge}, claimPlan{bind: huge}, ""},
 		"asks for its own":       {claim(named), claimFacts{found: vol(of(""))}, claimPlan{bind: vol(nil)}, ""},
 		"asks for another's":     {claim(named), claimFacts{found: vol(of("other"))}, claimPlan{phase: v1.ClaimPending}, "FailedBinding"},
 		"bound":                  {claim(bound), claimFacts{found: vol(of("u"))}, claimPlan{bind: vol(nil)}, ""},

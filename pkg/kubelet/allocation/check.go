@@ -16,6 +16,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
+	"keelson.dev/api/quantity"
 	"keelson.dev/keelson/pkg/kubelet/dra"
 	"keelson.dev/keelson/pkg/kubelet/source"
 )
@@ -190,9 +191,9 @@ func requests(pod *v1.Pod) v1.ResourceList {
 // amount is a quantity as Kubernetes' messages count it: CPU in thousandths.
 func amount(name v1.ResourceName, q resource.Quantity) int64 {
 	if name == v1.ResourceCPU {
-		return q.MilliValue()
+		return quantity.Milli(q)
 	}
-	return q.Value()
+	return quantity.Value(q)
 }
 
 // port is a port of the node that a container wants.

@@ -8,7 +8,6 @@ package downward
 import (
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"keelson.dev/api/quantity"
 )
 
 // Metadata returns what a fieldPath under metadata says.
@@ -135,9 +136,14 @@ func Resource(fs *v1.ResourceFieldSelector, r v1.ResourceRequirements) (string, 
 		divisor = resource.MustParse("1")
 	}
 	q := list[v1.ResourceName(name)]
-	value := float64(q.Value()) / float64(divisor.Value())
+	convert := quantity.Value
 	if v1.ResourceName(name) == v1.ResourceCPU {
-		value = float64(q.MilliValue()) / float64(divisor.MilliValue())
+		convert = quantity.Milli
 	}
-	return strconv.FormatInt(int64(math.Ceil(value)), 10), nil
+	amount, unit := convert(q), convert(divisor)
+	rounded := amount / unit
+	if amount%unit != 0 {
+		rounded++
+	}
+	return strconv.FormatInt(rounded, 10), nil
 }

@@ -47,7 +47,9 @@ func TestResource(t *testing.T) {
 	if len(c.Resources.Limits) != 2 {
 		t.Fatal("the container was changed")
 	}
+	r.Limits["hugepages-1Gi"] = q("16E")
 	for name, c := range map[string]struct{ resource, divisor, want string }{
+		"more than fits":  {"limits.hugepages-1Gi", "1", "9223372036854775807"},
 		"own limit":       {"limits.memory", "1Mi", "100"},
 		"node's":          {"limits.cpu", "1", "2"},
 		"milli":           {"limits.cpu", "1m", "1900"},

@@ -218,17 +218,24 @@ func TestOverLimit(t *testing.T) {
 	storage := podOf("p", 0, "")
 	storage.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: limit}
 	logs := statsapi.ContainerStats{Name: "c", Logs: &statsapi.FsStats{UsedBytes: &big}}
+	hugeLimit := resource.MustParse("16E") // more than 64 bits hold
+	huge, hugeVolume := storage.DeepCopy(), volumes.DeepCopy()
+	huge.Spec.Containers[0].Resources.Limits[v1.ResourceEphemeralStorage] = hugeLimit
+	hugeVolume.Spec.Volumes[0].EmptyDir.SizeLimit = &hugeLimit
 	for name, c := range map[string]struct {
 		pod  *v1.Pod
 		s    statsapi.PodStats
 		want string
 	}{
-		"volume":        {volumes, statsapi.PodStats{VolumeStats: []statsapi.VolumeStats{{Name: "v", FsStats: statsapi.FsStats{UsedBytes: &big}}}}, `Usage of EmptyDir volume "v" exceeds the limit "10Mi". `},
-		"small volume":  {volumes, statsapi.PodStats{VolumeStats: []statsapi.VolumeStats{{Name: "v", FsStats: statsapi.FsStats{UsedBytes: &little}}}}, ""},
-		"pod":           {storage, statsapi.PodStats{EphemeralStorage: &statsapi.FsStats{UsedBytes: &big}}, "Pod ephemeral local storage usage exceeds the total limit of containers 10Mi. "},
-		"container":     {storage, statsapi.PodStats{Containers: []statsapi.ContainerStats{logs}}, `Container c exceeded its local ephemeral storage limit "10Mi". `},
-		"not measured":  {storage, statsapi.PodStats{}, ""},
-		"not its limit": {podOf("p", 0, ""), statsapi.PodStats{Containers: []statsapi.ContainerStats{logs}}, ""},
+		"volume":         {volumes, statsapi.PodStats{VolumeStats: []statsapi.VolumeStats{{Name: "v", FsStats: statsapi.FsStats{UsedBytes: &big}}}}, `Usage of EmptyDir volume "v" exceeds the limit "10Mi". `},
+		"small volume":   {volumes, statsapi.PodStats{VolumeStats: []statsapi.VolumeStats{{Name: "v", FsStats: statsapi.FsStats{UsedBytes: &little}}}}, ""},
+		"pod":            {storage, statsapi.PodStats{EphemeralStorage: &statsapi.FsStats{UsedBytes: &big}}, "Pod ephemeral local storage usage exceeds the total limit of containers 10Mi. "},
+		"container":      {storage, statsapi.PodStats{Containers: []statsapi.ContainerStats{logs}}, `Container c exceeded its local ephemeral storage limit "10Mi". `},
+		"huge volume":    {hugeVolume, statsapi.PodStats{VolumeStats: []statsapi.VolumeStats{{Name: "v", FsStats: statsapi.FsStats{UsedBytes: &big}}}}, ""},
+		"huge pod":       {huge, statsapi.PodStats{EphemeralStorage: &statsapi.FsStats{UsedBytes: &big}}, ""},
+		"huge container": {huge, statsapi.PodStats{Containers: []statsapi.ContainerStats{logs}}, ""},
+		"not measured":   {storage, statsapi.PodStats{}, ""},
+		"not its limit":  {podOf("p", 0, ""), statsapi.PodStats{Containers: []statsapi.ContainerStats{logs}}, ""},
 	} {
 		signals := map[string]Signal{"volume": emptyDirLimit, "pod": podLimit, "container": containerLimit}
 		if got, signal := overLimit(c.pod, &c.s); got != c.want || signal != signals[name] {

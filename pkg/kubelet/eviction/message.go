@@ -13,6 +13,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"keelson.dev/api/quantity"
 	"keelson.dev/keelson/pkg/kubelet/volume"
 )
 
@@ -38,7 +39,7 @@ func message(c Candidate, t *Threshold, a Amount) string {
 		if spec == nil || !known {
 			continue
 		}
-		if request := spec.Resources.Requests[r]; used > request.Value() {
+		if request := spec.Resources.Requests[r]; used > quantity.Value(request) {
 			fmt.Fprintf(&b, "Container %s was using %s, request is %s, has larger consumption of %v. ", s.Name, bytesOf(used), request.String(), r)
 		}
 	}
@@ -103,7 +104,7 @@ func overLimit(pod *v1.Pod, s *statsapi.PodStats) (string, Signal) {
 	}
 	limit, limited := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})[v1.ResourceEphemeralStorage]
 	if e := s.EphemeralStorage; limited && e != nil {
-		if used, known := value(e.UsedBytes); known && used > limit.Value() {
+		if used, known := value(e.UsedBytes); known && used > quantity.Value(limit) {
 			return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String()), podLimit
 		}
 	}
@@ -113,7 +114,7 @@ func overLimit(pod *v1.Pod, s *statsapi.PodStats) (string, Signal) {
 		if j < 0 {
 			continue
 		}
-		if limit := pod.Spec.Containers[j].Resources.Limits.StorageEphemeral(); !limit.IsZero() && stored(c) > limit.Value() {
+		if limit := pod.Spec.Containers[j].Resources.Limits.StorageEphemeral(); !limit.IsZero() && stored(c) > quantity.Value(*limit) {
 			return fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String()), containerLimit
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"keelson.dev/api/quantity"
 )
 
 const (
@@ -78,7 +80,7 @@ func (c *Candidate) consumes(r v1.ResourceName) (used, requested int64, known bo
 		return used, 0, known
 	}
 	q := resourcehelper.PodRequests(c.Pod, resourcehelper.PodResourcesOptions{})[r]
-	return used, q.Value(), known
+	return used, quantity.Value(q), known
 }
 
 func memoryOf(s *statsapi.PodStats) (int64, bool) {

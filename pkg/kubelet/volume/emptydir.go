@@ -14,6 +14,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"keelson.dev/api/quantity"
 )
 
 // emptyDirMode lets every user of the pod's containers write.
@@ -105,7 +107,7 @@ func (m *Manager) memorySize(pod *v1.Pod, limit *resource.Quantity) int64 {
 	}
 	lower(podMemoryLimit(pod))
 	if limit != nil {
-		lower(limit.Value())
+		lower(quantity.Value(*limit))
 	}
 	return size
 }
@@ -114,7 +116,7 @@ func (m *Manager) memorySize(pod *v1.Pod, limit *resource.Quantity) int64 {
 func podMemoryLimit(pod *v1.Pod) int64 {
 	if r := pod.Spec.Resources; r != nil {
 		if q, ok := r.Limits[v1.ResourceMemory]; ok {
-			return q.Value()
+			return quantity.Value(q)
 		}
 	}
 	for i := range pod.Spec.Containers {
@@ -123,7 +125,7 @@ func podMemoryLimit(pod *v1.Pod) int64 {
 		}
 	}
 	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
-	return limits.Memory().Value()
+	return quantity.Value(*limits.Memory())
 }
 
 // hugePageSize returns the page size of a huge page volume: the one its medium names, or the only one that the pod requests.

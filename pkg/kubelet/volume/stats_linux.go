@@ -17,6 +17,8 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"golang.org/x/sys/unix"
+
+	"keelson.dev/api/quantity"
 )
 
 // blockUnit is the unit of st_blocks, which does not depend on the file system's block size.
@@ -154,7 +156,7 @@ func OverLimit(pod *v1.Pod, stats []statsapi.VolumeStats) []string {
 			continue
 		}
 		for _, s := range stats {
-			if s.Name == v.Name && s.UsedBytes != nil && *s.UsedBytes > uint64(v.EmptyDir.SizeLimit.Value()) {
+			if s.Name == v.Name && s.UsedBytes != nil && *s.UsedBytes > uint64(quantity.Value(*v.EmptyDir.SizeLimit)) {
 				out = append(out, fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, v.EmptyDir.SizeLimit.String()))
 			}
 		}

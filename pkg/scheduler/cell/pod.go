@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"keelson.dev/api/quantity"
 	"keelson.dev/scheduling"
 )
 
@@ -73,22 +75,26 @@ func FromList(list v1.ResourceList) scheduling.Resources {
 	for name, q := range list {
 		switch name {
 		case v1.ResourceCPU:
-			r.MilliCPU = q.MilliValue()
+			r.MilliCPU = capped(quantity.Milli(q))
 		case v1.ResourceMemory:
-			r.Memory = q.Value()
+			r.Memory = capped(quantity.Value(q))
 		case v1.ResourceEphemeralStorage:
-			r.EphemeralStorage = q.Value()
+			r.EphemeralStorage = capped(quantity.Value(q))
 		case v1.ResourcePods:
-			r.Pods = q.Value()
+			r.Pods = capped(quantity.Value(q))
 		default:
 			if r.Scalar == nil {
 				r.Scalar = make(map[v1.ResourceName]int64)
 			}
-			r.Scalar[name] = q.Value()
+			r.Scalar[name] = capped(quantity.Value(q))
 		}
 	}
 	return r
 }
+
+// capped keeps amounts so small that the sum over all pods of a node does not overflow. No node
+// has as much.
+func capped(n int64) int64 { return min(n, math.MaxInt64>>10) }
 
 func hostPorts(pod *v1.Pod) []scheduling.HostPort {
 	var ports []scheduling.HostPort

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"keelson.dev/api/quantity"
 	"keelson.dev/scheduling"
 )
 
@@ -147,7 +148,7 @@ func (s *special) add(pod *v1.Pod, name v1.ResourceName, class string) {
 
 func amount(c *v1.Container, name v1.ResourceName) int64 {
 	q := c.Resources.Requests[name]
-	return q.Value()
+	return quantity.Value(q)
 }
 
 // request is a request of a container, named by the places of the container in

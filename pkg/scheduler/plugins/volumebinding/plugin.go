@@ -205,7 +205,7 @@ func (f *Filter) fits(claim *v1.PersistentVolumeClaim, class *storagev1.StorageC
 		if c.MaximumVolumeSize != nil {
 			most = c.MaximumVolumeSize
 		}
-		return most != nil && most.Value() >= size.Value() && reaches(c, n)
+		return most != nil && most.Cmp(size) >= 0 && reaches(c, n)
 	})
 }
 

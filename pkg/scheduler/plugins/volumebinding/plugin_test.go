@@ -45,6 +45,7 @@ func TestFits(t *testing.T) {
 		"enough elsewhere":             {published{limited: true, list: []*storagev1.CSIStorageCapacity{{NodeTopology: zone("b"), Capacity: size("2Gi")}}}, false},
 		"too little here":              {published{limited: true, list: []*storagev1.CSIStorageCapacity{{NodeTopology: zone("a"), Capacity: size("1Gi")}}}, false},
 		"enough, but not in one piece": {published{limited: true, list: []*storagev1.CSIStorageCapacity{{NodeTopology: zone("a"), Capacity: size("9Gi"), MaximumVolumeSize: size("1Gi")}}}, false},
+		"more than 64 bits hold":       {published{limited: true, list: []*storagev1.CSIStorageCapacity{{NodeTopology: zone("a"), Capacity: size("16E")}}}, true},
 		"nobody knows where":           {published{limited: true, list: []*storagev1.CSIStorageCapacity{{Capacity: size("2Gi")}}}, false},
 		"nobody knows how much":        {published{limited: true, list: []*storagev1.CSIStorageCapacity{{NodeTopology: zone("a")}}}, false},
 	} {
