@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -126,14 +127,19 @@ func (r *sliceRules) nodes(path *field.Path, s *resourcev1.ResourceSliceSpec) {
 		ways = append(ways, "`nodeSelector`")
 		at := path.Child("nodeSelector")
 		r.Add(podspec.ValidateNodeSelector(s.NodeSelector, at)...)
-		if len(s.NodeSelector.NodeSelectorTerms) != 1 {
-			r.Invalid(at.Child("nodeSelectorTerms"), s.NodeSelector.NodeSelectorTerms, "must have exactly one node selector term")
-		}
+		r.oneTerm(at.Child("nodeSelectorTerms"), s.NodeSelector.NodeSelectorTerms)
 	}
 	ways = r.flag(path, ways, "allNodes", s.AllNodes)
 	ways = r.flag(path, ways, "perDeviceNodeSelection", s.PerDeviceNodeSelection)
 	const one = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
 	r.oneWay(path, ways, one, one+", but multiple fields are set")
+}
+
+// oneTerm reports a node selector of several terms, which the allocator of devices cannot combine.
+func (r *sliceRules) oneTerm(path *field.Path, terms []corev1.NodeSelectorTerm) {
+	if len(terms) != 1 {
+		r.Invalid(path, terms, "must have exactly one node selector term")
+	}
 }
 
 // flag adds a way that is true or not there.
@@ -184,11 +190,11 @@ func (r *sliceRules) device(path *field.Path, d, old *resourcev1.Device, perDevi
 		func(at *field.Path, c *resourcev1.DeviceCounterConsumption) {
 			r.counters(at, "counterSet", c.CounterSet, c.Counters, resourcev1.ResourceSliceMaxCountersPerDeviceCounterConsumption)
 		})
-	r.deviceNodes(path, d, perDevice)
+	r.deviceNodes(path, d, old, perDevice)
 	checkBinding(&r.Report, path, d.BindingConditions, d.BindingFailureConditions)
 }
 
-func (r *sliceRules) deviceNodes(path *field.Path, d *resourcev1.Device, perDevice bool) {
+func (r *sliceRules) deviceNodes(path *field.Path, d, old *resourcev1.Device, perDevice bool) {
 	if !perDevice {
 		if d.NodeName != nil || d.NodeSelector != nil || d.AllNodes != nil {
 			r.Invalid(path, nil, "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec")
@@ -207,6 +213,10 @@ func (r *sliceRules) deviceNodes(path *field.Path, d *resourcev1.Device, perDevi
 	if d.NodeSelector != nil {
 		ways = append(ways, "`nodeSelector`")
 		r.Add(podspec.ValidateNodeSelector(d.NodeSelector, path.Child("nodeSelector"))...)
+		// Slices may be stored with more terms, from when they were not checked here.
+		if old == nil || !equality.Semantic.DeepEqual(old.NodeSelector, d.NodeSelector) {
+			r.oneTerm(path.Child("nodeSelector", "nodeSelectorTerms"), d.NodeSelector.NodeSelectorTerms)
+		}
 	}
 	const one = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec"
 	r.oneWay(path, r.flag(path, ways, "allNodes", d.AllNodes), one, one)

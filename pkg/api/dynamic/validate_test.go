@@ -9,6 +9,7 @@ import (
 
 	resourcev1 "k8s.io/api/resource/v1"
 
+	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/dynamic"
 	"keelson.dev/keelson/pkg/api/rowtest"
 )
@@ -41,6 +42,10 @@ func TestValidate(t *testing.T) {
 		}},
 		"a slice is somewhere": {"resourceslices", `{"spec":{"driver":"d.e","pool":{"name":"p","resourceSliceCount":1},"nodeName":"n","allNodes":true}}`, []string{
 			"spec: Invalid value: \"{`nodeName`, `allNodes`}\": exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required, but multiple fields are set",
+		}},
+		"a device's selector has one term": {"resourceslices", `{"spec":{"driver":"d.e","pool":{"name":"p","resourceSliceCount":1},"perDeviceNodeSelection":true,"devices":[{"name":"x",
+			"nodeSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"a","operator":"Exists"}]},{"matchExpressions":[{"key":"b","operator":"Exists"}]}]}}]}}`, []string{
+			`spec.devices[0].nodeSelector.nodeSelectorTerms: Invalid value: [{"MatchExpressions":[{"Key":"a","Operator":"Exists","Values":null}],"MatchFields":null},{"MatchExpressions":[{"Key":"b","Operator":"Exists","Values":null}],"MatchFields":null}]: must have exactly one node selector term`,
 		}},
 		"a version is one": {"resourceslices", device(`"attributes":{"v":{"version":"1.0"}}`), []string{
 			`spec.devices[0].attributes[v].version: Invalid value: "1.0": must be a string compatible with semver.org spec 2.0.0`,
@@ -128,5 +133,23 @@ func TestFreedDevices(t *testing.T) {
 				t.Errorf("devices %v, want %v", got, tc.want)
 			}
 		})
+	}
+}
+
+// TestStoredNodeSelector: a slice whose device was stored with several node selector terms can be
+// updated, but not to other several terms (kubernetes/kubernetes#141213).
+func TestStoredNodeSelector(t *testing.T) {
+	t.Parallel()
+	row := rowtest.Row(t, dynamic.Rows(), "resourceslices")
+	slice := func(generation, key string) resource.Object {
+		return rowtest.Decode(t, row, "a", `{"metadata":{"resourceVersion":"1"},"spec":{"driver":"d.e","pool":{"name":"p","generation":`+generation+`,"resourceSliceCount":1},
+			"perDeviceNodeSelection":true,"devices":[{"name":"x","nodeSelector":{"nodeSelectorTerms":[
+			{"matchExpressions":[{"key":"a","operator":"Exists"}]},{"matchExpressions":[{"key":"`+key+`","operator":"Exists"}]}]}}]}}`)
+	}
+	if errs := row.ValidateUpdate(t.Context(), slice("2", "b"), slice("1", "b")); len(errs) > 0 {
+		t.Errorf("another generation: %v", errs)
+	}
+	if errs := row.ValidateUpdate(t.Context(), slice("1", "c"), slice("1", "b")); len(errs) != 1 {
+		t.Errorf("other terms: %v, want one error", errs)
 	}
 }
