@@ -4,6 +4,7 @@
 package cri
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -207,13 +208,16 @@ func seccomp(p *v1.SeccompProfile, in ContainerInput) (*runtimeapi.SecurityProfi
 		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}, nil
 	case v1.SeccompProfileTypeLocalhost:
 		if p.LocalhostProfile == nil || *p.LocalhostProfile == "" {
-			return nil, fmt.Errorf("localhostProfile must be set if seccompProfile type is Localhost.") // users know this text
+			return nil, errors.New("localhostProfile must be set if seccompProfile type is Localhost")
 		}
 		return &runtimeapi.SecurityProfile{
 			ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: filepath.Join(in.SeccompRoot, *p.LocalhostProfile),
 		}, nil
-	default:
+	case v1.SeccompProfileTypeUnconfined:
 		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}, nil
+	default:
+		// An unknown type must not remove the confinement that it asks for.
+		return nil, fmt.Errorf("unsupported seccomp profile type %q", kind)
 	}
 }
 
