@@ -173,8 +173,8 @@ func (c *Controller) findMissing(ctx context.Context, cron *batchv1.CronJob, job
 		if slices.ContainsFunc(jobs, func(job *batchv1.Job) bool { return job.UID == ref.UID }) {
 			continue
 		}
-		_, err := c.Client.BatchV1().Jobs(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
+		job, err := c.Client.BatchV1().Jobs(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || err == nil && job.UID != ref.UID { // another job may have taken the name
 			c.Events.Eventf(cron, v1.EventTypeNormal, "MissingJob", "Active job went missing: %v", ref.Name)
 			retire(cron, ref.UID)
 		} else if err != nil {

@@ -112,3 +112,40 @@ func TestServer(t *testing.T) {
 		return got.Status, !active(got, job.UID) && got.Status.LastSuccessfulTime.Unix() == now.Unix()
 	})
 }
+
+// TestNameTakenByAnotherJob: an active job that is gone is no longer active when another job has
+// its name, and that one is not replaced.
+func TestNameTakenByAnotherJob(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	template := batchv1.JobSpec{Template: v1.PodTemplateSpec{Spec: v1.PodSpec{
+		RestartPolicy: v1.RestartPolicyNever, Containers: []v1.Container{{Name: "c", Image: "i"}},
+	}}}
+	other, err := s.Client.BatchV1().Jobs(namespace).Create(t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "taken"}, Spec: template}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, policy := range []batchv1.ConcurrencyPolicy{batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent} {
+		cron, err := s.Client.BatchV1().CronJobs(namespace).Create(t.Context(), &batchv1.CronJob{
+			ObjectMeta: metav1.ObjectMeta{Name: strings.ToLower(string(policy))},
+			Spec:       batchv1.CronJobSpec{Schedule: "0 0 1 1 *", ConcurrencyPolicy: policy, JobTemplate: batchv1.JobTemplateSpec{Spec: template}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cron.Status.Active = []v1.ObjectReference{{APIVersion: "batch/v1", Kind: "Job", Namespace: namespace, Name: other.Name, UID: "gone"}}
+		if _, err := s.Client.BatchV1().CronJobs(namespace).UpdateStatus(t.Context(), cron, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	controllertest.RunAs(t, s, "cronjob-controller", controller.Options{}, New)
+	controllertest.Eventually(t, "no job is active", func(ctx context.Context) (any, bool) {
+		list, err := s.Client.BatchV1().CronJobs(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err, false
+		}
+		return list.Items, !slices.ContainsFunc(list.Items, func(c batchv1.CronJob) bool { return len(c.Status.Active) > 0 })
+	})
+	if got, err := s.Client.BatchV1().Jobs(namespace).Get(t.Context(), other.Name, metav1.GetOptions{}); err != nil || got.DeletionTimestamp != nil {
+		t.Errorf("the other job: %v, error %v", got, err)
+	}
+}

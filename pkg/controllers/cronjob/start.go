@@ -130,6 +130,10 @@ func (c *Controller) replace(ctx context.Context, cron *batchv1.CronJob) error {
 			c.Events.Eventf(cron, v1.EventTypeWarning, "FailedGet", "Get job: %v", err)
 			return fmt.Errorf("job to replace: %w", err)
 		}
+		if job.UID != ref.UID {
+			retire(cron, ref.UID) // another job has taken the name
+			continue
+		}
 		if err := c.remove(ctx, cron, job); err != nil {
 			return err
 		}

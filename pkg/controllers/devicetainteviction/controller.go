@@ -71,8 +71,10 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 	switch {
 	case pod == nil:
 		c.wait(old.UID, false)
-	case len(pod.Spec.ResourceClaims) == 0:
-	case old == nil || old.Spec.NodeName != pod.Spec.NodeName || !equality.Semantic.DeepEqual(old.Status.ResourceClaimStatuses, pod.Status.ResourceClaimStatuses):
+	case len(pod.Spec.ResourceClaims) == 0 && pod.Status.ExtendedResourceClaimStatus == nil:
+	case old == nil || old.Spec.NodeName != pod.Spec.NodeName ||
+		!equality.Semantic.DeepEqual(old.Status.ResourceClaimStatuses, pod.Status.ResourceClaimStatuses) ||
+		!equality.Semantic.DeepEqual(old.Status.ExtendedResourceClaimStatus, pod.Status.ExtendedResourceClaimStatus):
 		c.loop.AddObject(pod)
 	}
 }
@@ -153,21 +155,28 @@ func (c *Controller) wait(uid types.UID, is bool) (was bool) {
 	return was
 }
 
-// usedBy are the allocated claims that are reserved for a pod.
+// usedBy returns the allocated claims that are reserved for a pod, with the one for its extended
+// resources.
 func (c *Controller) usedBy(pod *v1.Pod) []*resourcev1.ResourceClaim {
 	var out []*resourcev1.ResourceClaim
+	add := func(name string, owned bool) {
+		claim, err := c.claims.ResourceClaims(pod.Namespace).Get(name)
+		if err != nil || claim.Status.Allocation == nil || owned && resourceclaim.IsForPod(pod, claim, false) != nil {
+			return
+		}
+		if resourceclaim.IsReservedForPod(pod, claim, false) {
+			out = append(out, claim)
+		}
+	}
 	for i := range pod.Spec.ResourceClaims {
 		name, owned, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
 		if err != nil || name == nil {
 			continue // it has none
 		}
-		claim, err := c.claims.ResourceClaims(pod.Namespace).Get(*name)
-		if err != nil || claim.Status.Allocation == nil || owned && resourceclaim.IsForPod(pod, claim, false) != nil {
-			continue
-		}
-		if resourceclaim.IsReservedForPod(pod, claim, false) {
-			out = append(out, claim)
-		}
+		add(*name, owned)
+	}
+	if s := pod.Status.ExtendedResourceClaimStatus; s != nil {
+		add(s.ResourceClaimName, true)
 	}
 	return out
 }

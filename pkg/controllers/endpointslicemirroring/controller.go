@@ -137,7 +137,7 @@ func (c *Controller) apply(ctx context.Context, e *v1.Endpoints, todo changes, e
 		c.slices.Tracker.Update(got)
 	}
 	for _, s := range todo.remove {
-		if err := client.Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil {
+		if err := client.Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("delete slice %s: %w", s.Name, err)
 		}
 		c.slices.Tracker.ExpectDeletion(s)

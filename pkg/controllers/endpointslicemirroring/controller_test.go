@@ -171,3 +171,20 @@ func TestSlicesLostBetween(t *testing.T) {
 		})
 	}
 }
+
+// TestSliceGoneBeforeItsDeletion: a slice that is gone already is no reason to try again
+// (kubernetes/kubernetes#141608).
+func TestSliceGoneBeforeItsDeletion(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	c := &Controller{
+		Deps:   controller.Deps{Client: s.Client},
+		slices: controller.NewSliceView(managedBy, nil, s.Client.DiscoveryV1()),
+	}
+	e := endpointsOf()
+	gone := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: "gone", UID: "u", Labels: map[string]string{discoveryv1.LabelServiceName: e.Name},
+	}}
+	if err := c.apply(t.Context(), e, changes{remove: []*discoveryv1.EndpointSlice{gone}}, nil); err != nil {
+		t.Errorf("deletion of a slice that is gone: %v", err)
+	}
+}

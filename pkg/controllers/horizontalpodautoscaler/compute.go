@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"keelson.dev/api/quantity"
 )
 
 // pass is one look at an autoscaler's metrics.
@@ -123,7 +125,7 @@ func (p *pass) ofResource(ctx context.Context, name v1.ResourceName, container s
 	label := string(name) + " resource"
 	var m measure
 	if target.AverageValue != nil {
-		m = ofAverage(target.AverageValue.MilliValue())
+		m = ofAverage(quantity.Milli(*target.AverageValue))
 	} else {
 		requests, err := requestsOf(p.pods, container, name)
 		if err != nil {
@@ -163,7 +165,7 @@ func (p *pass) ofPods(ctx context.Context, m *autoscalingv2.PodsMetricSource) (p
 	if err != nil {
 		return proposal{}, fmt.Errorf("unable to get metric %s: %w", m.Metric.Name, err)
 	}
-	n, u, err := propose(p.scale.Spec.Replicas, p.pods, s, ofAverage(m.Target.AverageValue.MilliValue()), p.tolerance(), never)
+	n, u, err := propose(p.scale.Spec.Replicas, p.pods, s, ofAverage(quantity.Milli(*m.Target.AverageValue)), p.tolerance(), never)
 	if err != nil {
 		return proposal{}, err
 	}
@@ -215,10 +217,10 @@ func (p *pass) ofExternal(ctx context.Context, m *autoscalingv2.ExternalMetricSo
 func (p *pass) ofTotal(target autoscalingv2.MetricTarget, total int64) (int32, autoscalingv2.MetricValueStatus, error) {
 	switch {
 	case target.AverageValue != nil:
-		n, average := perPod(p.scale.Spec.Replicas, p.scale.Status.Replicas, total, target.AverageValue.MilliValue(), p.tolerance())
+		n, average := perPod(p.scale.Spec.Replicas, p.scale.Status.Replicas, total, quantity.Milli(*target.AverageValue), p.tolerance())
 		return n, autoscalingv2.MetricValueStatus{AverageValue: milli(average)}, nil
 	case target.Value != nil:
-		n, err := byRatio(p.scale.Spec.Replicas, float64(total)/float64(target.Value.MilliValue()), p.pods, p.tolerance())
+		n, err := byRatio(p.scale.Spec.Replicas, float64(total)/float64(quantity.Milli(*target.Value)), p.pods, p.tolerance())
 		return n, autoscalingv2.MetricValueStatus{Value: milli(total)}, err
 	}
 	return 0, autoscalingv2.MetricValueStatus{}, errors.New("neither a value target nor an average value target was set")

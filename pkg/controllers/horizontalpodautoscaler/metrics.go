@@ -21,6 +21,8 @@ import (
 	custommetrics "k8s.io/metrics/pkg/apis/custom_metrics/v1beta2"
 	externalmetrics "k8s.io/metrics/pkg/apis/external_metrics/v1beta1"
 	resourcemetrics "k8s.io/metrics/pkg/apis/metrics/v1beta1"
+
+	"keelson.dev/api/quantity"
 )
 
 // sample is what a pod used, in thousandths, over a time.
@@ -98,7 +100,7 @@ func usedBy(containers []resourcemetrics.ContainerMetrics, name v1.ResourceName,
 		if !ok {
 			return 0, false
 		}
-		sum, any = sum+q.MilliValue(), true
+		sum, any = sum+quantity.Milli(q), true
 	}
 	return sum, any
 }
@@ -134,7 +136,7 @@ func (m *metrics) pods(ctx context.Context, metric, namespace string, selector, 
 		if i.WindowSeconds != nil {
 			window = time.Duration(*i.WindowSeconds) * time.Second
 		}
-		out[i.DescribedObject.Name] = sample{i.Value.MilliValue(), i.Timestamp.Time, window}
+		out[i.DescribedObject.Name] = sample{quantity.Milli(i.Value), i.Timestamp.Time, window}
 	}
 	return out, nil
 }
@@ -154,7 +156,7 @@ func (m *metrics) object(ctx context.Context, metric, namespace string, ref auto
 	if err != nil {
 		return 0, err
 	}
-	return list.Items[0].Value.MilliValue(), nil
+	return quantity.Milli(list.Items[0].Value), nil
 }
 
 // external is the sum of an external metric's values.
@@ -168,7 +170,7 @@ func (m *metrics) external(ctx context.Context, metric, namespace string, select
 	}
 	sum := int64(0)
 	for _, i := range list.Items {
-		value := i.Value.MilliValue()
+		value := quantity.Milli(i.Value)
 		if value > 0 && sum > math.MaxInt64-value {
 			return math.MaxInt64, nil
 		}

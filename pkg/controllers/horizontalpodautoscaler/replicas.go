@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	podresources "k8s.io/component-helpers/resource"
 
+	"keelson.dev/api/quantity"
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
@@ -239,7 +240,7 @@ func requestOf(pod *v1.Pod, container string, name v1.ResourceName) (int64, erro
 		if !ok {
 			return 0, fmt.Errorf("missing pod-level request for %s in Pod %s", name, pod.Name)
 		}
-		return q.MilliValue(), nil
+		return quantity.Milli(q), nil
 	}
 	containers := slices.Clone(pod.Spec.Containers)
 	for _, c := range pod.Spec.InitContainers {
@@ -256,7 +257,7 @@ func requestOf(pod *v1.Pod, container string, name v1.ResourceName) (int64, erro
 		if !ok {
 			return 0, fmt.Errorf("missing request for %s in container %s of Pod %s", name, c.Name, pod.Name)
 		}
-		sum, found = sum+q.MilliValue(), true
+		sum, found = sum+quantity.Milli(q), true
 	}
 	if !found {
 		return 0, fmt.Errorf("container %s not found in Pod %s", container, pod.Name)

@@ -108,6 +108,7 @@ func TestRequests(t *testing.T) {
 		p.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}}
 		p.Spec.Overhead = v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m")}
 	})
+	huge := pod("p", func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("10P") })
 	for name, tc := range map[string]struct {
 		pod       *v1.Pod
 		container string
@@ -117,6 +118,7 @@ func TestRequests(t *testing.T) {
 		"pod as a whole": {whole, "", 3000, ""},
 		"all":            {sidecar, "", 2000, ""},
 		"one":            {sidecar, "side", 1000, ""},
+		"too much":       {huge, "", math.MaxInt64, ""},
 		"none such":      {sidecar, "other", 0, "container other not found in Pod p"},
 		"asks for none":  {bare, "", 0, "missing request for cpu in container c of Pod p"},
 		"only that asks": {bare, "c", 0, "missing request for cpu in container c of Pod p"},

@@ -1,0 +1,69 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package devicetainteviction
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	resourcelisters "k8s.io/client-go/listers/resource/v1"
+	"k8s.io/client-go/tools/cache"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// TestExtendedResources: a pod leaves a tainted device also if it has the device by an extended
+// resource, with a claim that was made for that (kubernetes/kubernetes#142289).
+func TestExtendedResources(t *testing.T) {
+	const namespace = "default"
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "p", UID: "u"}}
+	pod.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{ResourceClaimName: "made"}
+	taint := []resourcev1.DeviceTaint{{Key: "broken", Effect: resourcev1.DeviceTaintEffectNoExecute}}
+	slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: resourcev1.ResourceSliceSpec{
+		Driver: "d", Pool: resourcev1.ResourcePool{Name: "pool"}, Devices: []resourcev1.Device{{Name: "x", Taints: taint}, {Name: "y"}},
+	}}
+	claim := func(owner string, device string) *resourcev1.ResourceClaim {
+		return &resourcev1.ResourceClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "made", OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "v1", Kind: "Pod", Name: "p", UID: pod.UID, Controller: new(owner == "p")},
+			}},
+			Status: resourcev1.ResourceClaimStatus{
+				Allocation: &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{
+					Results: []resourcev1.DeviceRequestAllocationResult{{Request: "r", Driver: "d", Pool: "pool", Device: device}},
+				}},
+				ReservedFor: []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: pod.UID}},
+			},
+		}
+	}
+	for name, tc := range map[string]struct {
+		claim  *resourcev1.ResourceClaim
+		leaves bool
+	}{
+		"tainted device":          {claim("p", "x"), true},
+		"another device":          {claim("p", "y"), false},
+		"claim of another object": {claim("other", "x"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			claims := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+			slices := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{byPool: poolOfSlice})
+			if err := claims.Add(tc.claim); err != nil {
+				t.Fatal(err)
+			}
+			if err := slices.Add(slice); err != nil {
+				t.Fatal(err)
+			}
+			c := &Controller{
+				Deps:   controller.Deps{Clock: clocktesting.NewFakeClock(time.Unix(0, 0))},
+				claims: resourcelisters.NewResourceClaimLister(claims), slices: slices,
+			}
+			if _, leaves := c.evictAt(pod); leaves != tc.leaves {
+				t.Errorf("leaves: %v, want %v", leaves, tc.leaves)
+			}
+		})
+	}
+}
