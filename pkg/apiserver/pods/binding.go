@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/naming"
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/rest"
 	"keelson.dev/apiserver/store"
@@ -109,8 +110,14 @@ func validateBinding(b *corev1.Binding) field.ErrorList {
 	if kind := b.Target.Kind; kind != "" && kind != "Node" {
 		errs = append(errs, field.NotSupported(field.NewPath("target", "kind"), kind, []string{"Node", "<empty>"}))
 	}
-	if b.Target.Name == "" {
-		errs = append(errs, field.Required(field.NewPath("target", "name"), ""))
+	name := field.NewPath("target", "name")
+	switch {
+	case b.Target.Name == "":
+		errs = append(errs, field.Required(name, ""))
+	case len(errs) == 0: // the target is a node; a pod on one of another name could never be updated
+		for _, message := range naming.NameIsDNSSubdomain(b.Target.Name, false) {
+			errs = append(errs, field.Invalid(name, b.Target.Name, message))
+		}
 	}
 	return errs
 }

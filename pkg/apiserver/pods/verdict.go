@@ -101,6 +101,9 @@ func (b *Batch) updateStatus(ctx context.Context, from *sender, v *v1alpha1.Verd
 	p, err := b.begin(ctx, from, ofPod("patch", "status", v.PodRef), v)
 	if err == nil {
 		_, _, err = b.Binder.Registry().Update(p.ctx, statusUpdate(v.PodRef, func(pod *corev1.Pod) {
+			if pod.Spec.NodeName != "" {
+				return // the verdict is about an earlier attempt, before the pod was bound
+			}
 			pod.Status.NominatedNodeName = v.NominatedNode
 			if v.Reason != "" {
 				setCondition(&pod.Status, corev1.PodCondition{

@@ -43,7 +43,7 @@ func TestVerdicts(t *testing.T) {
 		t.Fatal(err)
 	}
 	ref := map[string]v1alpha1.PodRef{"absent": {Namespace: "default", Name: "absent"}}
-	for _, name := range []string{"waits", "victim", "spared", "told"} {
+	for _, name := range []string{"waits", "victim", "spared", "told", "bound"} {
 		pod, err := c.CoreV1().Pods("default").Create(ctx, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{"example.com/hold"}}, // so that the end can be seen
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
@@ -53,12 +53,17 @@ func TestVerdicts(t *testing.T) {
 		}
 		ref[name] = v1alpha1.PodRef{Namespace: "default", Name: name, UID: pod.UID}
 	}
+	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "bound"}, Target: corev1.ObjectReference{Kind: "Node", Name: "n1"}}
+	if err := c.CoreV1().Pods("default").Bind(ctx, binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	other := ref["spared"]
 	other.UID = "not-it"
 	result, err := postVerdicts(t, c, v1alpha1.VerdictBatch{ReportingController: "test", ReportingInstance: "test-1", Verdicts: []v1alpha1.Verdict{
 		{PodRef: ref["waits"], Reason: "Unschedulable", Message: "no room", Generation: 1, NominatedNode: "n1", Event: true, Victims: []v1alpha1.PodRef{ref["victim"], other}},
 		{PodRef: ref["absent"], Reason: "Unschedulable", Message: "no room", NominatedNode: "n1", Victims: []v1alpha1.PodRef{ref["spared"]}},
 		{PodRef: ref["told"], NominatedNode: "n2"},
+		{PodRef: ref["bound"], Reason: "Unschedulable", Message: "no room", Generation: 1, NominatedNode: "n2"},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +75,7 @@ func TestVerdicts(t *testing.T) {
 			codes = append(codes, v.Code)
 		}
 	}
-	if want := []int32{http.StatusOK, http.StatusOK, http.StatusConflict, http.StatusNotFound, http.StatusNotFound, http.StatusOK}; !slices.Equal(codes, want) {
+	if want := []int32{http.StatusOK, http.StatusOK, http.StatusConflict, http.StatusNotFound, http.StatusNotFound, http.StatusOK, http.StatusOK}; !slices.Equal(codes, want) {
 		t.Errorf("codes %v, want %v", codes, want)
 	}
 	get := func(name string) *corev1.Pod {
@@ -92,6 +97,9 @@ func TestVerdicts(t *testing.T) {
 	}
 	if p := get("told"); p.Status.NominatedNodeName != "n2" || len(p.Status.Conditions) != 0 {
 		t.Errorf("told: %+v", p.Status)
+	}
+	if s := get("bound").Status; s.NominatedNodeName != "" || len(s.Conditions) != 1 || s.Conditions[0].Status != corev1.ConditionTrue {
+		t.Errorf("bound before the verdict arrived: %+v", s)
 	}
 	events, err := c.EventsV1().Events("default").List(ctx, metav1.ListOptions{})
 	if err != nil {
