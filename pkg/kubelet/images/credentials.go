@@ -78,6 +78,17 @@ func (p *Puller) credentials(ctx context.Context, pod *v1.Pod, image string) []c
 	return out
 }
 
+// missingSecrets returns the names of the pod's pull secrets that cannot be retrieved.
+func (p *Puller) missingSecrets(ctx context.Context, pod *v1.Pod) []string {
+	var missing []string
+	for _, ref := range pod.Spec.ImagePullSecrets {
+		if _, err := p.cfg.Secrets.Secret(ctx, pod.Namespace, ref.Name); err != nil {
+			missing = append(missing, ref.Name)
+		}
+	}
+	return missing
+}
+
 func logins(s *v1.Secret) map[string]entry {
 	var out map[string]entry
 	switch s.Type {

@@ -6,9 +6,13 @@ package images
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
+	"testing/synctest"
 
 	v1 "k8s.io/api/core/v1"
+
+	"keelson.dev/api/clock"
 )
 
 func TestMatchesRegistry(t *testing.T) {
@@ -75,5 +79,34 @@ func TestCredentials(t *testing.T) {
 				t.Errorf("%s: %q, want %q", image, got, want)
 			}
 		}
+	}
+}
+
+// TestMissingPullSecrets: a secret that is not there is reported when a pull fails, and only then
+// (kubernetes/kubernetes#138432).
+func TestMissingPullSecrets(t *testing.T) {
+	const report = "FailedToRetrieveImagePullSecret: Unable to retrieve some image pull secrets (a, b); attempting to pull the image may not succeed."
+	for name, tc := range map[string]struct {
+		fails error
+		want  bool
+	}{
+		"pulled all the same": {nil, false},
+		"not pulled":          {errors.New("no access"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, e := &registry{here: map[string]bool{}, fails: tc.fails}, &told{}
+				p := New(Config{Runtime: r, Secrets: r, Clock: clock.Real(), Event: e.event})
+				pod := pod("u")
+				pod.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "a"}, {Name: "b"}}
+				_, err := p.Ensure(t.Context(), pod, &v1.Container{Name: "c", Image: "img", ImagePullPolicy: v1.PullAlways}, nil, "")
+				if (err != nil) != (tc.fails != nil) {
+					t.Fatal(err)
+				}
+				if slices.Contains(e.list, report) != tc.want {
+					t.Errorf("events %q, want the report: %v", e.list, tc.want)
+				}
+			})
+		})
 	}
 }

@@ -173,7 +173,12 @@ func (p *Puller) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *r
 		if ctx.Err() != nil {
 			return nil, &Error{Reason: ErrImagePull, Message: ctx.Err().Error(), Retry: p.cfg.Clock.Now()}
 		}
-		return nil, p.failedPull(pod, c, st, err)
+		failure := p.failedPull(pod, c, st, err)
+		if missing := p.missingSecrets(ctx, pod); len(missing) > 0 {
+			p.cfg.Event(pod, "", v1.EventTypeWarning, "FailedToRetrieveImagePullSecret", fmt.Sprintf(
+				"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", ")))
+		}
+		return nil, failure
 	}
 	took := p.cfg.Clock.Since(begun)
 	p.forget(pod, c.Image)
