@@ -86,7 +86,7 @@ func (m Machine) Capacity(maxPods int32) v1.ResourceList {
 	out := v1.ResourceList{
 		v1.ResourceCPU:              *resource.NewQuantity(int64(m.CPUs), resource.DecimalSI),
 		v1.ResourceMemory:           *resource.NewQuantity(m.Memory, resource.BinarySI),
-		v1.ResourceEphemeralStorage: *resource.NewQuantity(m.Disk, resource.BinarySI),
+		v1.ResourceEphemeralStorage: *resource.NewQuantity(m.Disk, resource.DecimalSI),
 		v1.ResourcePods:             *resource.NewQuantity(int64(maxPods), resource.DecimalSI),
 	}
 	for size, bytes := range m.HugePages {
