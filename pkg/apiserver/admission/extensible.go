@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"k8s.io/apiserver/pkg/admission"
 	mutatingpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
@@ -71,6 +72,12 @@ func configured(configurations cache.SharedIndexInformer, static bool) func() bo
 	return func() bool { return static || !configurations.HasSynced() || len(known.List()) > 0 }
 }
 
+// review reports whether a request is a review, which webhooks are not asked about: a webhook that
+// does not answer would keep all components from authenticating and authorizing clients.
+func review(a admission.Attributes) bool {
+	return slices.Contains(reviews(), a.GetResource().GroupResource())
+}
+
 // mutating tells those who call webhooks which request it is about.
 type mutating struct {
 	*mutatingwebhook.Plugin
@@ -79,7 +86,7 @@ type mutating struct {
 
 // Admit asks mutating webhooks.
 func (p *mutating) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	if !p.configured() {
+	if !p.configured() || review(a) {
 		return nil
 	}
 	return p.Plugin.Admit(webhooks.For(ctx, a), a, o)
@@ -93,7 +100,7 @@ type validating struct {
 
 // Validate asks validating webhooks.
 func (p *validating) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	if !p.configured() {
+	if !p.configured() || review(a) {
 		return nil
 	}
 	return p.Plugin.Validate(webhooks.For(ctx, a), a, o)

@@ -309,8 +309,11 @@ func checkRatio(kind corev1.LimitType, name corev1.ResourceName, bound resource.
 	case !limited || lim.IsZero():
 		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no limit is specified or limit is 0", name, kind, bound.String())
 	}
-	ratio := lim.AsApproximateFloat64() / req.AsApproximateFloat64()
-	if ratio > bound.AsApproximateFloat64() {
+	// Exactly, since floating point would reject a limit of just the bound.
+	most := bound.DeepCopy()
+	most.AsDec().Mul(bound.AsDec(), req.AsDec())
+	if lim.Cmp(most) > 0 {
+		ratio := lim.AsApproximateFloat64() / req.AsApproximateFloat64()
 		return fmt.Errorf("%s max limit to request ratio per %s is %s, but provided ratio is %f", name, kind, bound.String(), ratio)
 	}
 	return nil

@@ -99,6 +99,45 @@ func TestLimitsOfUpdates(t *testing.T) {
 	}
 }
 
+// TestLimitRatio: the ratio is compared exactly. A limit of just the allowed multiple is within
+// bounds, also where floating point says otherwise, and so are huge amounts
+// (kubernetes/kubernetes#141348).
+func TestLimitRatio(t *testing.T) {
+	s := pluginServer(t)
+	core := s.Client.CoreV1()
+	limits := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "l"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
+		{Type: corev1.LimitTypeContainer, MaxLimitRequestRatio: list("cpu", "9", "memory", "1.2")},
+	}}}
+	if _, err := core.LimitRanges("default").Create(t.Context(), limits, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	create := func(ctx context.Context, request, limit corev1.ResourceList) error {
+		_, err := core.Pods("default").Create(ctx, pod("p", func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: request, Limits: limit}
+		}), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	eventually(t, "limit range in force", func(ctx context.Context) bool {
+		return apierrors.IsForbidden(create(ctx, list("cpu", "1", "memory", "1"), list("cpu", "10", "memory", "1")))
+	})
+	for _, tc := range []struct {
+		cpu, cpuLimit, memory, memoryLimit string
+		allowed                            bool
+	}{
+		{"150m", "1350m", "1Gi", "1Gi", true},
+		{"150m", "1351m", "1Gi", "1Gi", false},
+		{"1", "1", "30", "36", true},
+		{"1", "1", "30", "36001m", false},
+		{"1", "1", "9223372036854775807", "9223372036854775807", true},
+		{"1", "9000000000000000", "1", "1", false},
+	} {
+		err := create(t.Context(), list("cpu", tc.cpu, "memory", tc.memory), list("cpu", tc.cpuLimit, "memory", tc.memoryLimit))
+		if tc.allowed && err != nil || !tc.allowed && !apierrors.IsForbidden(err) {
+			t.Errorf("%+v: %v", tc, err)
+		}
+	}
+}
+
 // list makes a ResourceList of pairs of a name and a quantity.
 func list(pairs ...string) corev1.ResourceList {
 	out := corev1.ResourceList{}

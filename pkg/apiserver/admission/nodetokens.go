@@ -56,10 +56,7 @@ func (p *nodeRestriction) audience(ctx context.Context, a admission.Attributes, 
 	if len(tr.Spec.Audiences) == 1 {
 		audience = tr.Spec.Audiences[0]
 	}
-	mounted, err := p.mountsAudience(ctx, pod, audience)
-	if err != nil {
-		return forbid(a, "error validating audience %q: %w", audience, err)
-	}
+	mounted, failed := p.mountsAudience(ctx, pod, audience)
 	if mounted {
 		return nil
 	}
@@ -71,6 +68,8 @@ func (p *nodeRestriction) audience(ctx context.Context, a admission.Attributes, 
 	switch {
 	case decision == authorizer.DecisionAllow:
 		return nil
+	case failed != nil:
+		return forbid(a, "error validating audience %q: %w", audience, failed)
 	case err != nil:
 		return forbid(a, "audience %q not found in pod spec volume, error authorizing %s to request tokens for this audience: %w", audience, user, err)
 	}

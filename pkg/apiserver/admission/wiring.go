@@ -72,12 +72,18 @@ func (exclusions) Initialize(plugin admission.Interface) {
 	if !ok {
 		return
 	}
-	wants.SetExcludedAdmissionResources([]schema.GroupResource{
+	wants.SetExcludedAdmissionResources(reviews())
+}
+
+// reviews are the resources by which components ask who a client is and what it may do. Nothing
+// of them is stored.
+func reviews() []schema.GroupResource {
+	return []schema.GroupResource{
 		{Group: "authentication.k8s.io", Resource: "selfsubjectreviews"},
 		{Group: "authentication.k8s.io", Resource: "tokenreviews"},
 		{Group: "authorization.k8s.io", Resource: "localsubjectaccessreviews"},
 		{Group: "authorization.k8s.io", Resource: "selfsubjectaccessreviews"},
 		{Group: "authorization.k8s.io", Resource: "selfsubjectrulesreviews"},
 		{Group: "authorization.k8s.io", Resource: "subjectaccessreviews"},
-	})
+	}
 }
