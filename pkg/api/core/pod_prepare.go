@@ -58,7 +58,19 @@ func preparePodStatus(_ context.Context, pod, old *corev1.Pod) {
 		pod.Status.QOSClass = old.Status.QOSClass
 	}
 	keepObservedGenerations(pod, old)
+	keepClaimStatuses(&pod.Status, &old.Status)
 	dropStatusFields(&pod.Status, &old.Status)
+}
+
+// keepClaimStatuses puts back which claims the pod has, if a writer that does not know these fields
+// has lost them. The list can still be emptied.
+func keepClaimStatuses(status, old *corev1.PodStatus) {
+	if status.ResourceClaimStatuses == nil {
+		status.ResourceClaimStatuses = old.ResourceClaimStatuses
+	}
+	if status.ExtendedResourceClaimStatus == nil {
+		status.ExtendedResourceClaimStatus = old.ExtendedResourceClaimStatus
+	}
 }
 
 // keepObservedGenerations puts back the generations that a writer who does not

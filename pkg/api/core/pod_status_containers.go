@@ -4,6 +4,8 @@
 package core
 
 import (
+	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -78,7 +80,9 @@ func checkUsers(r *report.Report, statuses []corev1.ContainerStatus, path *field
 			continue
 		}
 		user := s.User.Linux
-		r.Each(at.Child("uid"), user.UID, validation.IsValidUserID(user.UID))
+		if user.UID < 0 || user.UID > math.MaxUint32 { // images name users that pods could not ask for
+			r.Invalid(at.Child("uid"), user.UID, fmt.Sprintf("must be between 0 and %d, inclusive", uint32(math.MaxUint32)))
+		}
 		r.Each(at.Child("gid"), user.GID, validation.IsValidGroupID(user.GID))
 		for n, gid := range user.SupplementalGroups {
 			r.Each(at.Child("supplementalGroups").Index(n), gid, validation.IsValidGroupID(gid))

@@ -18,13 +18,15 @@ import (
 
 func validateResourceQuota(_ context.Context, q *corev1.ResourceQuota) field.ErrorList {
 	var r report.Report
-	checkQuotaSpec(&r, &q.Spec, field.NewPath("spec"))
+	checkQuotaSpec(&r, &q.Spec, nil, field.NewPath("spec"))
 	checkQuotaList(&r, q.Status.Hard, field.NewPath("status", "hard"))
 	checkQuotaList(&r, q.Status.Used, field.NewPath("status", "used"))
 	return r.Errors
 }
 
-func checkQuotaList(r *report.Report, list corev1.ResourceList, path *field.Path) {
+// checkQuotaList checks names and amounts. An amount that one of the stored lists has is not
+// checked again: it may have been stored when less was refused.
+func checkQuotaList(r *report.Report, list corev1.ResourceList, path *field.Path, stored ...corev1.ResourceList) {
 	for _, name := range report.Keys(list) {
 		at := path.Key(string(name))
 		errs := podspec.ValidateResourceName(name, at)
@@ -32,12 +34,20 @@ func checkQuotaList(r *report.Report, list corev1.ResourceList, path *field.Path
 		if podspec.Unqualified(name) && !podspec.CountsInQuota(name) {
 			r.Invalid(at, name, "must be a standard resource for quota")
 		}
-		r.Add(podspec.ValidateQuantity(name, list[name], at)...)
+		amount := list[name]
+		kept := slices.ContainsFunc(stored, func(old corev1.ResourceList) bool {
+			was, there := old[name]
+			return there && was.Cmp(amount) == 0
+		})
+		if !kept {
+			r.Add(podspec.ValidateQuantity(name, amount, at)...)
+		}
 	}
 }
 
-func checkQuotaSpec(r *report.Report, spec *corev1.ResourceQuotaSpec, path *field.Path) {
-	checkQuotaList(r, spec.Hard, path.Child("hard"))
+// checkQuotaSpec checks a spec; stored are the limits that it replaces.
+func checkQuotaSpec(r *report.Report, spec *corev1.ResourceQuotaSpec, stored corev1.ResourceList, path *field.Path) {
+	checkQuotaList(r, spec.Hard, path.Child("hard"), stored)
 	at := path.Child("scopes")
 	for _, scope := range spec.Scopes {
 		if !slices.Contains(quotaScopes(), scope) {
@@ -126,16 +136,16 @@ func checkScopeSelector(r *report.Report, spec *corev1.ResourceQuotaSpec, path *
 
 func validateResourceQuotaUpdate(_ context.Context, q, old *corev1.ResourceQuota) field.ErrorList {
 	var r report.Report
-	checkQuotaSpec(&r, &q.Spec, field.NewPath("spec"))
+	checkQuotaSpec(&r, &q.Spec, old.Spec.Hard, field.NewPath("spec"))
 	if !sets.New(q.Spec.Scopes...).Equal(sets.New(old.Spec.Scopes...)) {
 		r.Invalid(field.NewPath("spec", "scopes"), q.Spec.Scopes, apivalidation.FieldImmutableErrorMsg)
 	}
 	return r.Errors
 }
 
-func validateResourceQuotaStatus(_ context.Context, q, _ *corev1.ResourceQuota) field.ErrorList {
+func validateResourceQuotaStatus(_ context.Context, q, old *corev1.ResourceQuota) field.ErrorList {
 	var r report.Report
-	checkQuotaList(&r, q.Status.Hard, field.NewPath("status", "hard"))
-	checkQuotaList(&r, q.Status.Used, field.NewPath("status", "used"))
+	checkQuotaList(&r, q.Status.Hard, field.NewPath("status", "hard"), old.Status.Hard, old.Spec.Hard)
+	checkQuotaList(&r, q.Status.Used, field.NewPath("status", "used"), old.Status.Used)
 	return r.Errors
 }

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	quantity "k8s.io/apimachinery/pkg/api/resource"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/diff"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -34,9 +35,7 @@ func validatePersistentVolume(_ context.Context, pv *corev1.PersistentVolume) fi
 	for _, name := range report.Keys(spec.Capacity) {
 		value := spec.Capacity[name]
 		key := at.Child("capacity").Key(string(name))
-		if value.Value() < 0 {
-			r.Invalid(key, value.Value(), "must be a valid resource quantity")
-		}
+		checkNotNegative(&r, key, value)
 		if value.Sign() <= 0 {
 			r.Invalid(key, value.String(), "must be greater than zero")
 		}
@@ -215,9 +214,7 @@ func validatePersistentVolumeClaimStatus(_ context.Context, pvc, _ *corev1.Persi
 		r.Required(field.NewPath("Spec", "accessModes"), "")
 	}
 	for _, name := range report.Keys(pvc.Status.Capacity) {
-		if value := pvc.Status.Capacity[name]; value.Value() < 0 {
-			r.Invalid(field.NewPath("status", "capacity").Key(string(name)), value.Value(), "must be a valid resource quantity")
-		}
+		checkNotNegative(&r, field.NewPath("status", "capacity").Key(string(name)), pvc.Status.Capacity[name])
 	}
 	checkAllocated(&r, &pvc.Status, field.NewPath("status"))
 	return r.Errors
@@ -242,10 +239,21 @@ func checkAllocated(r *report.Report, status *corev1.PersistentVolumeClaimStatus
 		if !checkClaimResource(r, at, name) {
 			continue
 		}
-		if value := status.AllocatedResources[name]; value.Value() < 0 {
-			r.Invalid(at.Key(string(name)), value.Value(), "must be a valid resource quantity")
-		}
+		checkNotNegative(r, at.Key(string(name)), status.AllocatedResources[name])
 	}
+}
+
+// checkNotNegative reports a negative size, also one that is no whole number or does not fit
+// into 64 bits.
+func checkNotNegative(r *report.Report, path *field.Path, value quantity.Quantity) {
+	if value.Sign() >= 0 {
+		return
+	}
+	if n, ok := value.AsInt64(); ok {
+		r.Invalid(path, n, "must be a valid resource quantity")
+		return
+	}
+	r.Invalid(path, value.String(), "must be a valid resource quantity")
 }
 
 // checkClaimResource reports whether a claim may have some of a resource: of those

@@ -6,6 +6,7 @@ package dynamic
 import (
 	"context"
 	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -176,6 +177,7 @@ func (r *sliceRules) device(path *field.Path, d, old *resourcev1.Device, perDevi
 	checkMap(&r.Report, path.Child("capacity"), d.Capacity, -1, shown, name, func(at *field.Path, c resourcev1.DeviceCapacity) {
 		switch at := at.Child("requestPolicy"); {
 		case c.RequestPolicy == nil:
+		case old != nil && equality.Semantic.DeepEqual(old.Capacity, d.Capacity): // stored, maybe when less was refused
 		case multiple:
 			r.policy(at, c.Value, c.RequestPolicy)
 		default:
@@ -313,6 +315,13 @@ func (r *sliceRules) span(path *field.Path, standard, capacity resource.Quantity
 		r.Required(low, "required when validRange is defined")
 		return
 	}
+	sound := r.fits(low, s.Min)
+	sound = r.fits(high, s.Max) && sound
+	sound = r.fits(step, s.Step) && sound
+	sound = r.fits(path, &standard) && sound
+	if !sound {
+		return
+	}
 	more := func(at *field.Path, value, limit resource.Quantity, detail string) {
 		if value.Cmp(limit) > 0 {
 			r.Invalid(at, value.String(), detail+limit.String())
@@ -339,6 +348,22 @@ func (r *sliceRules) span(path *field.Path, standard, capacity resource.Quantity
 	if s.Max != nil {
 		r.onStep(step, *s.Max, s)
 	}
+}
+
+// fits reports whether the arithmetic of ranges works with a bound, which may be nil. What is wrong
+// with it is recorded.
+func (r *sliceRules) fits(path *field.Path, bound *resource.Quantity) bool {
+	switch {
+	case bound == nil:
+		return true
+	case bound.Sign() < 0:
+		r.Invalid(path, bound.String(), apivalidation.IsNegativeErrorMsg)
+	case bound.CmpInt64(math.MaxInt64) > 0:
+		r.Invalid(path, bound.String(), "must not be larger than 9223372036854775807")
+	default:
+		return true
+	}
+	return false
 }
 
 func (r *sliceRules) onStep(path *field.Path, value resource.Quantity, s *resourcev1.CapacityRequestPolicyRange) {

@@ -59,6 +59,12 @@ func TestValidate(t *testing.T) {
 		"a share is on a step": {"resourceslices", device(`"allowMultipleAllocations":true,"capacity":{"c":{"value":"10","requestPolicy":{"default":"4","validRange":{"min":"1","step":"2"}}}}`), []string{
 			`spec.devices[0].capacity[c].requestPolicy.validRange.step: Invalid value: "4": value is not a multiple of a given step (2) from (1)`,
 		}},
+		"a step is not negative": {"resourceslices", device(`"allowMultipleAllocations":true,"capacity":{"c":{"value":"10","requestPolicy":{"default":"4","validRange":{"min":"2","step":"-2"}}}}`), []string{
+			`spec.devices[0].capacity[c].requestPolicy.validRange.step: Invalid value: "-2": must be greater than or equal to 0`,
+		}},
+		"a step fits into 64 bits": {"resourceslices", device(`"allowMultipleAllocations":true,"capacity":{"c":{"value":"1e20","requestPolicy":{"default":"4","validRange":{"min":"2","step":"18446744073709551616"}}}}`), []string{
+			`spec.devices[0].capacity[c].requestPolicy.validRange.step: Invalid value: "18446744073709551616": must not be larger than 9223372036854775807`,
+		}},
 		"what is hoped for is not feared": {"resourceslices", device(`"bindingConditions":["a"],"bindingFailureConditions":["a"]`), []string{
 			`spec.devices[0].bindingFailureConditions[0]: Invalid value: "a": bindingFailureConditions must not overlap with bindingConditions`,
 		}},

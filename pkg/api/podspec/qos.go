@@ -20,7 +20,7 @@ func QOSClass(spec *corev1.PodSpec) corev1.PodQOSClass {
 			allLimited = false
 		}
 	}
-	if own := spec.Resources; own != nil {
+	if own := spec.Resources; own != nil && len(own.Requests)+len(own.Limits) > 0 { // empty ones mean nothing
 		addComputing(requests, own.Requests)
 		if n := addComputing(limits, own.Limits); len(own.Limits) > 0 && n < 2 {
 			allLimited = false

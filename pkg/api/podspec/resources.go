@@ -109,10 +109,17 @@ func ValidateQuantity(name corev1.ResourceName, value resource.Quantity, path *f
 		corev1.ResourceSecrets, corev1.ResourceConfigMaps, corev1.ResourcePersistentVolumeClaims,
 		corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers,
 	}, name) || IsExtended(name)
-	if integer && value.MilliValue()%1000 != 0 {
+	if integer && !whole(value) {
 		r.Invalid(path, value, "must be an integer")
 	}
 	return r.Errors
+}
+
+// whole reports whether a quantity is a whole number, of any size: thousandths of a large one
+// do not fit into 64 bits.
+func whole(value resource.Quantity) bool {
+	value = value.DeepCopy()
+	return value.RoundUp(0)
 }
 
 // ValidateResources judges what a container asks for and may use. claims are the

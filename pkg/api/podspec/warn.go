@@ -177,7 +177,7 @@ func (c *cautions) fractions(list corev1.ResourceList, path *field.Path) {
 }
 
 func (c *cautions) fraction(list corev1.ResourceList, name corev1.ResourceName, path *field.Path) {
-	if value, there := list[name]; there && value.MilliValue()%1000 != 0 {
+	if value, there := list[name]; there && !whole(value) {
 		c.say(path.Key(string(name)), "fractional byte value %q is invalid, must be an integer", value.String())
 	}
 }

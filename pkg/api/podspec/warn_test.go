@@ -67,6 +67,13 @@ func TestWarn(t *testing.T) {
 			spec: container(corev1.Container{Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"memory": resource.MustParse("500m")}}}),
 			want: []string{`spec.containers[0].resources.limits[memory]: fractional byte value "500m" is invalid, must be an integer`},
 		},
+		"more whole bytes than fit into 64 bits": {
+			spec: container(corev1.Container{Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"memory": resource.MustParse("9223372036854775807")}}}),
+		},
+		"more bytes than fit into 64 bits, and a half": {
+			spec: container(corev1.Container{Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"memory": resource.MustParse("9223372036854775807500m")}}}),
+			want: []string{`spec.containers[0].resources.limits[memory]: fractional byte value "9223372036854775807500m" is invalid, must be an integer`},
+		},
 		"AppArmor of a template": {
 			path: field.NewPath("template"), annotations: map[string]string{corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + "c": "unconfined"},
 			spec: container(corev1.Container{Name: "c"}),
