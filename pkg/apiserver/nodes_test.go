@@ -95,6 +95,11 @@ func TestNodesAskForTokens(t *testing.T) {
 		allowAudience(t, s, fmt.Sprint("reg-", i), "reg", names...)
 	}
 	poll(t, "a token that it may ask for", func(context.Context) bool { return token("p", "reg") == nil })
+	for _, name := range []string{"claims", "disk"} { // what cannot be looked up is no reason to refuse
+		if err := token(name, "reg"); err != nil {
+			t.Errorf("a token that it may ask for, for %s: %v", name, err)
+		}
+	}
 	if err := token("p", "reg2"); !apierrors.IsForbidden(err) {
 		t.Errorf("for another audience: %v", err)
 	}
