@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"keelson.dev/keelson/pkg/loop"
+	"keelson.dev/keelson/pkg/loopdev"
 )
 
 const downPatience = 30 * time.Second
@@ -88,7 +88,7 @@ func removeData(c *Config) error {
 	if !exists(c.dirs().config()) {
 		return fmt.Errorf("%s: %w", c.DataDir, errNotOurs)
 	}
-	if err := loop.DetachBelow(c.DataDir); err != nil { // the kernel's, which outlive the nodes
+	if err := loopdev.DetachBelow(c.DataDir); err != nil { // the kernel's, which outlive the nodes
 		return fmt.Errorf("remove data: %w", err)
 	}
 	if err := os.RemoveAll(c.DataDir); err != nil {

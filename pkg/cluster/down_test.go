@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"keelson.dev/keelson/pkg/loop"
+	"keelson.dev/keelson/pkg/loopdev"
 	"keelson.dev/keelson/test/unshare"
 )
 
@@ -31,16 +31,16 @@ func TestRemoveData(t *testing.T) {
 	if err := os.Link(disk, kept); err != nil {
 		t.Fatal(err)
 	}
-	device, err := loop.Attach(disk, false)
+	device, err := loopdev.Attach(disk, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = loop.Detach(kept) })
+	t.Cleanup(func() { _ = loopdev.Detach(kept) })
 	_ = device.Close()
 	if err := removeData(c); err != nil {
 		t.Fatal(err)
 	}
-	if dev, err := loop.Of(kept); err != nil || dev != "" {
+	if dev, err := loopdev.Of(kept); err != nil || dev != "" {
 		t.Errorf("device %q, %v", dev, err)
 	}
 	if exists(c.DataDir) {

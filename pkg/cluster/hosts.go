@@ -13,7 +13,7 @@ import (
 	"strings"
 	"syscall"
 
-	"keelson.dev/keelson/pkg/loop"
+	"keelson.dev/keelson/pkg/loopdev"
 )
 
 // nodeHost is the supervisor's side of a node.
@@ -134,7 +134,7 @@ func (s *supervisor) removeNode(name string) error {
 	}
 	delete(s.nodes, name)
 	// Devices are the kernel's, and outlive a node whose plug was pulled.
-	if err := loop.DetachBelow(s.cfg.dirs().node(name).root); err != nil {
+	if err := loopdev.DetachBelow(s.cfg.dirs().node(name).root); err != nil {
 		return fmt.Errorf("disks of node %s: %w", name, err)
 	}
 	if err := os.RemoveAll(s.cfg.dirs().node(name).root); err != nil {

@@ -28,10 +28,10 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cgroup"
 	"keelson.dev/keelson/pkg/kubelet/cri"
 	"keelson.dev/keelson/pkg/kubelet/csi"
-	"keelson.dev/keelson/pkg/kubelet/diskimages"
 	"keelson.dev/keelson/pkg/kubelet/dns"
 	"keelson.dev/keelson/pkg/kubelet/eviction"
 	"keelson.dev/keelson/pkg/kubelet/images"
+	"keelson.dev/keelson/pkg/kubelet/localdisk"
 	"keelson.dev/keelson/pkg/kubelet/logs"
 	"keelson.dev/keelson/pkg/kubelet/metrics"
 	"keelson.dev/keelson/pkg/kubelet/node"
@@ -352,7 +352,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	g.Go(func() error { return k.volumes.Run(ctx) })
 	g.Go(func() error { return k.drivers.Run(ctx) })
 	if k.cfg.DiskVolumes {
-		d := diskimages.New(diskimages.Config{RootDir: k.cfg.RootDir, NodeName: k.cfg.NodeName, Version: k.cfg.Version, Log: k.cfg.Log})
+		d := localdisk.New(localdisk.Config{RootDir: k.cfg.RootDir, NodeName: k.cfg.NodeName, Version: k.cfg.Version, Log: k.cfg.Log})
 		g.Go(func() error { return d.Run(ctx) })
 	}
 	g.Go(func() error { return k.runtime.watchState(ctx) })

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	devices "keelson.dev/keelson/pkg/loop"
+	"keelson.dev/keelson/pkg/loopdev"
 )
 
 // sidecarImages are Kubernetes' sidecars, and sidecarFiles is the disk of the driver beside
@@ -115,7 +115,7 @@ func installSidecars(t *testing.T) {
 	if err := os.RemoveAll(sidecarFiles); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = errors.Join(devices.DetachBelow(sidecarFiles), os.RemoveAll(sidecarFiles)) })
+	t.Cleanup(func() { _ = errors.Join(loopdev.DetachBelow(sidecarFiles), os.RemoveAll(sidecarFiles)) })
 	images, err := filepath.Glob(filepath.Join(sidecarImages, "*.tar"))
 	if err != nil || len(images) != 5 {
 		t.Fatalf("images %v, %v", images, err)

@@ -15,7 +15,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	devices "keelson.dev/keelson/pkg/loop"
+	"keelson.dev/keelson/pkg/loopdev"
 )
 
 // ownVolumes are the directories of the volumes that the default class makes.
@@ -261,7 +261,7 @@ func installDriver(t *testing.T) {
 	if err := os.RemoveAll(driverFiles); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = errors.Join(devices.DetachBelow(driverFiles), os.RemoveAll(driverFiles)) })
+	t.Cleanup(func() { _ = errors.Join(loopdev.DetachBelow(driverFiles), os.RemoveAll(driverFiles)) })
 	ctl(t, "cluster", "load", "--name", clusterName, "--data-dir", filepath.Join(shared.dir, "data"), image)
 	ctl(t, "apply", "-f", "testdata/csi.yaml")
 	t.Cleanup(func() { _ = shared.command(context.Background(), "delete", "-f", "testdata/csi.yaml").Run() })

@@ -25,7 +25,7 @@ import (
 	"keelson.dev/keelson/pkg/daemon/zpages"
 	"keelson.dev/keelson/pkg/kubelet"
 	"keelson.dev/keelson/pkg/kubelet/certificates"
-	"keelson.dev/keelson/pkg/kubelet/diskimages"
+	"keelson.dev/keelson/pkg/kubelet/localdisk"
 	"keelson.dev/keelson/pkg/outbound"
 )
 
@@ -66,7 +66,7 @@ func parse(args []string, stderr io.Writer) (*options, *kubeletconfig.KubeletCon
 	fs.StringVar(&o.runtimeCgroups, "runtime-cgroups", "", "cgroup of the container runtime, to tell what it uses; that of the process at its socket if empty")
 	fs.StringVar(&o.network, "network-plugin", o.network, "who makes the pod network: keelson, or external for a CNI plugin that was installed")
 	fs.StringSliceVar(&o.podNetwork, "pod-network-cidrs", nil, "CIDR ranges of the cluster's pods; routes to other nodes' pods are set only inside these ranges. Empty allows any range in a Node object")
-	fs.BoolVar(&o.diskVolumes, "disk-volumes", false, "serve the storage driver "+diskimages.Name+", whose volumes are on the node's own disk")
+	fs.BoolVar(&o.diskVolumes, "disk-volumes", false, "serve the storage driver "+localdisk.Name+", whose volumes are on the node's own disk")
 	fs.StringToStringVar(&o.labels, "node-labels", nil, "labels to register the node with")
 	fs.StringSliceVar(&o.enforce, "enforce-node-allocatable", nil, "what of the node's resources is enforced by cgroups; wins over the configuration")
 	fs.StringSliceVar(&o.taints, "register-with-taints", nil, "taints to register the node with, KEY=VALUE:EFFECT")

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"keelson.dev/keelson/pkg/apiserver/testserver"
-	"keelson.dev/keelson/pkg/loop"
+	"keelson.dev/keelson/pkg/loopdev"
 	"keelson.dev/keelson/test/unshare"
 )
 
@@ -144,7 +144,7 @@ func testDevice(t *testing.T) string {
 	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, 16<<20)); err != nil {
 		t.Fatal(err)
 	}
-	device, err := loop.Attach(file, true)
+	device, err := loopdev.Attach(file, true)
 	if err != nil {
 		t.Fatal(err)
 	}

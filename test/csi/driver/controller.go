@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"keelson.dev/api/clock"
-	"keelson.dev/keelson/pkg/loop"
+	"keelson.dev/keelson/pkg/loopdev"
 )
 
 const (
@@ -144,7 +144,7 @@ func (d *Driver) DeleteVolume(_ context.Context, r *csi.DeleteVolumeRequest) (*c
 			return nil, status.Errorf(codes.FailedPrecondition, "volume %s is attached to %v", i.Name, i.Nodes)
 		}
 		if err == nil && i.Block { // nodes that were not there any more have not unstaged it
-			if err := loop.Detach(d.disk(i)); err != nil {
+			if err := loopdev.Detach(d.disk(i)); err != nil {
 				return nil, err
 			}
 		}

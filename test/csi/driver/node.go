@@ -19,7 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"keelson.dev/keelson/pkg/loop"
+	"keelson.dev/keelson/pkg/loopdev"
 )
 
 // NodeGetInfo implements csi.NodeServer. From then on volumes are attached to the node.
@@ -106,7 +106,7 @@ func (d *Driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRe
 		source, target := filepath.Join(d.dir(volumes, i.Name), filesName), r.GetTargetPath()
 		if i.Block {
 			if err = d.attach(i); err == nil {
-				source, err = loop.Of(d.disk(i))
+				source, err = loopdev.Of(d.disk(i))
 			}
 			if err == nil {
 				err = file(target)
@@ -173,7 +173,7 @@ func (d *Driver) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequ
 		return nil, status.Errorf(codes.NotFound, "volume path: %v", err)
 	}
 	if i.Block {
-		err = loop.Resize(d.disk(i))
+		err = loopdev.Resize(d.disk(i))
 	}
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: i.Size}, err
 }
@@ -266,7 +266,7 @@ func (d *Driver) use(i *item) error {
 func (d *Driver) leave(i *item) error {
 	i.Staged = slices.DeleteFunc(i.Staged, func(n string) bool { return n == d.Node })
 	if len(i.Staged) == 0 {
-		if err := loop.Detach(d.disk(i)); err != nil {
+		if err := loopdev.Detach(d.disk(i)); err != nil {
 			return err
 		}
 	}
@@ -275,7 +275,7 @@ func (d *Driver) leave(i *item) error {
 
 // attach gives a volume a loop device, if it has none.
 func (d *Driver) attach(i *item) error {
-	dev, err := loop.Attach(d.disk(i), false)
+	dev, err := loopdev.Attach(d.disk(i), false)
 	if err != nil {
 		return err
 	}

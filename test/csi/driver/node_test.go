@@ -10,7 +10,7 @@ import (
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
 
-	"keelson.dev/keelson/pkg/loop"
+	"keelson.dev/keelson/pkg/loopdev"
 	"keelson.dev/keelson/test/unshare"
 )
 
@@ -24,7 +24,7 @@ func TestDeviceOfManyNodes(t *testing.T) {
 	first, second := &Driver{Name: "d", Node: "n1", Root: root}, &Driver{Name: "d", Node: "n2", Root: root}
 	makeBlock(t, first)
 	device := func() string {
-		at, err := loop.Of(filepath.Join(root, volumes, "v", diskName))
+		at, err := loopdev.Of(filepath.Join(root, volumes, "v", diskName))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +64,7 @@ func makeBlock(t *testing.T, d *Driver) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = loop.Detach(filepath.Join(d.Root, volumes, "v", diskName)) })
+	t.Cleanup(func() { _ = loopdev.Detach(filepath.Join(d.Root, volumes, "v", diskName)) })
 }
 
 // TestDeviceOfLostNode: a volume that is deleted leaves no device, though the node that staged it is gone.
@@ -79,11 +79,11 @@ func TestDeviceOfLostNode(t *testing.T) {
 	if err := os.Link(filepath.Join(d.Root, volumes, "v", diskName), kept); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = loop.Detach(kept) })
+	t.Cleanup(func() { _ = loopdev.Detach(kept) })
 	if _, err := d.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: "v"}); err != nil {
 		t.Fatal(err)
 	}
-	if dev, err := loop.Of(kept); err != nil || dev != "" {
+	if dev, err := loopdev.Of(kept); err != nil || dev != "" {
 		t.Errorf("device %q, %v", dev, err)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"keelson.dev/keelson/pkg/kubelet/diskimages"
+	"keelson.dev/keelson/pkg/kubelet/localdisk"
 	"keelson.dev/keelson/test/csi/driver"
 	"keelson.dev/keelson/test/unshare"
 )
@@ -66,10 +66,10 @@ func run(t *testing.T, kind string) {
 	if where == "node" {
 		size = 16 << 20
 		root := filepath.Join(dir, "kubelet")
-		if err := os.MkdirAll(filepath.Join(diskimages.Dir(root), "volumes"), 0o750); err != nil {
+		if err := os.MkdirAll(filepath.Join(localdisk.Dir(root), "volumes"), 0o750); err != nil {
 			t.Fatal(err)
 		}
-		diskimages.New(diskimages.Config{RootDir: root, NodeName: "n", Version: "1", Log: slog.New(slog.DiscardHandler)}).Serve(s)
+		localdisk.New(localdisk.Config{RootDir: root, NodeName: "n", Version: "1", Log: slog.New(slog.DiscardHandler)}).Serve(s)
 	} else {
 		(&driver.Driver{Name: "test.csi.keelson.dev", Node: "n", Root: filepath.Join(dir, "volumes")}).Serve(s)
 	}

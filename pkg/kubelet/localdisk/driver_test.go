@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package diskimages
+package localdisk
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"keelson.dev/keelson/pkg/loop"
+	"keelson.dev/keelson/pkg/loopdev"
 	"keelson.dev/keelson/test/unshare"
 )
 
@@ -64,7 +64,7 @@ func newUser(t *testing.T, d *Driver, id string, block bool) *user {
 	t.Cleanup(func() {
 		_ = unmount(u.target)
 		_ = unmount(u.staging)
-		_ = loop.Detach(filepath.Join(d.volumes(), id, diskName))
+		_ = loopdev.Detach(filepath.Join(d.volumes(), id, diskName))
 	})
 	return u
 }
@@ -91,7 +91,7 @@ func (u *user) leave() {
 			u.t.Fatal(err)
 		}
 	}
-	if dev, err := loop.Of(filepath.Join(u.d.volumes(), u.id, diskName)); dev != "" || err != nil {
+	if dev, err := loopdev.Of(filepath.Join(u.d.volumes(), u.id, diskName)); dev != "" || err != nil {
 		u.t.Errorf("loop device %q is left, %v", dev, err)
 	}
 }

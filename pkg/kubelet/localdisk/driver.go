@@ -1,26 +1,26 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package diskimages is a driver of the Container Storage Interface whose volumes are on
-// the node's own disk: each is a sparse file of the volume's size with a file system in
-// it, or none for those that are used as devices. What a claim asks for is so a bound that
-// the kernel keeps, on any file system, and a pod sees its own disk and not the node's.
+// Package localdisk is a Container Storage Interface (CSI) driver whose volumes live on the node's
+// own disk. Each volume is a sparse file of the volume's size, attached to a loop device. It holds a
+// file system, or nothing if the volume is used as a block device. The kernel enforces the requested
+// size on every file system, and a pod sees its own disk rather than the node's.
 //
-// It is served at the kubelet's plugin socket like any vendor's, and needs nobody else:
-// the controller manager has volumes made and deleted through the kubelet (package
-// csidrivers). A volume can be reached from its node alone, as its topology says.
+// The driver is served at the kubelet's plugin socket, as any vendor's driver is. It needs no
+// sidecars: the controller manager creates and deletes volumes through the kubelet (package
+// csidrivers). A volume can be reached from its own node only, as its topology says.
 //
 // Invariants:
 //
-//   - A volume is there once its directory has its name, and gone once that is away: it
-//     is made, file system and all, before it gets the name. Whatever a killed process
-//     leaves half done has a name that begins with a dot, and goes at the next start.
-//   - What is promised to volumes and not yet used is not promised to others.
-//   - A file system is made when the volume is, and never later.
-//   - The device of a mounted file system is free as soon as nobody has it mounted.
+//   - A volume exists exactly while a directory with its name exists. The driver builds the volume,
+//     file system included, before it renames the directory to that name. A process that is killed
+//     halfway leaves a directory whose name begins with a dot, which the next start removes.
+//   - Space promised to volumes, used or not, is not promised to others.
+//   - A file system is created together with its volume and never later.
+//   - The device of a file system is released as soon as the file system is unmounted everywhere.
 //
-// It makes no volumes for several nodes, no snapshots and no clones.
-package diskimages
+// The driver supports neither volumes for several nodes nor snapshots nor clones.
+package localdisk
 
 import (
 	"context"

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package diskimages
+package localdisk
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"keelson.dev/keelson/pkg/loop"
+	"keelson.dev/keelson/pkg/loopdev"
 )
 
 // ControllerGetCapabilities implements csi.ControllerServer.
@@ -155,7 +155,7 @@ func (d *Driver) DeleteVolume(_ context.Context, r *csi.DeleteVolumeRequest) (*c
 		if err != nil {
 			return nil, err
 		}
-		used, err := loop.Of(i.disk())
+		used, err := loopdev.Of(i.disk())
 		if err != nil {
 			return nil, err
 		}
@@ -223,4 +223,4 @@ func errKind(i *image) error {
 }
 
 // closing joins the error of giving a device back.
-func closing(dev *loop.Device, err error) error { return errors.Join(err, dev.Close()) }
+func closing(dev *loopdev.Device, err error) error { return errors.Join(err, dev.Close()) }

@@ -1,12 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package loop makes files into block devices, by the kernel's loop devices.
+// Package loopdev attaches files to the kernel's loop devices, which makes them block devices.
 //
-// A file has at most one device by this package: who asks for a second one gets the
-// first. Devices are found by the file that is behind them, not by what anybody
-// remembers, so that one is found whoever made it.
-package loop
+// The package attaches at most one device to a file; attaching again returns the existing one. It
+// keeps no state: it looks a device up by its backing file, so it also finds devices attached by
+// another process.
+package loopdev
 
 import (
 	"errors"

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package diskimages
+package localdisk
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/mount-utils"
 
-	"keelson.dev/keelson/pkg/loop"
+	"keelson.dev/keelson/pkg/loopdev"
 )
 
 // NodeGetInfo implements csi.NodeServer.
@@ -55,8 +55,8 @@ func (d *Driver) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequ
 			return nil, err
 		}
 		if i.Block {
-			var dev *loop.Device
-			if dev, err = loop.Attach(i.disk(), false); err == nil {
+			var dev *loopdev.Device
+			if dev, err = loopdev.Attach(i.disk(), false); err == nil {
 				err = dev.Close()
 			}
 		} else {
@@ -72,7 +72,7 @@ func (i *image) mount(ctx context.Context, target string, options []string) erro
 	if err != nil || mounted {
 		return err
 	}
-	used, err := loop.Of(i.disk())
+	used, err := loopdev.Of(i.disk())
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (i *image) mount(ctx context.Context, target string, options []string) erro
 			return err
 		}
 	}
-	dev, err := loop.Attach(i.disk(), true)
+	dev, err := loopdev.Attach(i.disk(), true)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (d *Driver) NodeUnstageVolume(_ context.Context, r *csi.NodeUnstageVolumeRe
 		}
 		i, err := d.find(r.GetVolumeId())
 		if err == nil && i.Block {
-			return &csi.NodeUnstageVolumeResponse{}, loop.Detach(i.disk())
+			return &csi.NodeUnstageVolumeResponse{}, loopdev.Detach(i.disk())
 		}
 		if err != nil && status.Code(err) != codes.NotFound {
 			return nil, err
@@ -132,7 +132,7 @@ func (d *Driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRe
 		}
 		source := r.GetStagingTargetPath()
 		if i.Block {
-			if source, err = loop.Of(i.disk()); err == nil && source == "" {
+			if source, err = loopdev.Of(i.disk()); err == nil && source == "" {
 				err = status.Errorf(codes.FailedPrecondition, "volume %s is not staged", i.ID)
 			}
 			if err == nil {
@@ -186,7 +186,7 @@ func (d *Driver) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequ
 		if _, err := os.Lstat(r.GetVolumePath()); err != nil {
 			return nil, status.Errorf(codes.NotFound, "volume path: %v", err)
 		}
-		if err := loop.Resize(i.disk()); err != nil {
+		if err := loopdev.Resize(i.disk()); err != nil {
 			return nil, err
 		}
 		if !i.Block {
