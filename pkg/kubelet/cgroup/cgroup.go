@@ -61,6 +61,7 @@ type Manager struct {
 	cfg     Config
 	unified bool
 	roots   []string               // v1: one per mounted controller; v2: the only one
+	cpusets map[string]bool        // v1: the roots that have the cpuset controller
 	slices  atomic.Pointer[Slices] // nil: the cgroupfs driver
 
 	mu     sync.Mutex
@@ -69,7 +70,7 @@ type Manager struct {
 
 // New makes a Manager for the hierarchies that are mounted.
 func New(cfg Config) (*Manager, error) {
-	m := &Manager{cfg: cfg, unified: Unified(cfg.Mount), shared: map[string]int64{}}
+	m := &Manager{cfg: cfg, unified: Unified(cfg.Mount), cpusets: map[string]bool{}, shared: map[string]int64{}}
 	if m.unified {
 		m.roots = []string{cfg.Mount}
 		return m, nil
@@ -77,6 +78,9 @@ func New(cfg Config) (*Manager, error) {
 	seen := map[string]bool{}
 	for _, c := range controllers {
 		dir, err := filepath.EvalSymlinks(filepath.Join(cfg.Mount, c))
+		if err == nil && c == "cpuset" {
+			m.cpusets[dir] = true
+		}
 		if err != nil || seen[dir] {
 			continue
 		}
@@ -285,48 +289,66 @@ func (m *Manager) podPath(class v1.PodQOSClass, uid types.UID) string {
 	}
 }
 
-// create makes a cgroup in every hierarchy. In v1 a new cpuset is empty and takes no process until it
-// has its parent's CPUs and memory nodes; in v2 controllers have to be handed down.
+// create creates a cgroup in every hierarchy, with its parents. In v1 a new cpuset is empty and
+// accepts no process until it has its parent's CPUs and memory nodes; in v2 the parent must enable
+// controllers for its children.
 func (m *Manager) create(path string) error {
 	for _, root := range m.roots {
-		at := root
-		for part := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
-			parent := at
-			at = filepath.Join(at, part)
-			if m.unified {
-				delegate(parent)
-			}
-			if err := os.Mkdir(at, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-				return fmt.Errorf("cgroup %s: %w", path, err)
-			}
-			if err := inheritCPUSet(parent, at); err != nil {
-				return fmt.Errorf("cgroup %s: %w", path, err)
-			}
+		if err := m.createIn(root, path); err != nil {
+			return fmt.Errorf("cgroup %s: %w", path, err)
 		}
 	}
 	return nil
 }
 
+func (m *Manager) createIn(root, path string) error {
+	if !m.unified && !m.cpusets[root] {
+		return os.MkdirAll(filepath.Join(root, path), 0o755)
+	}
+	at := root
+	for part := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
+		parent := at
+		at = filepath.Join(at, part)
+		if m.unified {
+			delegate(parent)
+		}
+		if err := os.Mkdir(at, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		if m.unified {
+			continue // an empty cpuset means the parent's
+		}
+		if err := inheritCPUSet(parent, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// delegate enables every available controller for the children of a v2 cgroup.
 func delegate(dir string) {
 	available, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {
 		return
 	}
+	control := filepath.Join(dir, "cgroup.subtree_control")
+	enabled, _ := os.ReadFile(control) // on an error all are written
+	have := strings.Fields(string(enabled))
 	for c := range strings.FieldsSeq(string(available)) {
-		// One by one: a controller that cannot be handed down must not keep the others back.
-		_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+c), 0o644)
+		if !slices.Contains(have, c) {
+			// One at a time, so that a controller that cannot be enabled does not block the others.
+			_ = os.WriteFile(control, []byte("+"+c), 0o644)
+		}
 	}
 }
 
+// inheritCPUSet gives a v1 cpuset its parent's CPUs and memory nodes if it has none yet.
 func inheritCPUSet(parent, child string) error {
 	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
 		file := filepath.Join(child, name)
 		have, err := os.ReadFile(file)
 		if err != nil || len(strings.TrimSpace(string(have))) > 0 {
 			continue
-		}
-		if _, err := os.Stat(filepath.Join(parent, "cgroup.controllers")); err == nil {
-			continue // v2: empty means the parent's
 		}
 		want, err := os.ReadFile(filepath.Join(parent, name))
 		if err != nil {
