@@ -11,8 +11,9 @@ import (
 	"k8s.io/component-helpers/nodedeclaredfeatures/types"
 )
 
-// declared are the features that the node's status tells of: pods that need one are bound to nodes that have it, and the API
-// server hands WebSockets on to kubelets that take them. Gates of the configuration take away what is here.
+// declared returns the features that the node's status declares. The scheduler binds pods that need a
+// feature to nodes that declare it, and the API server passes WebSockets on to kubelets that support
+// them. Feature gates of the configuration can disable each.
 func declared(gates map[string]bool) []string {
 	here := types.FeatureGateMap{}
 	for _, f := range []types.Feature{

@@ -17,8 +17,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/eviction"
 )
 
-// storage completes what a pod uses by what it keeps on disks: its volumes, the
-// logs of its containers, and all of that together which is on the node's own.
+// storage adds what a pod stores on disks: its volumes, the logs of its containers, and the total on
+// the node's own disk.
 func (u *usage) storage(ctx context.Context, s *statsapi.PodStats, pod *v1.Pod) error {
 	var err error
 	if s.VolumeStats, err = u.volumes.Stats(ctx, types.UID(s.PodRef.UID)); err != nil {
@@ -50,19 +50,18 @@ func (u *usage) storage(ctx context.Context, s *statsapi.PodStats, pod *v1.Pod) 
 	return nil
 }
 
-// onNode tells whether a volume counts as the pod's use of the node's disk.
+// onNode reports whether a volume counts as use of the node's own disk.
 func onNode(pod *v1.Pod, volume string) bool {
 	return pod != nil && slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
 		return v.Name == volume && (v.ConfigMap != nil || v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault)
 	})
 }
 
-// disks adds the node's file systems and process numbers; what cannot be
-// measured is left out.
+// disks adds the node's file systems and process numbers. It omits what cannot be measured.
 func (u *usage) disks(ctx context.Context, n *statsapi.NodeStats, now metav1.Time) {
 	o, err := u.observe(ctx)
 	if err != nil {
-		u.cfg.Log.Debug("node is not measured", "error", err)
+		u.cfg.Log.Debug("Failed to measure the node", "err", err)
 	}
 	n.Fs = fsOf(o, eviction.NodeFsAvailable, eviction.NodeFsInodesFree, now)
 	images := fsOf(o, eviction.ImageFsAvailable, eviction.ImageFsInodesFree, now)

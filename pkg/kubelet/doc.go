@@ -1,14 +1,17 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubelet is the node agent: it puts its parts together and feeds them.
+// Package kubelet is the node agent. It assembles the parts of the kubelet and runs them.
 //
-// Pods come from the API server and from files, facts from the container runtime: its event
-// stream tells which pod to look at, and a slow listing finds what the stream
-// missed. What to do for a pod is decided in package worker; what the node
-// itself tells is in package node.
+// assembly.go builds every part, in the order of their dependencies; kubelet.go runs them. The
+// parts of this package connect the packages below it: they read pods from the API server and from
+// files, follow the container runtime, admit pods, measure what they use and clean up after them.
+// What to do for a pod is decided in package worker; the Node object is kept by package node.
 //
-// The kubelet remembers little: after a restart the runtime, the disk and the API
-// tell it all, but for what pods were given of the node (resources, devices, claims,
-// user IDs), which it keeps in files. Containers do not notice.
+// The runtime's event stream says which pods to look at, and a periodic listing finds events that the
+// stream missed.
+//
+// The kubelet keeps little state: after a restart it reads pods and containers from the runtime, the
+// disk and the API. It keeps in files only what pods were assigned of the node (resources, devices,
+// claims, user IDs). Containers keep running during a restart.
 package kubelet

@@ -14,20 +14,19 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"keelson.dev/keelson/pkg/kubelet/cgroup"
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// Cgroup drivers by the names that a KubeletConfiguration has for them.
+// Cgroup drivers, as KubeletConfiguration names them.
 const (
 	driverSystemd  = "systemd"
 	driverCgroupfs = "cgroupfs"
-	// lostIn is the version of Kubernetes with which runtimes that do not tell their driver work no more.
+	// lostIn is the version of Kubernetes that no longer supports runtimes which do not report their driver.
 	lostIn = "1.37.0"
 )
 
-// driver is how cgroups are made: as the runtime makes those of containers, which knows best. What the configuration
-// says is for runtimes that do not tell. It is settled once, since cgroups that are there keep their names.
+// driver is the cgroup driver: the runtime's, or the configured one if the runtime does not report its
+// driver. It is determined once, because existing cgroups keep their names.
 type driver struct {
 	configured string
 	losing     *prometheus.GaugeVec
@@ -36,7 +35,7 @@ type driver struct {
 
 	settled chan struct{}
 	once    sync.Once
-	name    string // what it is, once settled
+	name    string // set before settled is closed
 }
 
 func newDriver(cfg Config) *driver {
@@ -47,7 +46,7 @@ func newDriver(cfg Config) *driver {
 	}
 }
 
-// settle asks the runtime, unless it has told already, and says why no pod can run as long as it is not known.
+// settle asks the runtime for its driver until it has answered once. The error says why pods cannot run yet.
 func (d *driver) settle(ctx context.Context, client runtimeapi.RuntimeServiceClient) error {
 	select {
 	case <-d.settled:
@@ -69,29 +68,29 @@ func (d *driver) settle(ctx context.Context, client runtimeapi.RuntimeServiceCli
 func (d *driver) ask(ctx context.Context, client runtimeapi.RuntimeServiceClient) (string, error) {
 	r, err := client.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
 	if status.Code(err) == codes.Unimplemented {
-		d.log.Info("The container runtime does not tell its cgroup driver, which Kubernetes wants it to from the next version on")
+		d.log.Info("The container runtime does not report its cgroup driver; the next version of Kubernetes will require that")
 		if err := d.metrics.Register(d.losing); err == nil {
 			d.losing.WithLabelValues(lostIn).Set(1)
 		}
 		return d.configured, nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("container runtime does not tell its cgroup driver: %s", cri.Message(err))
+		return "", fmt.Errorf("container runtime does not report its cgroup driver: %s", cri.Message(err))
 	}
 	if r.GetLinux() == nil {
 		return d.configured, nil
 	}
-	switch told := r.GetLinux().GetCgroupDriver(); told {
+	switch name := r.GetLinux().GetCgroupDriver(); name {
 	case runtimeapi.CgroupDriver_SYSTEMD:
 		return driverSystemd, nil
 	case runtimeapi.CgroupDriver_CGROUPFS:
 		return driverCgroupfs, nil
 	default:
-		return "", fmt.Errorf("runtime returned an unknown cgroup driver %d", told)
+		return "", fmt.Errorf("runtime returned an unknown cgroup driver %d", name)
 	}
 }
 
-// cgroupDriver waits until it is known how cgroups are to be made; only ctx ends the waiting.
+// cgroupDriver waits until the cgroup driver is known or ctx ends.
 func (r *runtime) cgroupDriver(ctx context.Context) (string, error) {
 	select {
 	case <-ctx.Done():
@@ -99,15 +98,4 @@ func (r *runtime) cgroupDriver(ctx context.Context) (string, error) {
 	case <-r.driver.settled:
 		return r.driver.name, nil
 	}
-}
-
-// setupCgroups makes the cgroups above pods.
-func (k *Kubelet) setupCgroups(driver string) error {
-	if driver == driverSystemd {
-		k.cgroups.Use(cgroup.System())
-	}
-	if err := k.cgroups.Setup(); err != nil {
-		return fmt.Errorf("cgroups: %w", err)
-	}
-	return nil
 }

@@ -64,8 +64,7 @@ func TestCgroupDriver(t *testing.T) {
 			metrics := prometheus.NewRegistry()
 			r := newRuntime(&cri.Client{Runtime: &c.runtime}, nil, Config{
 				Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Metrics: metrics, Kubelet: &kubeletconfig.KubeletConfiguration{CgroupDriver: c.configured},
-			})
-			r.changed = func() {}
+			}, func() {})
 			_ = r.refresh(t.Context())
 			if (r.ready() == nil) != (c.driver != "") {
 				t.Errorf("ready: %v", r.ready())

@@ -47,16 +47,16 @@ func TestEnforced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &Kubelet{cfg: Config{Kubelet: c}, machine: m, kept: kept}
-	got := k.cgroupConfig(capacity)
-	p := got.Pods
+	c.MaxPods = 110
+	got := enforce(c, m, kept)
+	p := got.pods
 	if *p.Shares != 3328 || *p.Memory != 5<<30 || p.Pids != 31768 || p.HugePages["2MB"] != 1<<30 {
 		t.Errorf("pods: %d shares, %d bytes, %d processes, %v", *p.Shares, *p.Memory, p.Pids, p.HugePages)
 	}
-	if s := got.Others["/system"]; *s.Shares != 512 || *s.Memory != 1<<30 || s.Pids != 1000 {
+	if s := got.others["/system"]; *s.Shares != 512 || *s.Memory != 1<<30 || s.Pids != 1000 {
 		t.Errorf("system: %+v", s)
 	}
-	if s := got.Others["/kube"]; *s.Shares != 256 || s.Memory != nil {
+	if s := got.others["/kube"]; *s.Shares != 256 || s.Memory != nil {
 		t.Errorf("kube: %+v", s)
 	}
 	allocatable := node.Allocatable(capacity, kept.list)

@@ -21,14 +21,14 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/prober"
 )
 
-// events records what happens to pods on this node.
+// events records events on pods and on the node.
 type events struct {
 	client      kubernetes.Interface
 	broadcaster record.EventBroadcaster
 	recorder    record.EventRecorder
 	name        string                  // of the node
-	limit       flowcontrol.RateLimiter // of what is written; nil: none
-	// stop ends the recording at once, also while a write is being tried again.
+	limit       flowcontrol.RateLimiter // of writes; nil for no limit
+	// stop ends the recording at once, even while a write is being retried.
 	stop context.CancelFunc
 }
 
@@ -38,7 +38,8 @@ func newEvents(cfg Config) *events {
 	return &events{cfg.Client, b, b.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: cfg.NodeName}), cfg.NodeName, eventRate(cfg.Kubelet), stop}
 }
 
-func (e *events) start(context.Context) {
+// start begins to write events. stop ends it.
+func (e *events) start() {
 	var sink record.EventSink = &typedcorev1.EventSinkImpl{Interface: e.client.CoreV1().Events("")}
 	if e.limit != nil {
 		sink = limitedSink{sink, e.limit}
@@ -46,7 +47,7 @@ func (e *events) start(context.Context) {
 	e.broadcaster.StartRecordingToSink(sink)
 }
 
-// eventRate bounds how often events are written; nil does not.
+// eventRate returns the limit of event writes, or nil for no limit.
 func eventRate(c *kubeletconfig.KubeletConfiguration) flowcontrol.RateLimiter {
 	if *c.EventRecordQPS == 0 {
 		return nil
@@ -54,7 +55,8 @@ func eventRate(c *kubeletconfig.KubeletConfiguration) flowcontrol.RateLimiter {
 	return flowcontrol.NewTokenBucketRateLimiter(float32(*c.EventRecordQPS), int(c.EventBurst))
 }
 
-// limitedSink writes no more events than the limit lets through; what comes meanwhile waits in the broadcaster, whose queue is bounded.
+// limitedSink delays writes that exceed the limit. Later events wait in the bounded queue of the
+// broadcaster.
 type limitedSink struct {
 	record.EventSink
 	limit flowcontrol.RateLimiter
@@ -82,7 +84,7 @@ func (s limitedSink) Patch(event *v1.Event, data []byte) (*v1.Event, error) {
 func (e *events) pod(pod *v1.Pod, container, eventType, reason, message string) {
 	ref, err := reference.GetReference(scheme.Scheme, pod)
 	if err != nil {
-		return // a pod is of a kind the scheme knows
+		return // the scheme knows pods, so this does not happen
 	}
 	if container != "" {
 		ref.FieldPath = fieldPath(pod, container)
@@ -110,9 +112,9 @@ func fieldPath(pod *v1.Pod, container string) string {
 	return "spec.containers{" + container + "}"
 }
 
-// fellBack records that a lifecycle handler asked over HTTPS and succeeded over HTTP.
-func (k *Kubelet) fellBack(t prober.Target, host string) {
-	k.counts.FellBack()
-	k.events.pod(t.Pod, "", v1.EventTypeWarning, "LifecycleHTTPFallback",
+// fellBack records that a lifecycle handler failed over HTTPS and succeeded over HTTP.
+func (s *shared) fellBack(t prober.Target, host string) {
+	s.metrics.pods.FellBack()
+	s.events.pod(t.Pod, "", v1.EventTypeWarning, "LifecycleHTTPFallback",
 		fmt.Sprintf("request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", host))
 }

@@ -21,13 +21,12 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/kubelet/cri"
-	"keelson.dev/keelson/pkg/kubelet/node"
 )
 
 func TestMaxPods(t *testing.T) {
 	for _, tc := range []struct{ most, perCore, want int32 }{{110, 0, 110}, {110, 10, 40}, {30, 10, 30}, {110, 1 << 30, 110}} {
-		k := &Kubelet{cfg: Config{Kubelet: &kubeletconfig.KubeletConfiguration{MaxPods: tc.most, PodsPerCore: tc.perCore}}, machine: node.Machine{CPUs: 4}}
-		if got := k.maxPods(); got != tc.want {
+		c := &kubeletconfig.KubeletConfiguration{MaxPods: tc.most, PodsPerCore: tc.perCore}
+		if got := maxPods(c, 4); got != tc.want {
 			t.Errorf("%d pods at most, %d for each of 4 cores: %d", tc.most, tc.perCore, got)
 		}
 	}

@@ -15,37 +15,32 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"keelson.dev/keelson/pkg/kubelet/cadvisor"
-	"keelson.dev/keelson/pkg/kubelet/cgroup"
 	"keelson.dev/keelson/pkg/kubelet/cgroup/stat"
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// series is what /metrics/cadvisor tells.
-func (k *Kubelet) series() cadvisor.Collector {
+// series collects the metrics of /metrics/cadvisor.
+func (u *usage) series() cadvisor.Collector {
 	return cadvisor.Collector{
-		Machine: cadvisor.Machine{CPUs: k.machine.CPUs, Memory: k.machine.Memory, Swap: k.machine.Swap, Info: k.machine.Info},
-		Groups:  k.groups, Read: k.cgroupReader().Read, Network: func(pid int) []stat.Interface { return stat.Network("/proc", pid) },
-		Clock: k.cfg.Clock, Log: k.cfg.Log,
+		Machine: cadvisor.Machine{CPUs: u.machine.CPUs, Memory: u.machine.Memory, Swap: u.machine.Swap, Info: u.machine.Info},
+		Groups:  u.groups, Read: cgroupReader().Read, Network: func(pid int) []stat.Interface { return stat.Network("/proc", pid) },
+		Clock: u.cfg.Clock, Log: u.cfg.Log,
 	}
 }
 
-func (k *Kubelet) cgroupReader() stat.Reader {
-	return stat.New(cgroupMount, cgroup.Unified(cgroupMount))
-}
-
-// groups are the machine's cgroup, those of classes and pods, and those of running containers.
-func (k *Kubelet) groups(ctx context.Context) ([]cadvisor.Group, error) {
+// groups returns the root cgroup and those of classes, pods and running containers.
+func (u *usage) groups(ctx context.Context) ([]cadvisor.Group, error) {
 	out := []cadvisor.Group{{ID: "/"}}
-	for _, id := range k.cgroups.Groups() {
+	for _, id := range u.cgroups.Groups() {
 		out = append(out, cadvisor.Group{ID: id})
 	}
 	ctx, cancel := context.WithTimeout(ctx, statePoll)
 	defer cancel()
 	pods := map[types.UID]*v1.Pod{}
-	for _, pod := range k.sources.all() {
+	for _, pod := range u.sources.all() {
 		pods[pod.UID] = pod
 	}
-	boxes, err := k.runtime.client.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{
+	boxes, err := u.runtime.client.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{
 		Filter: &runtimeapi.PodSandboxFilter{State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY}},
 	})
 	if err != nil {
@@ -56,9 +51,9 @@ func (k *Kubelet) groups(ctx context.Context) ([]cadvisor.Group, error) {
 		if pod == nil {
 			continue
 		}
-		g := cadvisor.Group{ID: k.cgroups.Group(pod), Namespace: pod.Namespace, Pod: pod.Name}
+		g := cadvisor.Group{ID: u.cgroups.Group(pod), Namespace: pod.Namespace, Pod: pod.Name}
 		if !pod.Spec.HostNetwork {
-			if pids := k.cgroupReader().Read(k.cgroups.GroupOf(pod, box.GetId())).Processes; len(pids) > 0 {
+			if pids := cgroupReader().Read(u.cgroups.GroupOf(pod, box.GetId())).Processes; len(pids) > 0 {
 				g.PID = pids[0]
 			}
 		}
@@ -67,21 +62,21 @@ func (k *Kubelet) groups(ctx context.Context) ([]cadvisor.Group, error) {
 		}
 		out = append(out, g)
 	}
-	containers, err := k.containerGroups(ctx, pods)
+	containers, err := u.containerGroups(ctx, pods)
 	return append(out, containers...), err
 }
 
-func (k *Kubelet) containerGroups(ctx context.Context, pods map[types.UID]*v1.Pod) ([]cadvisor.Group, error) {
-	list, err := k.runtime.client.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+func (u *usage) containerGroups(ctx context.Context, pods map[types.UID]*v1.Pod) ([]cadvisor.Group, error) {
+	list, err := u.runtime.client.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
 		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
 	}})
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %s", cri.Message(err))
 	}
 	layers := map[string]*uint64{}
-	stats, err := k.runtime.client.Runtime.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{})
+	stats, err := u.runtime.client.Runtime.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{})
 	if err != nil {
-		k.cfg.Log.Debug("writable layers are not measured", "err", cri.Message(err))
+		u.cfg.Log.Debug("Failed to measure writable layers", "err", cri.Message(err))
 	}
 	for _, s := range stats.GetStats() {
 		layers[s.GetAttributes().GetId()] = number(s.GetWritableLayer().GetUsedBytes())
@@ -93,7 +88,7 @@ func (k *Kubelet) containerGroups(ctx context.Context, pods map[types.UID]*v1.Po
 			continue
 		}
 		g := cadvisor.Group{
-			ID: k.cgroups.GroupOf(pod, c.GetId()), Container: c.GetLabels()[cri.LabelContainerName], Image: c.GetImage().GetUserSpecifiedImage(),
+			ID: u.cgroups.GroupOf(pod, c.GetId()), Container: c.GetLabels()[cri.LabelContainerName], Image: c.GetImage().GetUserSpecifiedImage(),
 			Name: c.GetId(), Namespace: pod.Namespace, Pod: pod.Name, Started: time.Unix(0, c.GetCreatedAt()), Disk: layers[c.GetId()],
 		}
 		if g.Image == "" {
@@ -104,7 +99,7 @@ func (k *Kubelet) containerGroups(ctx context.Context, pods map[types.UID]*v1.Po
 	return out, nil
 }
 
-// waits completes statistics by what the tasks of a cgroup wait for, where the kernel tells.
+// waits adds the pressure stall information of a cgroup to statistics, as far as the kernel has it.
 func waits(p map[string]stat.Pressure, now time.Time, cpu *statsapi.CPUStats, memory *statsapi.MemoryStats) *statsapi.IOStats {
 	if v, ok := p["cpu"]; ok && cpu != nil {
 		cpu.PSI = psi(v)

@@ -32,8 +32,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/worker"
 )
 
-// hardware is what of the node belongs to one pod at a time: devices of plugins,
-// claims of drivers, ranges of user IDs, CPUs, memory of NUMA nodes.
+// hardware is what of the node belongs to one pod at a time: devices of device plugins, resource
+// claims of DRA drivers, ranges of user IDs, CPUs and memory of NUMA nodes.
 type hardware struct {
 	align   *numa.Manager
 	cpus    *cpus.Manager
@@ -42,14 +42,22 @@ type hardware struct {
 	claims  *dra.Manager
 	users   *userns.Manager
 	plugins *plugins.Watcher
+	// handlers finds a handler of the container runtime.
+	handlers interface {
+		handler(name string) *runtimeapi.RuntimeHandler
+	}
 }
 
-var _ worker.Devices = (*hardware)(nil)
+var (
+	_ worker.Devices   = (*hardware)(nil)
+	_ worker.Placement = (*hardware)(nil)
+)
 
-// newHardware looks at what the machine has. Of it, kept is for no pod. It calls changed when
-// there are other devices, shared when pods that have no CPUs of their own have others than before, affected for
-// a pod whose devices are better or worse than before.
-func newHardware(cfg Config, kept reserved, storage plugins.Handler, changed, shared func(), affected func(types.UID)) (*hardware, error) {
+// newHardware reads what the machine has; no pod gets what is reserved of it. The handler storage
+// registers storage drivers. It calls cpusChanged when the CPUs change that pods without CPUs of their
+// own share.
+func newHardware(s *shared, kept reserved, r *runtime, storage plugins.Handler, cpusChanged func()) (*hardware, error) {
+	cfg := s.cfg
 	length := int64(userns.DefaultLength)
 	if u := cfg.Kubelet.UserNamespaces; u != nil && u.IDsPerPod != nil && *u.IDsPerPod != 0 {
 		length = *u.IDsPerPod
@@ -63,18 +71,19 @@ func newHardware(cfg Config, kept reserved, storage plugins.Handler, changed, sh
 		return nil, fmt.Errorf("layout of the machine: %w", err)
 	}
 	h := &hardware{
-		users: users,
+		users: users, handlers: r,
 		devices: devices.NewManager(devices.Config{
-			Dir: filepath.Join(cfg.RootDir, "device-plugins"), Nodes: layout.NodeIDs(), Clock: cfg.Clock, Log: cfg.Log, Changed: changed, Affected: affected,
+			Dir: filepath.Join(cfg.RootDir, "device-plugins"), Nodes: layout.NodeIDs(), Clock: cfg.Clock, Log: cfg.Log,
+			Changed: s.node.Poke, Affected: s.workers.Wake,
 		}),
 		claims: dra.NewManager(dra.Config{
-			File: filepath.Join(cfg.RootDir, "dra_manager_state"), Clock: cfg.Clock, Log: cfg.Log, Metrics: cfg.Metrics, Wipe: wipe(cfg), Changed: affected,
+			File: filepath.Join(cfg.RootDir, "dra_manager_state"), Clock: cfg.Clock, Log: cfg.Log, Metrics: cfg.Metrics, Wipe: wipe(cfg), Changed: s.workers.Wake,
 			Claim: func(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
 				return cfg.Client.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 			},
 		}),
 	}
-	if err := h.pin(cfg, layout, kept, shared); err != nil {
+	if err := h.pin(cfg, layout, kept, cpusChanged); err != nil {
 		return nil, err
 	}
 	h.plugins = plugins.New(plugins.Config{
@@ -84,7 +93,8 @@ func newHardware(cfg Config, kept reserved, storage plugins.Handler, changed, sh
 	return h, nil
 }
 
-// wipe removes ResourceSlices of the node.
+// wipe returns a function that deletes the node's ResourceSlices of a driver, or of all drivers if
+// driver is empty.
 func wipe(cfg Config) func(context.Context, string) error {
 	return func(ctx context.Context, driver string) error {
 		of := fields.Set{resourceapi.ResourceSliceSelectorNodeName: cfg.NodeName}
@@ -95,8 +105,8 @@ func wipe(cfg Config) func(context.Context, string) error {
 	}
 }
 
-// pin makes the managers of CPUs and memory, and the one that brings them together with devices.
-func (h *hardware) pin(cfg Config, layout *numa.Layout, kept reserved, shared func()) error {
+// pin creates the managers of CPUs and memory, and the topology manager that aligns them with devices.
+func (h *hardware) pin(cfg Config, layout *numa.Layout, kept reserved, cpusChanged func()) error {
 	c := cfg.Kubelet
 	options, err := cpus.ParseOptions(c.CPUManagerPolicyOptions, c.FeatureGates)
 	if err != nil {
@@ -104,7 +114,7 @@ func (h *hardware) pin(cfg Config, layout *numa.Layout, kept reserved, shared fu
 	}
 	h.cpus, err = cpus.New(cpus.Config{
 		Layout: layout, Policy: c.CPUManagerPolicy, Options: options, TopologyPolicy: c.TopologyManagerPolicy, Reserved: kept.cpus, Count: kept.count,
-		File: filepath.Join(cfg.RootDir, "cpu_manager_state"), Changed: shared, Log: cfg.Log, Metrics: cfg.Metrics,
+		File: filepath.Join(cfg.RootDir, "cpu_manager_state"), Changed: cpusChanged, Log: cfg.Log, Metrics: cfg.Metrics,
 	})
 	if err != nil {
 		return fmt.Errorf("CPU manager: %w", err)
@@ -126,7 +136,7 @@ func (h *hardware) pin(cfg Config, layout *numa.Layout, kept reserved, shared fu
 	return nil
 }
 
-// admit gives the pod what is to be its own, or says why that cannot be.
+// admit assigns the pod its devices, CPUs and memory, or returns why it cannot.
 func (h *hardware) admit(ctx context.Context, pod *v1.Pod) *allocation.Refusal {
 	err := h.align.Admit(ctx, pod)
 	var far *numa.AffinityError
@@ -142,7 +152,7 @@ func (h *hardware) admit(ctx context.Context, pod *v1.Pod) *allocation.Refusal {
 	return &allocation.Refusal{Reason: "UnexpectedAdmissionError", Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
 }
 
-// fixed tells why the resources of a pod cannot be others than it has, or nil.
+// fixed returns why the resources of a pod cannot change from those that it has, or nil.
 func (h *hardware) fixed(pod, has *v1.Pod) *allocation.Refusal {
 	if qos.Class(pod) != v1.PodQOSGuaranteed {
 		return nil
@@ -167,13 +177,13 @@ func (h *hardware) fixed(pod, has *v1.Pod) *allocation.Refusal {
 	return nil
 }
 
-// pinned are the CPUs and the NUMA nodes of a container, as lists.
-func (h *hardware) pinned(pod types.UID, container string) (cpuList, nodes string) {
+// Pinned implements worker.Placement.
+func (h *hardware) Pinned(pod types.UID, container string) (cpuList, nodes string) {
 	return h.cpus.On(pod, container).String(), cpuset.New(h.memory.On(pod, container).Nodes()...).String()
 }
 
-// exclusive tells whether a container has CPUs of its own, or one of the pod's containers if it is "".
-func (h *hardware) exclusive(pod types.UID, container string) bool {
+// Exclusive implements worker.Placement.
+func (h *hardware) Exclusive(pod types.UID, container string) bool {
 	return h.cpus.Exclusive(pod, container)
 }
 
@@ -202,7 +212,7 @@ func (h *hardware) Health(pod *v1.Pod, c *v1.Container) []v1.ResourceStatus {
 	return append(h.devices.Health(pod.UID, c.Name), h.claims.Health(pod, c)...)
 }
 
-// release gives back what a pod holds until nothing of it runs any more.
+// release frees what a pod holds until nothing of it runs any more.
 func (h *hardware) release(ctx context.Context, uid types.UID) error {
 	if err := h.claims.Unprepare(ctx, uid); err != nil {
 		return err
@@ -213,21 +223,26 @@ func (h *hardware) release(ctx context.Context, uid types.UID) error {
 	return h.users.Free(uid)
 }
 
-// pods are those that hold something.
+// pods returns the pods that hold something.
 func (h *hardware) pods() []types.UID {
 	return slices.Concat(h.users.Pods(), h.claims.Pods(), h.devices.Pods(), h.cpus.Pods(), h.memory.Pods())
 }
 
-// userNamespace is the pod's own user namespace, or nil for that of the machine.
-func (k *Kubelet) userNamespace(pod *v1.Pod, handler string) (*runtimeapi.UserNamespace, error) {
+// UserNamespace implements worker.Placement.
+func (h *hardware) UserNamespace(pod *v1.Pod, handler string) (*runtimeapi.UserNamespace, error) {
 	if pod.Spec.HostUsers == nil || *pod.Spec.HostUsers {
 		return nil, nil
 	}
-	if !k.runtime.handler(handler).GetFeatures().GetUserNamespaces() {
+	if !h.handlers.handler(handler).GetFeatures().GetUserNamespaces() {
 		if handler != "" {
 			return nil, fmt.Errorf("can't set `spec.hostUsers: false`, RuntimeClass handler %q does not support user namespaces", handler)
 		}
 		return nil, errors.New("can't set `spec.hostUsers: false`, runtime does not support user namespaces")
 	}
-	return k.hardware.users.Get(pod.UID)
+	return h.users.Get(pod.UID)
+}
+
+// run runs the managers of devices and claims and the watcher of plugins until ctx ends.
+func (h *hardware) run(ctx context.Context) error {
+	return runAll(ctx, h.devices.Run, h.plugins.Run, h.claims.Run)
 }

@@ -19,10 +19,9 @@ import (
 // stateListen is a listening socket's state in /proc/PID/net/tcp.
 const stateListen = "0A"
 
-// listening tells whether something listens at all of these TCP ports in a
-// container's network. It looks; it does not connect. When it cannot tell it
-// says yes: nobody has to wait for what cannot be seen.
-func (r *runtime) listening(ctx context.Context, id string, ports []int32) bool {
+// Listening implements worker.RuntimeState. It reads the kernel's socket tables and does not connect. If
+// they cannot be read it returns true, so that nothing waits for what cannot be observed.
+func (r *runtime) Listening(ctx context.Context, id string, ports []int32) bool {
 	pid, err := r.pid(ctx, id)
 	if err != nil {
 		return true
@@ -31,7 +30,7 @@ func (r *runtime) listening(ctx context.Context, id string, ports []int32) bool 
 	for _, table := range []string{"tcp", "tcp6"} {
 		f, err := os.Open(fmt.Sprintf("/proc/%d/net/%s", pid, table))
 		if err != nil {
-			continue // a kernel without that family, or a process that has just ended
+			continue // the kernel lacks that family, or the process has just ended
 		}
 		listeners(f, open)
 		_ = f.Close()
@@ -44,7 +43,7 @@ func (r *runtime) listening(ctx context.Context, id string, ports []int32) bool 
 	return true
 }
 
-// listeners adds the ports of the listening sockets of a table of the kernel.
+// listeners adds the ports of the listening sockets in a socket table of the kernel.
 func listeners(table io.Reader, open map[int32]bool) {
 	lines := bufio.NewScanner(table)
 	for lines.Scan() {
@@ -60,7 +59,7 @@ func listeners(table io.Reader, open map[int32]bool) {
 	}
 }
 
-// pid is the first process of a running container.
+// pid returns the first process of a running container.
 func (r *runtime) pid(ctx context.Context, id string) (int, error) {
 	resp, err := r.client.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	if err != nil {
@@ -73,7 +72,7 @@ func (r *runtime) pid(ctx context.Context, id string) (int, error) {
 		return 0, err
 	}
 	if info.PID == 0 {
-		return 0, fmt.Errorf("container %s: the runtime does not tell its process", id)
+		return 0, fmt.Errorf("container %s: the runtime does not report its process", id)
 	}
 	return info.PID, nil
 }

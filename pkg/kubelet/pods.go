@@ -6,27 +6,38 @@ package kubelet
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"keelson.dev/keelson/pkg/kubelet/cri"
 	"keelson.dev/keelson/pkg/kubelet/server"
 )
 
-var _ server.Pods = (*Kubelet)(nil)
+// podView shows the node's pods with their newest statuses.
+type podView struct {
+	sources  *sources
+	statuses interface {
+		Get(uid types.UID) (v1.PodStatus, bool)
+	}
+	client *cri.Client
+}
+
+var _ server.Pods = (*podView)(nil)
 
 // Pods implements server.Pods.
-func (k *Kubelet) Pods() []*v1.Pod {
-	list := k.sources.all()
+func (p *podView) Pods() []*v1.Pod {
+	list := p.sources.all()
 	for i := range list {
-		list[i] = k.present(list[i])
+		list[i] = p.present(list[i])
 	}
 	return list
 }
 
-// present is a pod with its newest status, which the API may not have yet.
-func (k *Kubelet) present(pod *v1.Pod) *v1.Pod {
-	s, ok := k.status.Get(pod.UID)
+// present returns a pod with its newest status, which the API may not have yet.
+func (p *podView) present(pod *v1.Pod) *v1.Pod {
+	s, ok := p.statuses.Get(pod.UID)
 	if !ok {
 		return pod
 	}
@@ -35,24 +46,27 @@ func (k *Kubelet) present(pod *v1.Pod) *v1.Pod {
 	return pod
 }
 
+// live returns the pods that have not ended.
+func (p *podView) live() []*v1.Pod { return slices.DeleteFunc(p.Pods(), ended) }
+
 // Pod implements server.Pods.
-func (k *Kubelet) Pod(namespace, name string) (*v1.Pod, bool) {
-	pod := k.sources.named(namespace, name)
+func (p *podView) Pod(namespace, name string) (*v1.Pod, bool) {
+	pod := p.sources.named(namespace, name)
 	if pod == nil {
 		return nil, false
 	}
-	return k.present(pod), true
+	return p.present(pod), true
 }
 
 // RunningPods implements server.Pods.
-func (k *Kubelet) RunningPods(ctx context.Context) ([]*v1.Pod, error) {
-	digest, err := k.runtime.client.Digest(ctx)
+func (p *podView) RunningPods(ctx context.Context) ([]*v1.Pod, error) {
+	digest, err := p.client.Digest(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list the runtime: %w", err)
 	}
 	var out []*v1.Pod
 	for uid := range digest {
-		pod, err := k.runtime.client.Pod(ctx, uid)
+		pod, err := p.client.Pod(ctx, uid)
 		if err != nil {
 			return nil, fmt.Errorf("pod %s of the runtime: %w", uid, err)
 		}
@@ -64,19 +78,19 @@ func (k *Kubelet) RunningPods(ctx context.Context) ([]*v1.Pod, error) {
 }
 
 // ContainerLog implements server.Pods.
-func (k *Kubelet) ContainerLog(ctx context.Context, pod *v1.Pod, container string, previous bool) (server.LogSource, error) {
+func (p *podView) ContainerLog(ctx context.Context, pod *v1.Pod, container string, previous bool) (server.LogSource, error) {
 	st := statusOf(pod, container)
 	if st == nil {
 		return server.LogSource{}, fmt.Errorf("container %q in pod %q is not available", container, pod.Name)
 	}
-	seen, err := k.runtime.client.Pod(ctx, pod.UID)
+	seen, err := p.client.Pod(ctx, pod.UID)
 	if err != nil {
 		return server.LogSource{}, fmt.Errorf("container runtime: %s", cri.Message(err))
 	}
 	run := seen.Latest(container)
 	if previous {
 		run = seen.Run(container, 1)
-		// A container that waits to be started again has its last run as its newest.
+		// The newest run of a container that waits for its restart is the previous one.
 		if latest := seen.Latest(container); st.State.Waiting != nil && latest != nil && latest.State == cri.Exited {
 			run = latest
 		}
@@ -89,7 +103,7 @@ func (k *Kubelet) ContainerLog(ctx context.Context, pod *v1.Pod, container strin
 	}
 	id := run.ID
 	return server.LogSource{Path: run.LogPath, Running: func(ctx context.Context) (bool, error) {
-		seen, err := k.runtime.client.Pod(ctx, pod.UID)
+		seen, err := p.client.Pod(ctx, pod.UID)
 		if err != nil {
 			return false, err
 		}
@@ -102,7 +116,7 @@ func (k *Kubelet) ContainerLog(ctx context.Context, pod *v1.Pod, container strin
 	}}, nil
 }
 
-// notStarted says in Kubernetes' words why there is no log.
+// notStarted returns why there is no log, with Kubernetes' text.
 func notStarted(pod *v1.Pod, container string, st *v1.ContainerStatus) error {
 	why := " - no logs yet"
 	if w := st.State.Waiting; w != nil && w.Reason != "" {

@@ -12,9 +12,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"keelson.dev/keelson/pkg/kubelet/worker"
 )
 
-// resizes are the metrics of pods that are given other resources while they run.
+// resizes are the metrics of in-place pod resizes.
 type resizes struct {
 	requested, never, late *prometheus.CounterVec
 	duration               *prometheus.HistogramVec
@@ -42,10 +44,10 @@ func (s resizes) took(d time.Duration, err error) {
 	s.duration.WithLabelValues(strconv.FormatBool(err == nil)).Observe(float64(d.Milliseconds()))
 }
 
-// asked counts what containers are to have more or less of.
+// asked counts which requests and limits of containers a new version of a pod changes.
 func (s resizes) asked(before, now *v1.Pod) {
 	if before.Generation == now.Generation && before.Generation != 0 {
-		return // only the status or the metadata is new
+		return // only the status or the metadata changed
 	}
 	had := map[string]v1.ResourceRequirements{}
 	for _, c := range slices.Concat(before.Spec.InitContainers, before.Spec.Containers) {
@@ -80,7 +82,7 @@ func (s resizes) count(name v1.ResourceName, requirement string, old, now resour
 	s.requested.WithLabelValues(string(name), requirement, operation).Inc()
 }
 
-// waitingResizes tells how many pods wait for other resources, and how many containers are being given them, by the pods' statuses.
+// waitingResizes counts pending and unfinished resizes in the statuses of pods.
 type waitingResizes struct{ pods func() []*v1.Pod }
 
 var (
@@ -112,3 +114,22 @@ func (w *waitingResizes) Collect(ch chan<- prometheus.Metric) {
 	}
 	ch <- prometheus.MustNewConstMetric(inProgressResizes, prometheus.GaugeValue, float64(inProgress))
 }
+
+// podObserver records what workers report about pods.
+type podObserver struct {
+	starts  starts
+	resizes resizes
+}
+
+var _ worker.Observer = podObserver{}
+
+// Started implements worker.Observer.
+func (o podObserver) Started(took time.Duration, phases map[worker.Phase]time.Duration) {
+	o.starts.observe(took, phases)
+}
+
+// Updated implements worker.Observer.
+func (o podObserver) Updated(before, now *v1.Pod) { o.resizes.asked(before, now) }
+
+// Resized implements worker.Observer.
+func (o podObserver) Resized(took time.Duration, err error) { o.resizes.took(took, err) }

@@ -4,93 +4,202 @@
 package kubelet
 
 import (
+	"errors"
+	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	api "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/cpuset"
 
-	"keelson.dev/keelson/pkg/kubelet/memory"
-	"keelson.dev/keelson/pkg/kubelet/numa"
-	"keelson.dev/keelson/pkg/kubelet/podresources"
+	"keelson.dev/keelson/pkg/kubelet/cgroup"
+	"keelson.dev/keelson/pkg/kubelet/node"
+	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// resources tells what containers have of the node's hardware.
-type resources struct{ *Kubelet }
-
-var _ podresources.Source = resources{}
-
-// Pods implements podresources.Source.
-func (r resources) Pods() []*v1.Pod {
-	return slices.DeleteFunc(r.Kubelet.Pods(), func(pod *v1.Pod) bool {
-		return pod.Status.Phase == v1.PodFailed || pod.Status.Phase == v1.PodSucceeded
-	})
+// resources is what the machine has, and what of it pods may use.
+type resources struct {
+	machine  node.Machine
+	capacity v1.ResourceList
+	reserved reserved
+	// allocatable is the capacity minus what is reserved.
+	allocatable v1.ResourceList
+	// qos are the values that limits are computed from.
+	qos qos.Node
+	// cgroups are the limits of the pods together and of the system's cgroups.
+	cgroups enforced
 }
 
-// Container implements podresources.Source.
-func (r resources) Container(pod *v1.Pod, c *v1.Container) *api.ContainerResources {
-	h := r.hardware
-	out := &api.ContainerResources{
-		Devices: devicesOf(h.devices.Given(pod.UID, c.Name)), CpuIds: cpuIDs(h.cpus.Own(pod.UID, c.Name)), Memory: memoryOf(h.memory.Blocks(pod.UID, c.Name)),
+// readResources reads the machine and what the configuration reserves of it.
+func readResources(cfg Config) (*resources, error) {
+	m, err := node.ReadMachine(cfg.RootDir)
+	if err != nil {
+		return nil, fmt.Errorf("look at the machine: %w", err)
 	}
-	for _, claim := range h.claims.Devices(pod, c) {
-		named := &api.DynamicResource{ClaimName: claim.Name, ClaimNamespace: claim.Namespace}
-		for _, d := range claim.Devices {
-			one := &api.ClaimResource{DriverName: d.Driver, PoolName: d.Pool, DeviceName: d.Name, ShareId: d.Share}
-			for _, name := range d.CDI {
-				one.CdiDevices = append(one.CdiDevices, &api.CDIDevice{Name: name})
+	r := &resources{machine: m, capacity: m.Capacity(maxPods(cfg.Kubelet, m.CPUs))}
+	if r.reserved, err = reservations(cfg.Kubelet, r.capacity); err != nil {
+		return nil, err
+	}
+	r.allocatable = node.Allocatable(r.capacity, r.reserved.list)
+	if r.qos, err = nodeQOS(cfg.Kubelet, m, r.allocatable); err != nil {
+		return nil, err
+	}
+	r.cgroups = enforce(cfg.Kubelet, m, r.reserved)
+	return r, nil
+}
+
+// podMemory returns the memory that all pods together may use, or 0 if that is not enforced.
+func (r *resources) podMemory() int64 {
+	if p := r.cgroups.pods; p != nil && p.Memory != nil {
+		return *p.Memory
+	}
+	return 0
+}
+
+// maxPods returns how many pods may be on a node with that many CPUs.
+func maxPods(c *kubeletconfig.KubeletConfiguration, cpus int) int32 {
+	if c.PodsPerCore == 0 {
+		return c.MaxPods
+	}
+	return int32(min(int64(c.MaxPods), int64(c.PodsPerCore)*int64(cpus)))
+}
+
+// reserved is what of the machine is for no pod.
+type reserved struct {
+	// nodes is what the system and Kubernetes keep, list that and what eviction keeps free.
+	nodes, list v1.ResourceList
+	// cpus are the CPUs that were named, count how many there are if none were.
+	cpus  cpuset.CPUSet
+	count int
+	// memory is all that the machine has.
+	memory int64
+}
+
+// reservations are what of the capacity pods do not get.
+func reservations(c *kubeletconfig.KubeletConfiguration, capacity v1.ResourceList) (reserved, error) {
+	out := reserved{nodes: v1.ResourceList{}, memory: capacity.Memory().Value()}
+	err := checkEnforced(c)
+	if err != nil {
+		return out, err
+	}
+	if out.cpus, err = cpuset.Parse(c.ReservedSystemCPUs); err != nil {
+		return out, fmt.Errorf("reservedSystemCPUs: %w", err)
+	}
+	for field, list := range map[string]map[string]string{"kubeReserved": c.KubeReserved, "systemReserved": c.SystemReserved} {
+		for name, text := range list {
+			q, err := resource.ParseQuantity(text)
+			if err != nil {
+				return out, fmt.Errorf("%s.%s: %w", field, name, err)
 			}
-			named.ClaimResources = append(named.ClaimResources, one)
-		}
-		out.DynamicResources = append(out.DynamicResources, named)
-	}
-	return out
-}
-
-// Allocatable implements podresources.Source.
-func (r resources) Allocatable() *api.AllocatableResourcesResponse {
-	h := r.hardware
-	return &api.AllocatableResourcesResponse{
-		Devices: devicesOf(h.devices.Allocatable()), CpuIds: cpuIDs(h.cpus.Allocatable()), Memory: memoryOf(h.memory.Allocatable()),
-	}
-}
-
-// devicesOf lists devices by resource, each with the nodes that it is near to.
-func devicesOf(list map[string]map[string]numa.Mask) []*api.ContainerDevices {
-	var out []*api.ContainerDevices
-	for _, name := range slices.Sorted(maps.Keys(list)) {
-		for _, id := range slices.Sorted(maps.Keys(list[name])) {
-			out = append(out, &api.ContainerDevices{ResourceName: name, DeviceIds: []string{id}, Topology: near(list[name][id])})
+			q.Add(out.nodes[v1.ResourceName(name)])
+			out.nodes[v1.ResourceName(name)] = q
 		}
 	}
-	return out
+	if n := out.cpus.Size(); n > 0 { // it is said which, so how many does not count
+		out.nodes[v1.ResourceCPU] = *resource.NewQuantity(int64(n), resource.DecimalSI)
+	}
+	cpu := out.nodes[v1.ResourceCPU]
+	out.count, out.list = int((cpu.MilliValue()+999)/1000), out.nodes.DeepCopy()
+	for signal, name := range map[string]v1.ResourceName{"memory.available": v1.ResourceMemory, "nodefs.available": v1.ResourceEphemeralStorage} {
+		text, ok := c.EvictionHard[signal]
+		if !ok {
+			continue
+		}
+		q, err := threshold(text, capacity[name])
+		if err != nil {
+			return out, fmt.Errorf("evictionHard.%s: %w", signal, err)
+		}
+		q.Add(out.list[name])
+		out.list[name] = q
+	}
+	return out, nil
 }
 
-func memoryOf(blocks []memory.Block) []*api.ContainerMemory {
-	var out []*api.ContainerMemory
-	for _, b := range blocks {
-		out = append(out, &api.ContainerMemory{MemoryType: string(b.Type), Size: b.Size, Topology: near(numa.MaskOf(b.NUMAAffinity...))})
+// threshold reads an eviction threshold: an amount, or a percentage of the capacity.
+func threshold(text string, capacity resource.Quantity) (resource.Quantity, error) {
+	percent, ok := strings.CutSuffix(text, "%")
+	if !ok {
+		return resource.ParseQuantity(text)
 	}
-	return out
+	f, err := strconv.ParseFloat(percent, 64)
+	if err != nil || f < 0 || f > 100 {
+		return resource.Quantity{}, fmt.Errorf("%q is not a percentage", text)
+	}
+	return *resource.NewQuantity(int64(float64(capacity.Value())*f/100), resource.BinarySI), nil
 }
 
-// near names nodes; nil if there are none.
-func near(nodes numa.Mask) *api.TopologyInfo {
-	if nodes == 0 {
-		return nil
+const (
+	capSysResource = 24
+	// oomUnlimited is the least oom_score_adj there is.
+	oomUnlimited = -1000
+)
+
+// minOOMScore is the least oom_score_adj the kubelet may give: without the
+// capability for more that is its own.
+func minOOMScore() int64 {
+	if b, err := os.ReadFile("/proc/self/status"); err == nil {
+		for _, line := range strings.Split(string(b), "\n") {
+			if hex, ok := strings.CutPrefix(line, "CapEff:"); ok {
+				if caps, err := strconv.ParseUint(strings.TrimSpace(hex), 16, 64); err == nil && caps&(1<<capSysResource) != 0 {
+					return oomUnlimited
+				}
+			}
+		}
 	}
-	out := &api.TopologyInfo{}
-	for _, id := range nodes.Nodes() {
-		out.Nodes = append(out.Nodes, &api.NUMANode{ID: int64(id)})
+	b, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil {
+		return 0
 	}
-	return out
+	own, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return own
 }
 
-func cpuIDs(set cpuset.CPUSet) []int64 {
-	var out []int64
-	for _, id := range set.List() {
-		out = append(out, int64(id))
+// nodeQOS returns the values that limits of pods and containers are computed from.
+func nodeQOS(c *kubeletconfig.KubeletConfiguration, m node.Machine, allocatable v1.ResourceList) (qos.Node, error) {
+	n := qos.Node{
+		Memory: m.Memory, CFSQuota: c.CPUCFSQuota == nil || *c.CPUCFSQuota, Period: c.CPUCFSQuotaPeriod.Duration,
+		Unified: cgroup.Unified(cgroupMount), MinOOMScore: minOOMScore(), HugePages: slices.Sorted(maps.Keys(m.HugePages)),
+		SingleProcessOOMKill: c.SingleProcessOOMKill != nil && *c.SingleProcessOOMKill,
 	}
-	return out
+	if c.FailSwapOn == nil || *c.FailSwapOn {
+		if m.Swap > 0 {
+			return n, errors.New("running with swap on is not supported, please disable swap or set failSwapOn to false in the configuration")
+		}
+	}
+	switch c.MemorySwap.SwapBehavior {
+	case "", "NoSwap":
+	case "LimitedSwap":
+		n.Swap.Limited = true
+	default:
+		return n, fmt.Errorf("memorySwap.swapBehavior %q is neither NoSwap nor LimitedSwap", c.MemorySwap.SwapBehavior)
+	}
+	n.Swap.Capacity, n.Swap.Controller = m.Swap, n.Unified && swapController()
+	if n.Unified && c.FeatureGates["MemoryQoS"] {
+		n.Protection = qos.Protection{Throttling: 0.9, Allocatable: allocatable.Memory().Value(), Reserve: c.MemoryReservationPolicy == kubeletconfig.TieredReservationMemoryReservationPolicy}
+		if c.MemoryThrottlingFactor != nil {
+			n.Protection.Throttling = *c.MemoryThrottlingFactor
+		}
+	}
+	return n, nil
+}
+
+// swapController reports whether the kernel accounts and limits swap. The root cgroup has no limits, so
+// the cgroup of this process is checked.
+func swapController() bool {
+	b, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return false
+	}
+	_, path, _ := strings.Cut(strings.TrimSpace(string(b)), "::")
+	_, err = os.Stat(filepath.Join(cgroupMount, path, "memory.swap.max"))
+	return err == nil
 }

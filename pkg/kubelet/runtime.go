@@ -17,50 +17,52 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/worker"
 	"keelson.dev/keelson/pkg/network"
 )
 
 const (
-	// startPoll is how often a runtime that is not ready is asked again, statePoll one that is.
+	// startPoll is how often a runtime that is not ready is polled, statePoll one that is.
 	startPoll = 50 * time.Millisecond
 	statePoll = 5 * time.Second
-	// startGrace is how long a kubelet that starts waits for the runtime and the network before it says that the node
-	// is not ready.
+	// startGrace is how long a kubelet that starts waits for the runtime and the network before it
+	// reports that the node is not ready.
 	startGrace = 10 * time.Second
 	// maxImages bounds the images in the node's status.
 	maxImages = 50
 	podIface  = "eth0"
 )
 
-// runtime is the container runtime with what was last known of its state.
+// runtime is the container runtime and its last known state.
 type runtime struct {
-	client  *cri.Client
-	network *network.Network
-	clock   clock.Clock
+	client    *cri.Client
+	network   *network.Network // nil with an external network
+	driver    *driver
+	clock     clock.Clock
+	maxImages int
+	// changed is called when the runtime or its network becomes ready or stops being ready.
 	changed func()
-	maximum int
 
-	mu       sync.Mutex
-	state    error // why pods cannot run
-	netState error // why pods cannot have a network
-	named    string
-	knows    []*runtimeapi.RuntimeHandler
-	has      *runtimeapi.RuntimeFeatures
-	last     []v1.ContainerImage // as it last listed them
-
-	driver *driver
+	mu    sync.Mutex
+	known answer              // as the runtime last answered
+	last  []v1.ContainerImage // as last listed
 }
 
-func newRuntime(client *cri.Client, n *network.Network, cfg Config) *runtime {
+var _ worker.RuntimeState = (*runtime)(nil)
+
+func newRuntime(client *cri.Client, n *network.Network, cfg Config, changed func()) *runtime {
 	notYet := errors.New("container runtime status check may not have completed yet")
-	r := &runtime{client: client, network: n, clock: cfg.Clock, state: notYet, netState: notYet, maximum: maxImages, driver: newDriver(cfg)}
+	r := &runtime{
+		client: client, network: n, clock: cfg.Clock, changed: changed, known: answer{state: notYet, netState: notYet},
+		maxImages: maxImages, driver: newDriver(cfg),
+	}
 	if m := cfg.Kubelet.NodeStatusMaxImages; m != nil {
-		r.maximum = int(*m)
+		r.maxImages = int(*m)
 	}
 	return r
 }
 
-// watchState keeps the state until ctx ends.
+// watchState polls the runtime's state until ctx ends.
 func (r *runtime) watchState(ctx context.Context) error {
 	for {
 		wait := statePoll
@@ -73,7 +75,7 @@ func (r *runtime) watchState(ctx context.Context) error {
 	}
 }
 
-// pause waits for d and tells whether ctx still holds.
+// pause waits for d. It reports false if ctx ends first.
 func pause(ctx context.Context, c clock.Clock, d time.Duration) bool {
 	t := c.NewTimer(d)
 	defer t.Stop()
@@ -88,11 +90,11 @@ func pause(ctx context.Context, c clock.Clock, d time.Duration) bool {
 func (r *runtime) refresh(ctx context.Context) error {
 	now := r.ask(ctx)
 	r.mu.Lock()
-	changed := text(r.state) != text(now.state) || text(r.netState) != text(now.netState)
-	r.state, r.netState = now.state, now.netState
-	if now.named != "" {
-		r.named = now.named
+	changed := text(r.known.state) != text(now.state) || text(r.known.netState) != text(now.netState)
+	if now.name == "" { // it did not answer
+		now.name, now.handlers, now.features = r.known.name, r.known.handlers, r.known.features
 	}
+	r.known = now
 	r.mu.Unlock()
 	if changed && ctx.Err() == nil {
 		r.changed()
@@ -107,17 +109,22 @@ func text(err error) string {
 	return err.Error()
 }
 
-// answer is what the runtime says of itself.
+// answer is what the runtime reports about itself.
 type answer struct {
 	state    error // why pods cannot run
 	netState error // why pods cannot have a network
-	named    string
+	name     string
+	handlers []*runtimeapi.RuntimeHandler
+	features *runtimeapi.RuntimeFeatures
 }
 
-// ask asks the runtime how it is, and for its name.
+// ask reads the runtime's version and status.
 func (r *runtime) ask(ctx context.Context) answer {
 	down := func(err error) answer {
-		return answer{fmt.Errorf("container runtime is down: %s", cri.Message(err)), errors.New("container runtime is down"), ""}
+		return answer{
+			state:    fmt.Errorf("container runtime is down: %s", cri.Message(err)),
+			netState: errors.New("container runtime is down"),
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, statePoll)
 	defer cancel()
@@ -129,13 +136,13 @@ func (r *runtime) ask(ctx context.Context) answer {
 	if err != nil {
 		return down(err)
 	}
-	r.mu.Lock()
-	r.knows, r.has = s.GetRuntimeHandlers(), s.GetFeatures()
-	r.mu.Unlock()
-	a := answer{named: v.GetRuntimeName() + "://" + v.GetRuntimeVersion(), state: r.driver.settle(ctx, r.client.Runtime)}
+	a := answer{
+		name: v.GetRuntimeName() + "://" + v.GetRuntimeVersion(), state: r.driver.settle(ctx, r.client.Runtime),
+		handlers: s.GetRuntimeHandlers(), features: s.GetFeatures(),
+	}
 	for _, c := range s.GetStatus().GetConditions() {
 		if c.Status || c.Type != runtimeapi.RuntimeReady && c.Type != runtimeapi.NetworkReady {
-			continue // others are advice
+			continue // other conditions are informational
 		}
 		err := fmt.Errorf("%s=%t reason:%s message:%s", c.Type, c.Status, c.Reason, c.Message)
 		if c.Type == runtimeapi.NetworkReady {
@@ -152,30 +159,29 @@ func (r *runtime) ask(ctx context.Context) answer {
 	return a
 }
 
-// ready returns why pods cannot run on the node, or nil.
+// lastAnswer returns what the runtime last reported about itself.
+func (r *runtime) lastAnswer() answer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.known
+}
+
+// ready returns nil if pods can run on the node, or why they cannot.
 func (r *runtime) ready() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return cmp.Or(r.state, r.netState)
+	a := r.lastAnswer()
+	return cmp.Or(a.state, a.netState)
 }
 
-func (r *runtime) networkReady() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.netState
-}
+// NetworkReady implements worker.RuntimeState.
+func (r *runtime) NetworkReady() error { return r.lastAnswer().netState }
 
-func (r *runtime) version() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.named
-}
+// version returns the name and version of the runtime.
+func (r *runtime) version() string { return r.lastAnswer().name }
 
+// handlers returns the runtime's handlers for the node's status.
 func (r *runtime) handlers() []v1.NodeRuntimeHandler {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	var out []v1.NodeRuntimeHandler
-	for _, h := range r.knows {
+	for _, h := range r.lastAnswer().handlers {
 		readOnly, userns := h.GetFeatures().GetRecursiveReadOnlyMounts(), h.GetFeatures().GetUserNamespaces()
 		out = append(out, v1.NodeRuntimeHandler{
 			Name: h.GetName(), Features: &v1.NodeRuntimeHandlerFeatures{RecursiveReadOnlyMounts: &readOnly, UserNamespaces: &userns},
@@ -184,35 +190,36 @@ func (r *runtime) handlers() []v1.NodeRuntimeHandler {
 	return out
 }
 
+// features returns the runtime's features for the node's status, or nil if they are not known.
 func (r *runtime) features() *v1.NodeFeatures {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.has == nil {
+	f := r.lastAnswer().features
+	if f == nil {
 		return nil
 	}
-	groups := r.has.GetSupplementalGroupsPolicy()
+	groups := f.GetSupplementalGroupsPolicy()
 	return &v1.NodeFeatures{SupplementalGroupsPolicy: &groups}
 }
 
-func (r *runtime) recursiveReadOnly(handler string) bool {
+// RecursiveReadOnly implements worker.RuntimeState.
+func (r *runtime) RecursiveReadOnly(handler string) bool {
 	return r.handler(handler).GetFeatures().GetRecursiveReadOnlyMounts()
 }
 
-// handler is what the runtime says of a handler; nil if it does not know it.
+// handler returns a handler of the runtime by its name, or nil.
 func (r *runtime) handler(name string) *runtimeapi.RuntimeHandler {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if i := slices.IndexFunc(r.knows, func(h *runtimeapi.RuntimeHandler) bool { return h.GetName() == name }); i >= 0 {
-		return r.knows[i]
+	for _, h := range r.lastAnswer().handlers {
+		if h.GetName() == name {
+			return h
+		}
 	}
 	return nil
 }
 
-// images are the node's images as its status tells them, the largest first. A runtime that is down, or that does not answer,
-// is told of by the Ready condition, which must not wait for it: then they are what they were.
+// images returns the node's images for its status, the largest first. If the runtime does not answer
+// it returns the last list: the status must not wait, because its Ready condition reports exactly that.
 func (r *runtime) images(ctx context.Context) []v1.ContainerImage {
 	r.mu.Lock()
-	last, down := r.last, r.state != nil
+	last, down := r.last, r.known.state != nil
 	r.mu.Unlock()
 	if down {
 		return last
@@ -228,7 +235,7 @@ func (r *runtime) images(ctx context.Context) []v1.ContainerImage {
 	})
 	var out []v1.ContainerImage
 	for _, image := range list.Images {
-		if r.maximum >= 0 && len(out) >= r.maximum {
+		if r.maxImages >= 0 && len(out) >= r.maxImages {
 			break
 		}
 		names := append(slices.Clone(image.RepoDigests), image.RepoTags...)
@@ -242,7 +249,7 @@ func (r *runtime) images(ctx context.Context) []v1.ContainerImage {
 	return out
 }
 
-// exec runs a command in a container for a probe or a handler, until ctx ends.
+// exec runs a command in a container for a probe or a lifecycle handler, until ctx ends.
 func (r *runtime) exec(ctx context.Context, id string, command []string) (output string, exit int32, err error) {
 	var timeout time.Duration
 	if deadline, ok := ctx.Deadline(); ok {
@@ -258,7 +265,7 @@ func (r *runtime) exec(ctx context.Context, id string, command []string) (output
 	return string(resp.Stdout) + string(resp.Stderr), resp.ExitCode, nil
 }
 
-// attachments are the interfaces of the sandboxes that the runtime has.
+// attachments returns the network interfaces of the sandboxes that are ready.
 func (r *runtime) attachments(ctx context.Context) ([]network.Attachment, error) {
 	ctx, cancel := context.WithTimeout(ctx, statePoll)
 	defer cancel()

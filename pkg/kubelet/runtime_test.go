@@ -56,16 +56,16 @@ func TestImagesOfAHungRuntime(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = client.Close() }()
-	r := newRuntime(client, nil, Config{Clock: clock.Real(), Kubelet: &kubeletconfig.KubeletConfiguration{}})
-	r.state = nil
+	r := newRuntime(client, nil, Config{Clock: clock.Real(), Kubelet: &kubeletconfig.KubeletConfiguration{}}, nil)
+	r.known.state = nil
 	if got := r.images(t.Context()); len(got) != 1 || got[0].Names[0] != "img:1" {
 		t.Fatalf("images %v", got)
 	}
-	m.hangs, r.state = true, errors.New("container runtime is down")
+	m.hangs, r.known.state = true, errors.New("container runtime is down")
 	if got := r.images(t.Context()); len(got) != 1 {
 		t.Errorf("images of a runtime that is down: %v", got)
 	}
-	r.state = nil // nobody has noticed yet
+	r.known.state = nil // nobody has noticed yet
 	if got := r.images(t.Context()); len(got) != 1 {
 		t.Errorf("images of a runtime that hangs: %v", got)
 	}

@@ -36,7 +36,6 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/kubelet/cgroup"
 	"keelson.dev/keelson/pkg/kubelet/cri"
-	"keelson.dev/keelson/pkg/kubelet/metrics"
 	"keelson.dev/keelson/pkg/kubelet/node"
 	"keelson.dev/keelson/pkg/kubelet/prober"
 	"keelson.dev/keelson/pkg/kubelet/server"
@@ -92,17 +91,18 @@ func runtimeOf(t *testing.T, registry *prometheus.Registry) *cri.Client {
 	return client
 }
 
-// scraped is a kubelet that runs nothing, with a pod that its runtime has, whose HTTPS server is up.
+// scraped is the HTTPS server of a kubelet that runs nothing, with one pod in its runtime.
 type scraped struct {
-	api     *testserver.Server
-	kubelet *Kubelet
-	url     string
+	api    *testserver.Server
+	probes *prometheus.Registry
+	url    string
 }
 
 func newScraped(t *testing.T) *scraped {
 	t.Helper()
 	s := &scraped{api: testserver.Start(t, testserver.Options{})}
 	c := &kubeletconfig.KubeletConfiguration{CgroupRoot: "/", PodLogsDir: t.TempDir()}
+	c.EventRecordQPS = ptr.To[int32](0)
 	c.Authentication.X509.ClientCAFile = filepath.Join(s.api.Dir, "ca.crt")
 	c.Authentication.Anonymous.Enabled, c.Authentication.Webhook.Enabled = ptr.To(false), ptr.To(true)
 	c.Authentication.Webhook.CacheTTL = metav1.Duration{Duration: time.Minute}
@@ -113,22 +113,27 @@ func newScraped(t *testing.T) *scraped {
 		Client: s.api.Client, Kubelet: c, NodeName: "n1", Hostname: "n1", NodeIPs: []string{"127.0.0.1"}, RootDir: t.TempDir(), CertDir: t.TempDir(),
 		Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Metrics: registry,
 	}
-	k := &Kubelet{cfg: cfg, sources: newSources(cfg), loop: &loop{clock: cfg.Clock}, probeMetrics: prometheus.NewRegistry(), counts: metrics.NewPods(registry), begun: cfg.Clock.Now()}
-	k.runtime = newRuntime(runtimeOf(t, registry), nil, cfg)
-	k.status = status.NewManager(status.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log, Metrics: k.counts})
-	k.volumes = volume.New(volume.Config{RootDir: cfg.RootDir, Clock: cfg.Clock, Log: cfg.Log})
-	var err error
-	if k.machine, err = node.ReadMachine(cfg.RootDir); err != nil {
+	sh := newShared(cfg)
+	r := newRuntime(runtimeOf(t, registry), nil, cfg, nil)
+	src := &sources{api: newAPICache(cfg)}
+	statuses := status.NewManager(status.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log, Metrics: sh.metrics.pods})
+	m, err := node.ReadMachine(cfg.RootDir)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if k.cgroups, err = cgroup.New(cgroup.Config{Mount: cgroupMount, Root: "/"}); err != nil {
+	cgroups, err := cgroup.New(cgroup.Config{Mount: cgroupMount, Root: "/"})
+	if err != nil {
 		t.Fatal(err)
 	}
-	s.kubelet = k
-	if err := k.sources.pods.GetStore().Add(s.pod()); err != nil {
+	if err := src.api.pods.GetStore().Add(s.pod()); err != nil {
 		t.Fatal(err)
 	}
-	s.serve(t)
+	u := &usage{
+		cfg: cfg, begun: cfg.Clock.Now(), machine: m, runtime: r, sources: src, cgroups: cgroups,
+		volumes: volume.New(volume.Config{RootDir: cfg.RootDir, Clock: cfg.Clock, Log: cfg.Log}),
+	}
+	s.probes = sh.metrics.probes
+	s.serve(t, serverConfig(sh, &podView{src, statuses, r.client}, r.client, u))
 	return s
 }
 
@@ -139,10 +144,8 @@ func (s *scraped) pod() *v1.Pod {
 	}
 }
 
-func (s *scraped) serve(t *testing.T) {
+func (s *scraped) serve(t *testing.T, config server.Config) {
 	t.Helper()
-	config := s.kubelet.serverConfig()
-	config.Drivers = nil
 	var err error
 	if config.Listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
@@ -225,7 +228,7 @@ func (s *scraped) probe(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	changed := make(chan struct{}, 1)
 	m := prober.NewManager(ctx, prober.Config{
-		Clock: clock.Real(), Handler: &prober.Handler{Clock: clock.Real()}, Metrics: s.kubelet.probeMetrics,
+		Clock: clock.Real(), Handler: &prober.Handler{Clock: clock.Real()}, Metrics: s.probes,
 		Changed: func(types.UID) { changed <- struct{}{} }, Event: func(*v1.Pod, string, string, string, string) {},
 	})
 	t.Cleanup(func() { cancel(); m.Wait() })

@@ -9,28 +9,64 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"keelson.dev/keelson/pkg/health"
+	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/csi"
+	"keelson.dev/keelson/pkg/kubelet/podresources"
 	"keelson.dev/keelson/pkg/kubelet/server"
 )
 
-// serverConfig is what the HTTPS server asks of the kubelet.
-func (k *Kubelet) serverConfig() server.Config {
-	c := k.cfg.Kubelet
+// serving is what the kubelet serves: its HTTPS API, health checks and the socket with pods' resources.
+type serving struct {
+	cfg          Config
+	heartbeat    *heartbeat
+	server       *server.Server
+	podResources *podresources.Server
+}
+
+func newServing(s *shared, pods *podView, client *cri.Client, u *usage, d *csi.Manager, h *hardware) (*serving, error) {
+	config := serverConfig(s, pods, client, u)
+	config.Drivers = d.Bridge
+	srv, err := server.New(config)
+	if err != nil {
+		return nil, err
+	}
+	socket := filepath.Join(s.cfg.RootDir, "pod-resources", "kubelet.sock")
+	return &serving{s.cfg, s.heartbeat, srv, podresources.New(socket, assigned{pods, h}, s.cfg.Metrics)}, nil
+}
+
+// run serves until ctx ends.
+func (s *serving) run(ctx context.Context) error {
+	parts := []func(context.Context) error{
+		s.podResources.Run,
+		func(ctx context.Context) error { return serveHealth(ctx, s.cfg.Kubelet, s.server.Health()) },
+		func(ctx context.Context) error { return watchdog(ctx, s.cfg, s.heartbeat) },
+	}
+	if *s.cfg.Kubelet.EnableServer {
+		parts = append(parts, s.server.Run)
+	}
+	return runAll(ctx, parts...)
+}
+
+// serverConfig returns the configuration of the HTTPS server, without storage drivers.
+func serverConfig(s *shared, pods *podView, client *cri.Client, u *usage) server.Config {
+	cfg, c := s.cfg, s.cfg.Kubelet
 	containers := prometheus.NewRegistry()
-	containers.MustRegister(k.series())
+	containers.MustRegister(u.series())
 	return server.Config{
-		Containers: containers,
-		Address:    net.JoinHostPort(c.Address, strconv.Itoa(int(c.Port))), Kubelet: c, NodeName: k.cfg.NodeName, CertDir: k.cfg.CertDir,
-		NodeAddresses: append([]string{k.cfg.Hostname}, k.cfg.NodeIPs...), Client: k.cfg.Client,
-		Pods: k, Runtime: &streams{k}, Stats: &usage{k}, Drivers: k.drivers.Bridge,
-		Health:  []health.Check{health.Ping(), {Name: "syncloop", Run: func(context.Context) error { return k.loop.check() }}},
-		Metrics: k.cfg.Metrics, ProbeMetrics: k.probeMetrics, Register: k.cfg.Metrics,
-		Flags: k.cfg.Flags, LogDir: logDir, Clock: k.cfg.Clock, Log: k.cfg.Log, GetCertificate: k.cfg.GetCertificate, Tracing: k.cfg.Tracing,
+		Address: net.JoinHostPort(c.Address, strconv.Itoa(int(c.Port))), Kubelet: c, NodeName: cfg.NodeName, CertDir: cfg.CertDir,
+		NodeAddresses: append([]string{cfg.Hostname}, cfg.NodeIPs...), Client: cfg.Client, GetCertificate: cfg.GetCertificate,
+		Pods: pods, Runtime: &streams{cfg, client}, Stats: u,
+		Health:  []health.Check{health.Ping(), {Name: "syncloop", Run: func(context.Context) error { return s.heartbeat.check() }}},
+		Metrics: cfg.Metrics, ProbeMetrics: s.metrics.probes, Containers: containers, Register: cfg.Metrics,
+		Flags: cfg.Flags, LogDir: logDir, Clock: cfg.Clock, Log: cfg.Log, Tracing: cfg.Tracing,
 	}
 }
 
@@ -39,9 +75,8 @@ const (
 	shutdownTimeout   = 2 * time.Second
 )
 
-// health serves /healthz on a port of its own, as Kubernetes does.
-func (k *Kubelet) health(ctx context.Context, h http.Handler) error {
-	c := k.cfg.Kubelet
+// serveHealth serves /healthz on a port of its own, as Kubernetes does.
+func serveHealth(ctx context.Context, c *kubeletconfig.KubeletConfiguration, h http.Handler) error {
 	if c.HealthzPort == nil || *c.HealthzPort == 0 {
 		return nil
 	}
@@ -53,7 +88,7 @@ func (k *Kubelet) health(ctx context.Context, h http.Handler) error {
 	defer context.AfterFunc(ctx, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
-		_ = s.Shutdown(ctx) // what is open then is cut when the process ends
+		_ = s.Shutdown(ctx) // open connections are closed when the process ends
 	})()
 	if err := s.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve health checks: %w", err)

@@ -11,13 +11,14 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/worker"
 )
 
-// starts are the metrics of pods' starts.
+// starts are the metrics of pod starts.
 type starts struct {
 	whole  prometheus.Histogram
 	phases *prometheus.HistogramVec
 }
 
-// own is the phase that is the kubelet's own share of a start: all but waiting for the runtime, images and handlers.
+// own is the label of the kubelet's own share of a start: the total minus the time that it waited for
+// the runtime, images and handlers.
 const own = "kubelet"
 
 func newStarts(r prometheus.Registerer) starts {
@@ -26,14 +27,14 @@ func newStarts(r prometheus.Registerer) starts {
 			Help:    "[ALPHA] Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run",
 			Buckets: []float64{0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600}}),
 		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "keelson_kubelet_pod_start_phase_seconds",
-			Help:    "What each phase of a pod's start took; kubelet is all but waiting for the runtime, images and handlers",
+			Help:    "Duration of each phase of a pod's start. The phase kubelet is the total minus the time spent waiting for the runtime, images and handlers.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}, []string{"phase"}),
 	}
 	r.MustRegister(s.whole, s.phases)
 	return s
 }
 
-// observe is told how long a pod took from its first sight until it ran, and what each phase took of that.
+// observe records the time from when a pod was first seen until it ran, and the part of each phase.
 func (s starts) observe(took time.Duration, phases map[worker.Phase]time.Duration) {
 	s.whole.Observe(took.Seconds())
 	rest := took

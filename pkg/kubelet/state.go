@@ -11,34 +11,34 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/source"
 )
 
-// state is what /metrics tells of the pods that are here now.
-func (k *Kubelet) state() *metrics.State {
-	s := &metrics.State{Node: k.cfg.NodeName, CgroupVersion: 1, Census: k.pool.Census, Counts: k.podCounts}
+// newState returns the metrics of the pods that are on the node now.
+func newState(s *shared, pods *podView) *metrics.State {
+	state := &metrics.State{Node: s.cfg.NodeName, CgroupVersion: 1, Census: s.workers.Census, Counts: pods.counts}
 	if cgroup.Unified(cgroupMount) {
-		s.CgroupVersion = 2
+		state.CgroupVersion = 2
 	}
-	return s
+	return state
 }
 
-func (k *Kubelet) podCounts() metrics.Counts {
-	bound, _ := k.sources.bound()
+func (p *podView) counts() metrics.Counts {
+	bound, _ := p.sources.api.bound()
 	mirrors := 0
 	for _, pod := range bound {
 		if source.Mirror(pod) {
 			mirrors++
 		}
 	}
-	return countPods(k.Pods(), mirrors)
+	return countPods(p.Pods(), mirrors)
 }
 
-// countPods counts the node's pods, given with their newest statuses and without mirrors.
+// countPods counts pods. They must have their newest statuses, and no mirrors may be among them.
 func countPods(pods []*v1.Pod, mirrors int) metrics.Counts {
 	out := metrics.Counts{Desired: map[bool]int{}, Active: map[bool]int{}, Mirrors: mirrors}
 	for _, pod := range pods {
 		static := source.Static(pod)
 		out.Desired[static]++
 		out.Ephemeral += len(pod.Spec.EphemeralContainers)
-		if pod.Status.Phase != v1.PodFailed && pod.Status.Phase != v1.PodSucceeded {
+		if !ended(pod) {
 			out.Active[static]++
 		}
 	}

@@ -19,13 +19,16 @@ import (
 )
 
 // streams opens the runtime's streaming endpoints for the server.
-type streams struct{ *Kubelet }
+type streams struct {
+	cfg    Config
+	client *cri.Client
+}
 
 var _ server.Runtime = (*streams)(nil)
 
-// running finds the run of a container that a stream can be opened to.
+// running returns the ID of the running container that a stream can be opened to.
 func (s *streams) running(ctx context.Context, pod *v1.Pod, container string) (string, error) {
-	seen, err := s.runtime.client.Pod(ctx, pod.UID)
+	seen, err := s.client.Pod(ctx, pod.UID)
 	if err != nil {
 		return "", err
 	}
@@ -42,7 +45,7 @@ func (s *streams) Exec(ctx context.Context, pod *v1.Pod, container string, comma
 	if err != nil {
 		return nil, err
 	}
-	resp, err := s.runtime.client.Runtime.Exec(ctx, &runtimeapi.ExecRequest{
+	resp, err := s.client.Runtime.Exec(ctx, &runtimeapi.ExecRequest{
 		ContainerId: id, Cmd: command, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, Tty: o.TTY,
 	})
 	if err != nil {
@@ -57,7 +60,7 @@ func (s *streams) Attach(ctx context.Context, pod *v1.Pod, container string, o s
 	if err != nil {
 		return nil, err
 	}
-	resp, err := s.runtime.client.Runtime.Attach(ctx, &runtimeapi.AttachRequest{
+	resp, err := s.client.Runtime.Attach(ctx, &runtimeapi.AttachRequest{
 		ContainerId: id, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, Tty: o.TTY,
 	})
 	if err != nil {
@@ -68,7 +71,7 @@ func (s *streams) Attach(ctx context.Context, pod *v1.Pod, container string, o s
 
 // PortForward implements server.Runtime.
 func (s *streams) PortForward(ctx context.Context, pod *v1.Pod, ports []int32) (*url.URL, error) {
-	seen, err := s.runtime.client.Pod(ctx, pod.UID)
+	seen, err := s.client.Pod(ctx, pod.UID)
 	if err != nil {
 		return nil, err
 	}
@@ -76,17 +79,17 @@ func (s *streams) PortForward(ctx context.Context, pod *v1.Pod, ports []int32) (
 	if box == nil || !box.Ready {
 		return nil, fmt.Errorf("pod %s is not running", cri.Describe(pod))
 	}
-	resp, err := s.runtime.client.Runtime.PortForward(ctx, &runtimeapi.PortForwardRequest{PodSandboxId: box.ID, Port: ports})
+	resp, err := s.client.Runtime.PortForward(ctx, &runtimeapi.PortForwardRequest{PodSandboxId: box.ID, Port: ports})
 	if err != nil {
 		return nil, err
 	}
 	return url.Parse(resp.Url)
 }
 
-// maxFileName is the longest name that file systems take.
+// maxFileName is the longest file name that file systems allow.
 const maxFileName = 255
 
-// checkpointName names the file of a checkpoint. Of the longest names that there are the pod's is cut.
+// checkpointName returns the file name of a checkpoint. It truncates the pod's name if necessary.
 func checkpointName(pod *v1.Pod, container string, at time.Time) string {
 	rest := fmt.Sprintf("_%s-%s-%s.tar", pod.Namespace, container, at.Format(time.RFC3339))
 	name := "checkpoint-" + pod.Name
@@ -104,7 +107,7 @@ func (s *streams) Checkpoint(ctx context.Context, pod *v1.Pod, container string,
 		return "", err
 	}
 	file := filepath.Join(dir, checkpointName(pod, container, s.cfg.Clock.Now()))
-	_, err = s.runtime.client.Runtime.CheckpointContainer(ctx, &runtimeapi.CheckpointContainerRequest{ContainerId: id, Location: file, Timeout: seconds})
+	_, err = s.client.Runtime.CheckpointContainer(ctx, &runtimeapi.CheckpointContainerRequest{ContainerId: id, Location: file, Timeout: seconds})
 	return file, err
 }
 
@@ -114,7 +117,7 @@ func (s *streams) Run(ctx context.Context, pod *v1.Pod, container string, comman
 	if err != nil {
 		return nil, err
 	}
-	resp, err := s.runtime.client.Run(ctx, id, command, 0)
+	resp, err := s.client.Run(ctx, id, command, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -15,14 +15,27 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"keelson.dev/keelson/pkg/kubelet/cgroup"
 	"keelson.dev/keelson/pkg/kubelet/cgroup/stat"
 	"keelson.dev/keelson/pkg/kubelet/cri"
 	"keelson.dev/keelson/pkg/kubelet/node"
 	"keelson.dev/keelson/pkg/kubelet/server"
 )
 
-// usage tells what the node's pods use, as the runtime measures it.
-type usage struct{ *Kubelet }
+// usage measures what the node and its pods use. Most figures of pods are the runtime's.
+type usage struct {
+	cfg       Config
+	begun     time.Time // of the kubelet
+	machine   node.Machine
+	podMemory int64 // limit of all pods together; 0 for none
+	runtime   *runtime
+	sources   *sources
+	cgroups   *cgroup.Manager
+	volumes   interface {
+		Stats(ctx context.Context, uid types.UID) ([]statsapi.VolumeStats, error)
+	}
+	rates rates
+}
 
 var _ server.Stats = (*usage)(nil)
 
@@ -71,12 +84,12 @@ func (u *usage) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.S
 	return s, nil
 }
 
-// waiting tells what the pod and its containers wait for.
+// waiting adds how long the pod and its containers waited for resources.
 func (u *usage) waiting(item *runtimeapi.PodSandboxStats, s *statsapi.PodStats, pod *v1.Pod) {
 	if pod == nil {
 		return
 	}
-	r, now := u.cgroupReader(), u.cfg.Clock.Now()
+	r, now := cgroupReader(), u.cfg.Clock.Now()
 	s.IO = waits(r.Pressures(u.cgroups.Group(pod)), now, s.CPU, s.Memory)
 	for i, c := range item.GetLinux().GetContainers() {
 		of := &s.Containers[i]
@@ -84,7 +97,7 @@ func (u *usage) waiting(item *runtimeapi.PodSandboxStats, s *statsapi.PodStats, 
 	}
 }
 
-// swap tells how much of the machine's swap is used.
+// swap adds how much of the machine's swap is used.
 func (u *usage) swap(n *statsapi.NodeStats, now metav1.Time) {
 	free, err := node.SwapFree()
 	if err != nil || u.machine.Swap == 0 {
@@ -94,7 +107,7 @@ func (u *usage) swap(n *statsapi.NodeStats, now metav1.Time) {
 	n.Swap = &statsapi.SwapStats{Time: now, SwapAvailableBytes: &left, SwapUsageBytes: &used}
 }
 
-// one is what one pod uses, with its storage; nil if the runtime has nothing of it.
+// one returns what one pod uses, storage included, or nil if the runtime does not have the pod.
 func (u *usage) one(ctx context.Context, pod *v1.Pod) (*statsapi.PodStats, error) {
 	list, err := u.runtime.client.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{
 		Filter: &runtimeapi.PodSandboxStatsFilter{LabelSelector: map[string]string{cri.LabelPodUID: string(pod.UID)}},
@@ -109,7 +122,7 @@ func (u *usage) one(ctx context.Context, pod *v1.Pod) (*statsapi.PodStats, error
 	return &s, u.storage(ctx, &s, pod)
 }
 
-// begun notes since when the pod and its containers run, as its status in the API tells.
+// begun adds the start times of the pod and its containers, from its status in the API.
 func begun(s *statsapi.PodStats, pod *v1.Pod) {
 	if pod == nil {
 		return
@@ -162,7 +175,7 @@ func interfaceStats(n *runtimeapi.NetworkInterfaceUsage) statsapi.InterfaceStats
 	}
 }
 
-// addSwap adds what a container has of the swap to what its pod has.
+// addSwap adds the swap of a container to that of its pod.
 func addSwap(sum, one *statsapi.SwapStats) *statsapi.SwapStats {
 	if one == nil || one.SwapUsageBytes == nil {
 		return sum

@@ -11,10 +11,10 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/eviction"
 )
 
-// whole tells what all of the node uses, where its cgroup tells: more than its pods do, and never less CPU time than
-// before, whatever pods are gone meanwhile. What the cgroup does not tell stays as it is.
+// whole replaces the sums of the pods by what the whole node uses, as far as the root cgroup has it.
+// Unlike the sums, its CPU time never decreases when pods are removed.
 func (u *usage) whole(n *statsapi.NodeStats, now metav1.Time) {
-	r := u.cgroupReader()
+	r := cgroupReader()
 	root := r.Read(u.cfg.Kubelet.CgroupRoot)
 	if cpu, _ := groupStats(root, now); cpu != nil {
 		if rate := u.rates.of("node", now.Time, *cpu.UsageCoreNanoSeconds); rate != nil {
@@ -38,7 +38,7 @@ func left(capacity, used uint64) *uint64 {
 	return &rest
 }
 
-// groupStats are what a cgroup uses; nil what it does not tell.
+// groupStats converts the usage of a cgroup. A result is nil if the cgroup does not have it.
 func groupStats(g stat.Usage, now metav1.Time) (*statsapi.CPUStats, *statsapi.MemoryStats) {
 	var cpu *statsapi.CPUStats
 	if g.CPU != nil {

@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// rateWindow is the time over which a rate is taken when counts of that age are known: over a shorter one, a
-	// process that was kept waiting and catches up would look busy.
+	// rateWindow is the time over which a rate is computed, if counts of that age exist. Over a shorter
+	// time a process that was blocked and catches up would look busy.
 	rateWindow = 10 * time.Second
-	// minRate is the least time over which a rate is taken.
+	// minRate is the least time over which a rate is computed.
 	minRate = time.Second
 	// countsApart is the least time between two counts that are kept.
 	countsApart = rateWindow / 4
@@ -23,15 +23,14 @@ const (
 	countsKept = 2 * time.Minute
 )
 
-// rates are how fast things grow that are counted, by name, as far as somebody asks for them. They are safe for
-// concurrent use.
+// rates computes the growth rates of counters, by name. It is safe for concurrent use.
 type rates struct {
 	mu     sync.Mutex
 	byName map[string]*rate
 	swept  time.Time
 }
 
-// of takes in a count and returns how much it grows in a second, nil if that is not known yet.
+// of adds a count and returns the growth per second, or nil if it is not known yet.
 func (r *rates) of(name string, now time.Time, total uint64) *uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -42,7 +41,7 @@ func (r *rates) of(name string, now time.Time, total uint64) *uint64 {
 	return r.byName[name].of(now, total)
 }
 
-// sweep forgets what is asked for no longer. r.mu is held.
+// sweep drops counters that are no longer read. The caller holds r.mu.
 func (r *rates) sweep(now time.Time) {
 	if r.byName == nil {
 		r.byName = map[string]*rate{}
@@ -58,8 +57,8 @@ func (r *rates) sweep(now time.Time) {
 	}
 }
 
-// pod has a pod and its containers tell how much of processors they use over the window. What the runtime says, which
-// may be of a moment, stands until that is known.
+// pod sets the CPU rates of a pod and its containers. The runtime's rate, which may cover only a
+// moment, is kept until ours is known.
 func (r *rates) pod(item *runtimeapi.PodSandboxStats, pod *statsapi.PodStats) {
 	r.processors("pod/"+item.GetAttributes().GetId(), pod.CPU)
 	for i, c := range item.GetLinux().GetContainers() {
@@ -76,18 +75,18 @@ func (r *rates) processors(name string, cpu *statsapi.CPUStats) {
 	}
 }
 
-// count is how much there was at a time.
+// count is the value of a counter at a time.
 type count struct {
 	at    time.Time
 	total uint64
 }
 
-// rate is how fast one thing grows.
+// rate computes the growth rate of one counter.
 type rate struct {
-	counts []count // the oldest first: one that is as old as the window, and those after it
+	counts []count // oldest first: one as old as the window, and later ones
 }
 
-// known tells whether there is a count that means something.
+// known reports whether there is a recent count.
 func (r *rate) known(now time.Time) bool {
 	if len(r.counts) == 0 {
 		return false
@@ -97,7 +96,7 @@ func (r *rate) known(now time.Time) bool {
 }
 
 func (r *rate) of(now time.Time, total uint64) *uint64 {
-	if !r.known(now) || total < r.counts[len(r.counts)-1].total { // at first, or counted anew, or the clock was set
+	if !r.known(now) || total < r.counts[len(r.counts)-1].total { // first count, counter reset or clock changed
 		r.counts = append(r.counts[:0], count{now, total})
 		return nil
 	}

@@ -15,15 +15,14 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cgroup/stat"
 )
 
-// systemGroup is a cgroup that is told of beside pods.
+// systemGroup is a cgroup that is reported in addition to those of pods.
 type systemGroup struct {
 	name, path string
 	began      time.Time
-	most       int64 // bytes that it may have; 0 if it may have all
+	most       int64 // memory limit in bytes; 0 for none
 }
 
-// systemGroups are those of the kubelet, of the runtime and of all pods. What is not in a cgroup of its own, or is not
-// on the machine, is left out.
+// systemGroups returns the cgroups of the kubelet, of the runtime and of all pods, as far as they exist.
 func (u *usage) systemGroups(r stat.Reader) []systemGroup {
 	var out []systemGroup
 	if path, err := r.GroupOf("/proc", os.Getpid()); err == nil {
@@ -31,7 +30,7 @@ func (u *usage) systemGroups(r stat.Reader) []systemGroup {
 	}
 	path := u.cfg.RuntimeCgroups
 	if pid := u.runtime.client.Process(); path == "" && pid != 0 {
-		path, _ = r.GroupOf("/proc", pid) // "" if it cannot be told
+		path, _ = r.GroupOf("/proc", pid) // "" on an error
 	}
 	if path != "" {
 		out = append(out, systemGroup{name: statsapi.SystemContainerRuntime, path: path, began: r.Began(path)})
@@ -40,8 +39,8 @@ func (u *usage) systemGroups(r stat.Reader) []systemGroup {
 	return append(out, systemGroup{name: statsapi.SystemContainerPods, path: path, began: r.Began(path), most: u.podMemory})
 }
 
-// systemStats are what cgroups use, of those that tell anything.
-func (k *Kubelet) systemStats(r stat.Reader, groups []systemGroup, now metav1.Time) []statsapi.ContainerStats {
+// systemStats returns the usage of those cgroups that have any figures.
+func (u *usage) systemStats(r stat.Reader, groups []systemGroup, now metav1.Time) []statsapi.ContainerStats {
 	var out []statsapi.ContainerStats
 	for _, g := range groups {
 		read := r.Read(g.path)
@@ -50,7 +49,7 @@ func (k *Kubelet) systemStats(r stat.Reader, groups []systemGroup, now metav1.Ti
 			continue
 		}
 		if s.CPU != nil {
-			s.CPU.UsageNanoCores = k.rates.of(g.name, now.Time, *s.CPU.UsageCoreNanoSeconds)
+			s.CPU.UsageNanoCores = u.rates.of(g.name, now.Time, *s.CPU.UsageCoreNanoSeconds)
 		}
 		if s.Memory != nil {
 			s.Swap = &statsapi.SwapStats{Time: now, SwapUsageBytes: &read.Memory.Swap}
@@ -64,10 +63,10 @@ func (k *Kubelet) systemStats(r stat.Reader, groups []systemGroup, now metav1.Ti
 	return out
 }
 
-// defaultInterface is the interface that stands for all where only one is told.
+// defaultInterface is the interface reported where the API has room for only one.
 const defaultInterface = "eth0"
 
-// nodeNetwork is what the interfaces of the node have carried, without those that are the other ends of pods'.
+// nodeNetwork returns the traffic of the node's interfaces, except the host ends of pods' interfaces.
 func nodeNetwork(list []stat.Interface, now metav1.Time) *statsapi.NetworkStats {
 	out := &statsapi.NetworkStats{Time: now, Interfaces: []statsapi.InterfaceStats{}}
 	for _, i := range list {
@@ -83,7 +82,7 @@ func nodeNetwork(list []stat.Interface, now metav1.Time) *statsapi.NetworkStats 
 	return out
 }
 
-// rooms completes what a pod's containers keep on disks by what those have.
+// rooms adds the capacity and free space of the disks that a pod's containers use.
 func rooms(pod *statsapi.PodStats, nodefs, imagefs *statsapi.FsStats) {
 	of := func(s, disk *statsapi.FsStats) {
 		if s != nil && disk != nil {

@@ -43,10 +43,10 @@ func TestSystemStats(t *testing.T) {
 			for name, text := range files {
 				write(name, text)
 			}
-			k, r := &Kubelet{}, stat.New(mount, version == "v2")
+			u, r := &usage{}, stat.New(mount, version == "v2")
 			groups := []systemGroup{{name: "kubelet", path: "/kube"}, {name: "runtime", path: "/gone"}, {name: "pods", path: "/kube", most: 700}}
 			now := metav1.NewTime(time.Unix(1000, 0))
-			if got := k.systemStats(r, groups, now); len(got) != 2 || got[0].CPU.UsageNanoCores != nil {
+			if got := u.systemStats(r, groups, now); len(got) != 2 || got[0].CPU.UsageNanoCores != nil {
 				t.Fatalf("at first: %+v", got)
 			}
 			if version == "v1" {
@@ -55,7 +55,7 @@ func TestSystemStats(t *testing.T) {
 				write("kube/cpu.stat", "usage_usec 7000000\n")
 			}
 			now = metav1.NewTime(now.Add(10 * time.Second))
-			got := k.systemStats(r, groups, now)
+			got := u.systemStats(r, groups, now)
 			kubelet, pods := got[0], got[1]
 			if c := kubelet.CPU; *c.UsageCoreNanoSeconds != 7e9 || *c.UsageNanoCores != 2e8 || c.PSI.Some.Avg10 != 1.5 {
 				t.Errorf("CPU: %d, %d, %+v", *c.UsageCoreNanoSeconds, *c.UsageNanoCores, c.PSI)

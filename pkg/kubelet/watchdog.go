@@ -11,12 +11,12 @@ import (
 	systemd "github.com/coreos/go-systemd/v22/daemon"
 )
 
-// leastWatchdog is the least time that systemd may give: less is not kept on a busy machine.
+// leastWatchdog is the lower bound of WatchdogSec. A busy machine could not meet a shorter one.
 const leastWatchdog = time.Second
 
-// watchdog tells systemd that the kubelet is well, twice in the time after which systemd starts it anew without (WatchdogSec
-// of its unit). A kubelet that is not well says nothing.
-func (k *Kubelet) watchdog(ctx context.Context) error {
+// watchdog notifies systemd's watchdog as long as the kubelet is healthy, twice per WatchdogSec of its
+// unit. Without notifications systemd restarts the kubelet.
+func watchdog(ctx context.Context, cfg Config, h *heartbeat) error {
 	limit, err := systemd.SdWatchdogEnabled(false)
 	switch {
 	case err != nil:
@@ -26,13 +26,13 @@ func (k *Kubelet) watchdog(ctx context.Context) error {
 	case limit <= leastWatchdog:
 		return fmt.Errorf("watchdog of systemd: %v is too little, want more than %v", limit, leastWatchdog)
 	}
-	t := k.cfg.Clock.NewTicker(limit / 2)
+	t := cfg.Clock.NewTicker(limit / 2)
 	defer t.Stop()
 	for {
-		if err := k.loop.check(); err != nil {
-			k.cfg.Log.Error("Not well, and systemd is not told otherwise", "err", err)
+		if err := h.check(); err != nil {
+			cfg.Log.Error("Kubelet is unhealthy, not notifying systemd's watchdog", "err", err)
 		} else if _, err := systemd.SdNotify(false, systemd.SdNotifyWatchdog); err != nil {
-			k.cfg.Log.Error("Systemd not told that the kubelet is well", "err", err)
+			cfg.Log.Error("Failed to notify systemd's watchdog", "err", err)
 		}
 		select {
 		case <-ctx.Done():

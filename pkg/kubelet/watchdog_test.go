@@ -48,10 +48,10 @@ func TestWatchdog(t *testing.T) {
 	told := systemdSocket(t)
 	t.Setenv("WATCHDOG_USEC", "1200000000")
 	synctest.Test(t, func(t *testing.T) {
-		k := &Kubelet{cfg: Config{Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)}, loop: &loop{clock: clock.Real()}}
+		cfg, h := Config{Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)}, &heartbeat{clock: clock.Real()}
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
-			if err := k.watchdog(ctx); err != nil {
+			if err := watchdog(ctx, cfg, h); err != nil {
 				t.Error(err)
 			}
 		}()
@@ -63,11 +63,11 @@ func TestWatchdog(t *testing.T) {
 			}
 		}
 		expect("at first", 1)
-		k.loop.turn()
+		h.beat()
 		<-time.After(10*time.Minute + time.Second)
 		expect("a turn that does not end", 0)
 		<-time.After(8 * time.Minute)
-		k.loop.turn()
+		h.beat()
 		<-time.After(2 * time.Minute)
 		expect("the next turn", 1)
 		cancel()
@@ -77,7 +77,7 @@ func TestWatchdog(t *testing.T) {
 func TestWatchdogThatIsNot(t *testing.T) {
 	for value, ok := range map[string]bool{"": true, "1000000": false, "soon": false} {
 		t.Setenv("WATCHDOG_USEC", value)
-		if err := (&Kubelet{}).watchdog(t.Context()); (err == nil) != ok {
+		if err := watchdog(t.Context(), Config{}, nil); (err == nil) != ok {
 			t.Errorf("WATCHDOG_USEC=%q: %v", value, err)
 		}
 	}

@@ -44,10 +44,10 @@ func (n *Node) renew(ctx context.Context) {
 func (n *Node) renewOnce(ctx context.Context, known *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.LeaseDuration/renewals)
 	defer cancel()
-	leases := n.cfg.Client.CoordinationV1().Leases(v1.NamespaceNodeLease)
+	leases := n.id.Client.CoordinationV1().Leases(v1.NamespaceNodeLease)
 	if known == nil {
 		var err error
-		known, err = leases.Get(ctx, n.cfg.Name, metav1.GetOptions{})
+		known, err = leases.Get(ctx, n.id.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			made, err := leases.Create(ctx, n.lease(&coordinationv1.Lease{}), metav1.CreateOptions{})
 			if err != nil {
@@ -68,10 +68,10 @@ func (n *Node) renewOnce(ctx context.Context, known *coordinationv1.Lease) (*coo
 
 func (n *Node) lease(known *coordinationv1.Lease) *coordinationv1.Lease {
 	l := known.DeepCopy()
-	l.Name, l.Namespace = n.cfg.Name, v1.NamespaceNodeLease
+	l.Name, l.Namespace = n.id.Name, v1.NamespaceNodeLease
 	duration := int32(n.cfg.LeaseDuration / time.Second)
 	now := metav1.NewMicroTime(n.cfg.Clock.Now())
-	holder := n.cfg.Name
+	holder := n.id.Name
 	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds, l.Spec.RenewTime = &holder, &duration, &now
 	if node := n.Current(); len(l.OwnerReferences) == 0 && node != nil {
 		l.OwnerReferences = []metav1.OwnerReference{{

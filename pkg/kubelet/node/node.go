@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"runtime"
 	"sync"
 	"time"
 
@@ -19,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
-	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/api/clock"
 )
@@ -33,97 +31,65 @@ const (
 
 // Config is what a Node needs.
 type Config struct {
-	Client kubernetes.Interface
-	Clock  clock.Clock
-	Log    *slog.Logger
-	Name   string
-	// Hostname is the value of the label and the address of that type.
-	Hostname string
-	IPs      []string
-	Port     int32 // of the kubelet's server
-	Labels   map[string]string
-	Taints   []v1.Taint
+	Clock clock.Clock
+	Log   *slog.Logger
+
+	// Registration.
+
+	IPs    []string
+	Port   int32 // of the kubelet's server
+	Taints []v1.Taint
 	// Unschedulable registers the node cordoned.
 	Unschedulable bool
-	// Capacity and Allocatable are the node's resources.
+	// ProviderID is the cloud provider's ID of the machine; empty if the provider sets it itself, or
+	// if there is none.
+	ProviderID string
+	// Registered leaves it to another program to create the Node.
+	Registered bool
+
+	// Status that does not change.
+
 	Capacity, Allocatable v1.ResourceList
-	// Devices are the extended resources of device plugins, and the names of those that are gone.
+	Info                  v1.NodeSystemInfo
+	// Declared are the features that pods may require.
+	Declared []string
+
+	// Status that changes. VolumesInUse may be nil.
+
+	// Devices returns the extended resources of device plugins, and the names of removed ones.
 	Devices func() (capacity, allocatable v1.ResourceList, gone []v1.ResourceName)
-	// VolumesInUse are those that must not be detached; it may be nil.
+	// VolumesInUse returns the volumes that must not be detached.
 	VolumesInUse   func() []v1.UniqueVolumeName
-	Info           v1.NodeSystemInfo
 	RuntimeVersion func() string
 	Handlers       func() []v1.NodeRuntimeHandler
 	Features       func() *v1.NodeFeatures
-	// Declared are the features that pods may need.
-	Declared []string
-	// Ready returns nil when pods can run, or why they cannot.
-	Ready func() error
-	// Pressures are the pressure conditions that hold, with their messages.
-	Pressures func() map[v1.NodeConditionType]string
-	// Images are those on the node, the largest first.
+	// Images returns the images on the node, the largest first.
 	Images func(ctx context.Context) []v1.ContainerImage
-	// ProviderID is what a cloud provider knows the machine by; empty: it has none, or says so itself.
-	ProviderID string
-	// Registered tells that somebody else makes the node.
-	Registered bool
-	// Period is how often the status is looked at, ReportPeriod how often it is written without a change, LeaseDuration how long the Lease is good for.
-	Period, ReportPeriod, LeaseDuration time.Duration
-	// StartGrace is how long the first status waits for Ready. A kubelet that restarts does not know yet that pods can
-	// run: a status that says so would make all pods of the node unready.
+	// Ready returns nil if pods can run, or why they cannot.
+	Ready func() error
+	// Pressures returns the pressure conditions that hold, with their messages.
+	Pressures func() map[v1.NodeConditionType]string
+
+	// Timing.
+
+	// Period is how often the status is computed, ReportPeriod how often it is written although it has
+	// not changed.
+	Period, ReportPeriod time.Duration
+	LeaseDuration        time.Duration
+	// StartGrace is how long the first status waits for Ready. A kubelet that has just restarted does
+	// not know yet that pods can run; reporting that would make all pods of the node unready.
 	StartGrace time.Duration
 }
 
-// Node is the node's representative in the API.
+// Node registers the node's object and keeps its status and Lease up to date.
 type Node struct {
-	cfg  Config
-	wake chan struct{}
-
-	mu      sync.Mutex
-	current *v1.Node // as the API last gave it
+	*Handle
+	cfg     Config
 	written time.Time
 }
 
-// New returns a Node that has not yet talked to anybody.
-func New(cfg Config) *Node {
-	return &Node{cfg: cfg, wake: make(chan struct{}, 1)}
-}
-
-// Poke has the status looked at now.
-func (n *Node) Poke() {
-	select {
-	case n.wake <- struct{}{}:
-	default:
-	}
-}
-
-// Labels are the node's labels as last seen.
-func (n *Node) Labels() map[string]string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.current == nil {
-		return n.labels()
-	}
-	return n.current.Labels
-}
-
-// Current is the node as last seen; nil before registration.
-func (n *Node) Current() *v1.Node {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.current
-}
-
-// Refresh is the node as the API has it now.
-func (n *Node) Refresh(ctx context.Context) (*v1.Node, error) {
-	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
-	defer cancel()
-	got, err := n.cfg.Client.CoreV1().Nodes().Get(ctx, n.cfg.Name, metav1.GetOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("node: %w", err)
-	}
-	return got, nil
-}
+// New returns a Node. It makes no calls yet.
+func New(h *Handle, cfg Config) *Node { return &Node{Handle: h, cfg: cfg} }
 
 // Run registers the node and stands for it until ctx ends.
 func (n *Node) Run(ctx context.Context) error {
@@ -180,10 +146,10 @@ func (n *Node) register(ctx context.Context) error {
 	for {
 		err := n.tryRegister(ctx)
 		if err == nil {
-			n.cfg.Log.Info("node registered", "node", n.cfg.Name)
+			n.cfg.Log.Info("node registered", "node", n.id.Name)
 			return nil
 		}
-		n.cfg.Log.Warn("node is not registered", "node", n.cfg.Name, "error", err)
+		n.cfg.Log.Warn("node is not registered", "node", n.id.Name, "error", err)
 		if n.pause(ctx, retryPeriod); ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -193,13 +159,13 @@ func (n *Node) register(ctx context.Context) error {
 func (n *Node) tryRegister(ctx context.Context) error {
 	want := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: n.cfg.Name, Labels: n.labels(),
+			Name: n.id.Name, Labels: n.labels(),
 			Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
 		},
 		Spec: v1.NodeSpec{ProviderID: n.cfg.ProviderID, Taints: n.cfg.Taints, Unschedulable: n.cfg.Unschedulable},
 	}
 	want.Status = n.status(ctx, want)
-	got, err := n.cfg.Client.CoreV1().Nodes().Create(ctx, want, metav1.CreateOptions{})
+	got, err := n.id.Client.CoreV1().Nodes().Create(ctx, want, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		got, err = n.adopt(ctx)
 	}
@@ -212,7 +178,7 @@ func (n *Node) tryRegister(ctx context.Context) error {
 
 // adopt brings the labels of a node that is there already up to date.
 func (n *Node) adopt(ctx context.Context) (*v1.Node, error) {
-	old, err := n.cfg.Client.CoreV1().Nodes().Get(ctx, n.cfg.Name, metav1.GetOptions{})
+	old, err := n.id.Client.CoreV1().Nodes().Get(ctx, n.id.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -227,25 +193,10 @@ func (n *Node) adopt(ctx context.Context) (*v1.Node, error) {
 	return n.patch(ctx, old, want)
 }
 
-func (n *Node) labels() map[string]string {
-	l := map[string]string{
-		v1.LabelHostname: n.cfg.Hostname, v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH,
-		"beta.kubernetes.io/os": runtime.GOOS, "beta.kubernetes.io/arch": runtime.GOARCH,
-	}
-	maps.Copy(l, n.cfg.Labels)
-	return l
-}
-
-func (n *Node) saw(node *v1.Node) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.current = node
-}
-
 // update writes the status if it changed, or was not written for long.
 func (n *Node) update(ctx context.Context) error {
 	// From a cache of the server's: the answer is only compared with.
-	old, err := n.cfg.Client.CoreV1().Nodes().Get(ctx, n.cfg.Name, metav1.GetOptions{ResourceVersion: "0"})
+	old, err := n.id.Client.CoreV1().Nodes().Get(ctx, n.id.Name, metav1.GetOptions{ResourceVersion: "0"})
 	if apierrors.IsNotFound(err) && !n.cfg.Registered {
 		return n.tryRegister(ctx) // somebody deleted the node; the machine is still there
 	}
@@ -292,7 +243,7 @@ func (n *Node) patch(ctx context.Context, old, want *v1.Node, subresources ...st
 	if err != nil {
 		return nil, fmt.Errorf("patch of the node: %w", err)
 	}
-	got, err := n.cfg.Client.CoreV1().Nodes().Patch(ctx, n.cfg.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, subresources...)
+	got, err := n.id.Client.CoreV1().Nodes().Patch(ctx, n.id.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, subresources...)
 	if err != nil {
 		return nil, fmt.Errorf("patch the node: %w", err)
 	}

@@ -52,9 +52,10 @@ func (m *machine) set(err error, pressure map[v1.NodeConditionType]string) {
 func start(t *testing.T, client kubernetes.Interface, m *machine) *node.Node {
 	t.Helper()
 	capacity := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110")}
-	n := node.New(node.Config{
-		Client: client, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Name: name, Hostname: "host", IPs: []string{"192.0.2.11", "2001:db8::11"}, Port: 10250,
-		Labels: map[string]string{"disk": "fast"}, Taints: []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}},
+	h := node.NewHandle(node.Identity{Client: client, Name: name, Hostname: "host", Labels: map[string]string{"disk": "fast"}})
+	n := node.New(h, node.Config{
+		Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), IPs: []string{"192.0.2.11", "2001:db8::11"}, Port: 10250,
+		Taints:   []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}},
 		Capacity: capacity, Allocatable: node.Allocatable(capacity, v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}),
 		Devices: func() (v1.ResourceList, v1.ResourceList, []v1.ResourceName) {
 			return v1.ResourceList{"example.com/gadget": resource.MustParse("3")}, v1.ResourceList{"example.com/gadget": resource.MustParse("2")}, []v1.ResourceName{"example.com/old"}

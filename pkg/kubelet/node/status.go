@@ -51,7 +51,7 @@ func (n *Node) addresses() []v1.NodeAddress {
 			out = append(out, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip})
 		}
 	}
-	return append(out, v1.NodeAddress{Type: v1.NodeHostName, Address: n.cfg.Hostname})
+	return append(out, v1.NodeAddress{Type: v1.NodeHostName, Address: n.id.Hostname})
 }
 
 // pressure is a condition about a resource, in Kubernetes' words.

@@ -18,7 +18,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/api/clock"
-	"keelson.dev/keelson/pkg/kubelet/source"
 )
 
 // Pool runs pods.
@@ -107,17 +106,6 @@ func (m *Manager) Pods() []*v1.Pod {
 		}
 	}
 	return out
-}
-
-// Mirror returns the pod that shows a static one in the API, or nil.
-func (m *Manager) Mirror(pod *v1.Pod) *v1.Pod {
-	seen, _ := m.cfg.Seen()
-	for _, p := range seen {
-		if p.Namespace == pod.Namespace && p.Name == pod.Name && p.Annotations[source.AnnotationMirror] == pod.Annotations[source.AnnotationHash] {
-			return p
-		}
-	}
-	return nil
 }
 
 // Run follows the files and the mirrors until ctx ends. Start comes before.

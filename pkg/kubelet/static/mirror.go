@@ -72,3 +72,13 @@ func (m *Manager) create(ctx context.Context, pod *v1.Pod, node *v1.Node) error 
 	}
 	return nil
 }
+
+// Mirror returns the pod among seen, the pods of the API, that mirrors a static pod, or nil.
+func Mirror(seen []*v1.Pod, pod *v1.Pod) *v1.Pod {
+	for _, p := range seen {
+		if p.Namespace == pod.Namespace && p.Name == pod.Name && p.Annotations[source.AnnotationMirror] == pod.Annotations[source.AnnotationHash] {
+			return p
+		}
+	}
+	return nil
+}

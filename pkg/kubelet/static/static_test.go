@@ -240,7 +240,8 @@ func TestMirrors(t *testing.T) {
 		len(got.OwnerReferences) != 1 || got.OwnerReferences[0].UID != node.UID || got.Spec.NodeName != "n1" {
 		t.Errorf("mirror %+v", got.ObjectMeta)
 	}
-	if shown := m.Mirror(static); shown == nil || shown.UID != got.UID {
+	seen, _ := m.cfg.Seen()
+	if shown := Mirror(seen, static); shown == nil || shown.UID != got.UID {
 		t.Errorf("mirror is not found: %v", shown)
 	}
 	// Somebody deletes it, with a grace period that nobody is there to wait out.

@@ -157,7 +157,7 @@ func (w *worker) startSome(ctx context.Context, l look, plan Plan) (time.Time, e
 	if err != nil {
 		return time.Time{}, err
 	}
-	handler, err := w.cfg.RuntimeHandler(deref(l.pod.Spec.RuntimeClassName))
+	handler, err := w.cfg.Environment.RuntimeHandler(deref(l.pod.Spec.RuntimeClassName))
 	if err != nil {
 		w.event(l.pod, "FailedCreatePodSandBox", fmt.Sprintf("Failed to create pod sandbox: %v", err))
 		return time.Time{}, err

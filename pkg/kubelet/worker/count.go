@@ -4,9 +4,6 @@
 package worker
 
 import (
-	"maps"
-	"slices"
-
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -43,13 +40,10 @@ func (s *starter) countImages(c *v1.Container, volumes map[string]*runtimeapi.Im
 	s.cfg.Metrics.ImageVolumes(len(volumes), mounts, refusal)
 }
 
-// Census counts what the workers have last seen; it asks nobody.
-func (p *Pool) Census() metrics.Census {
+// Census counts what the workers have last seen. It makes no calls to the runtime or the API.
+func (r *Registry) Census() metrics.Census {
 	out := metrics.Census{Containers: map[string]int{}, Workers: map[metrics.Worker]int{}}
-	p.mu.Lock()
-	workers := slices.Collect(maps.Values(p.workers))
-	p.mu.Unlock()
-	for _, w := range workers {
+	for _, w := range r.all() {
 		w.census(&out)
 	}
 	return out

@@ -201,7 +201,7 @@ func TestBackoffIsOfTheImage(t *testing.T) {
 // TestMaxBackoff: the node's configuration may bound how long a container waits.
 func TestMaxBackoff(t *testing.T) {
 	for most, want := range map[time.Duration]time.Duration{0: 40 * time.Second, 15 * time.Second: 15 * time.Second, time.Second: time.Second} {
-		b := newWorker(&Pool{cfg: Config{MaxBackoff: most}}, "u").backoff(&v1.Container{Name: "a"})
+		b := newWorker(&Pool{cfg: Config{Settings: Settings{MaxBackoff: most}}}, "u").backoff(&v1.Container{Name: "a"})
 		for range 3 {
 			b.Next(time.Time{}, time.Time{})
 		}

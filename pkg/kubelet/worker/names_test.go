@@ -12,7 +12,7 @@ import (
 
 // TestNames: the host name that the kernel has and the one of the hosts file, up to the longest names that the API takes.
 func TestNames(t *testing.T) {
-	w := &worker{Pool: &Pool{cfg: Config{ClusterDomain: "cluster.local"}}}
+	w := &worker{Pool: &Pool{cfg: Config{Settings: Settings{ClusterDomain: "cluster.local"}}}}
 	long := strings.Repeat("a", 62)
 	for name, c := range map[string]struct {
 		pod                  string

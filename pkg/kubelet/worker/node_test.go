@@ -5,7 +5,6 @@ package worker
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -18,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/kubelet/allocation"
@@ -67,28 +65,25 @@ func (n *testNode) start() {
 	n.cancel, n.hooks = cancel, map[string]int{}
 	n.statuses = &fakeStatuses{node: n}
 	parts := fakeParts{n.runtime}
-	n.pool = NewPool(ctx, Config{
-		Clock: clock.Real(), Log: n.log, Runtime: n.runtime, Volumes: parts, Objects: parts, Images: fakeImages{n.runtime}, Cgroups: parts, Devices: fakeDevices{}, Released: func(context.Context, types.UID) error { return nil },
-		Pinned:        func(types.UID, string) (string, string) { return "", "" },
-		Room:          n.roomUntil,
-		Doomed:        n.doomedBy,
-		Exclusive:     func(types.UID, string) bool { return false },
-		UserNamespace: func(*v1.Pod, string) (*runtimeapi.UserNamespace, error) { return nil, nil },
-		Status:        n.statuses, Handler: &prober.Handler{Exec: n.exec, Clock: clock.Real()},
+	n.pool = NewPool(ctx, NewRegistry(), Config{
+		Clock: clock.Real(), Log: n.log,
 		Event: func(_ *v1.Pod, container, _, reason, message string) {
 			n.note(reason + " " + container + " " + message)
 		},
-		Asked:      func(_, _ *v1.Pod) { n.note("asked ") },
-		Resized:    func(_ time.Duration, err error) { n.note(fmt.Sprintf("resized %t ", err == nil)) },
-		Tracer:     n.tracer,
-		Metrics:    n.metrics,
-		Listening:  func(context.Context, string, []int32) bool { return true },
-		Allocation: n.allocation(), Left: func(uid types.UID) { n.note(fmt.Sprintf("left, known: %t", n.pool.Knows(uid))) },
-		Gone:     func(uid types.UID) { n.note(fmt.Sprintf("gone, known: %t", n.pool.Knows(uid))) },
-		Ready:    func() error { return nil },
-		Services: func(string) ([]*v1.Service, error) { return nil, nil }, RuntimeHandler: func(string) (string, error) { return "", nil },
-		Allocatable: func() v1.ResourceList { return nil }, HostIPs: []string{"192.0.2.1"}, RootDir: n.dir, LogRoot: n.dir + "/logs", LinkRoot: n.dir + "/links",
-		Node: qos.Node{Memory: 1 << 30, CFSQuota: true, Period: 100 * time.Millisecond}, RuntimeName: "fake", RecursiveReadOnly: func(string) bool { return false },
+		Parts: Parts{
+			Runtime: n.runtime, Volumes: parts, Objects: parts, Images: fakeImages{n.runtime}, Cgroups: parts,
+			Devices: fakeDevices{}, Handler: &prober.Handler{Exec: n.exec, Clock: clock.Real()},
+		},
+		Rules: Rules{
+			Status: n.statuses, Allocation: n.allocation(), Preemption: fakePreemption{n}, Placement: fakePlacement{},
+			Environment: fakeEnvironment{}, RuntimeState: fakeRuntimeState{}, Release: fakeRelease{n},
+		},
+		Telemetry: Telemetry{Metrics: n.metrics, Tracer: n.tracer, Observer: fakeObserver{n}},
+		Settings: Settings{
+			HostIPs: []string{"192.0.2.1"}, RuntimeName: "fake",
+			Node:    qos.Node{Memory: 1 << 30, CFSQuota: true, Period: 100 * time.Millisecond},
+			RootDir: n.dir, LogRoot: n.dir + "/logs", LinkRoot: n.dir + "/links",
+		},
 	})
 	pool, pod := n.pool, n.api
 	n.mu.Unlock()
@@ -136,21 +131,6 @@ func (n *testNode) orphan() {
 func (n *testNode) stop() {
 	n.cancel()
 	n.pool.Wait()
-}
-
-func (n *testNode) roomUntil(types.UID) time.Time {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if !clock.Real().Now().Before(n.room) {
-		return time.Time{}
-	}
-	return n.room
-}
-
-func (n *testNode) doomedBy(types.UID) *status.Verdict {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.doomed
 }
 
 func (n *testNode) note(event string) {

@@ -15,26 +15,26 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/allocation"
 	"keelson.dev/keelson/pkg/kubelet/cri"
 	"keelson.dev/keelson/pkg/kubelet/env"
+	"keelson.dev/keelson/pkg/kubelet/status"
 	"keelson.dev/keelson/pkg/kubelet/volume"
 )
 
-// Runtime is the container runtime. What it is told to stop or to remove and
-// does not have is stopped and removed.
+// Runtime is the container runtime. Stopping or removing something that does not exist succeeds.
 type Runtime interface {
 	Sandboxes
 	Containers
 	Resizer
-	// Pod is all that the runtime has of a pod; nothing of it is an empty Pod.
+	// Pod returns all that the runtime has of a pod; the Pod is empty if the runtime has nothing.
 	Pod(ctx context.Context, uid types.UID) (*cri.Pod, error)
 }
 
 // Sandboxes are the runtime's sandboxes.
 type Sandboxes interface {
-	// RunSandbox makes a sandbox that is up, or fails and may leave one that is not.
+	// RunSandbox starts a sandbox. If it fails it may leave one that is not ready.
 	RunSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxConfig, handler string) (string, error)
-	// StopSandbox ends whatever runs in a sandbox, without asking, and then the sandbox.
+	// StopSandbox kills what runs in a sandbox and stops the sandbox.
 	StopSandbox(ctx context.Context, id string) error
-	// RemoveSandbox forgets a sandbox with its containers.
+	// RemoveSandbox removes a sandbox and its containers.
 	RemoveSandbox(ctx context.Context, id string) error
 }
 
@@ -42,7 +42,7 @@ type Sandboxes interface {
 type Containers interface {
 	CreateContainer(ctx context.Context, sandbox string, cfg *runtimeapi.ContainerConfig, sc *runtimeapi.PodSandboxConfig) (string, error)
 	StartContainer(ctx context.Context, id string) error
-	// StopContainer returns when the container has ended, which is at the latest after grace.
+	// StopContainer returns when the container has ended. The runtime kills it after grace.
 	StopContainer(ctx context.Context, id string, grace time.Duration) error
 	RemoveContainer(ctx context.Context, id string) error
 }
@@ -50,46 +50,46 @@ type Containers interface {
 // Resizer changes the resources of running containers.
 type Resizer interface {
 	UpdateResources(ctx context.Context, id string, r *runtimeapi.LinuxContainerResources) error
-	// MemoryUsage is what a container uses now, in bytes.
+	// MemoryUsage returns the memory that a container uses now, in bytes.
 	MemoryUsage(ctx context.Context, id string) (int64, error)
 }
 
 // Volumes are the volumes of pods.
 type Volumes interface {
-	// Update brings the content of prepared volumes up to date with the pod. If it runs, those that
-	// an earlier process prepared count too.
+	// Update updates the content of the pod's prepared volumes. If the pod runs, that includes volumes
+	// that an earlier kubelet process prepared.
 	Update(pod *v1.Pod, runs bool)
 	Prepare(ctx context.Context, pod *v1.Pod) (volume.Mounts, error)
 	Teardown(ctx context.Context, uid types.UID) error
 }
 
-// Objects are the API objects that pods refer to; they are kept at hand for registered pods.
+// Objects are the API objects that pods refer to. They are watched for registered pods.
 type Objects interface {
 	env.Objects
 	RegisterPod(pod *v1.Pod)
 	UnregisterPod(pod *v1.Pod)
 }
 
-// Images gets images onto the node.
+// Images pulls images.
 type Images interface {
-	// Ensure returns the image of a container. Its error is an *images.Error.
+	// Ensure returns the image of a container, and pulls it if necessary. Its error is an *images.Error.
 	Ensure(ctx context.Context, pod *v1.Pod, c *v1.Container, sandbox *runtimeapi.PodSandboxConfig, handler string) (*runtimeapi.Image, error)
 	Forget(uid types.UID)
 }
 
-// Devices are the devices that plugins and drivers offer.
+// Devices are the devices of device plugins and DRA drivers.
 type Devices interface {
-	// Prepare has what the pod claims prepared.
+	// Prepare prepares the pod's resource claims.
 	Prepare(ctx context.Context, pod *v1.Pod) error
-	// Container returns how a container that is about to start gets at its devices.
+	// Container returns what a container that is about to start needs to access its devices.
 	Container(ctx context.Context, pod *v1.Pod, c *v1.Container) ([]*deviceapi.ContainerAllocateResponse, error)
-	// Health tells how the devices are that a container has.
+	// Health returns the health of a container's devices.
 	Health(pod *v1.Pod, c *v1.Container) []v1.ResourceStatus
 }
 
 // Cgroups are the cgroups of pods.
 type Cgroups interface {
-	// Parent names the pod's cgroup for the runtime.
+	// Parent returns the name of the pod's cgroup as the runtime expects it.
 	Parent(pod *v1.Pod) string
 	Ensure(pod *v1.Pod) error
 	// Widen gives the pod's cgroup the larger of each limit of two versions of the pod.
@@ -97,22 +97,81 @@ type Cgroups interface {
 	Remove(ctx context.Context, uid types.UID) error
 }
 
-// Statuses brings the statuses of pods to the API.
+// Statuses writes the statuses of pods to the API.
 type Statuses interface {
 	Observe(pod *v1.Pod)
 	Forget(uid types.UID)
 	Set(pod *v1.Pod, s v1.PodStatus)
 	Get(uid types.UID) (v1.PodStatus, bool)
-	// Delete has a pod that holds nothing any more deleted from the API, after its last status is there.
+	// Delete deletes a pod that holds nothing any more from the API, once its last status is written.
 	Delete(pod *v1.Pod)
 }
 
-// Allocation decides what pods get of the node.
+// Allocation decides which resources of the node pods get.
 type Allocation interface {
 	// Admit returns why a pod that is new on the node cannot run here, or nil.
 	Admit(pod *v1.Pod) *allocation.Refusal
-	// Resize gives an admitted pod what it asks for now, if the node has it.
+	// Resize grants an admitted pod the resources that its spec requests now, if the node has them.
 	Resize(pod *v1.Pod) allocation.Resize
-	// Reached notes that a container has what it was given, or that it does not run.
+	// Reached records that a container has the resources it was granted, or that it does not run.
 	Reached(uid types.UID, container string)
+}
+
+// Preemption tracks pods that end to make room for critical pods.
+type Preemption interface {
+	// StartBy returns when to start a pod at the latest although pods that make room for it have not
+	// ended. Zero means now. The pod is woken once they have ended.
+	StartBy(uid types.UID) time.Time
+	// Victim returns why a pod ends if an earlier kubelet process began to preempt it, or nil.
+	Victim(uid types.UID) *status.Verdict
+}
+
+// Placement is what of the machine was assigned to pods and containers.
+type Placement interface {
+	// Pinned returns the CPUs and NUMA nodes that a container must run on, as lists. Empty means all.
+	Pinned(pod types.UID, container string) (cpus, nodes string)
+	// Exclusive reports whether a container has CPUs of its own, or any container of the pod if
+	// container is empty.
+	Exclusive(pod types.UID, container string) bool
+	// UserNamespace returns the pod's own user namespace, or nil if it uses the machine's.
+	UserNamespace(pod *v1.Pod, handler string) (*runtimeapi.UserNamespace, error)
+}
+
+// Environment is what pods need to know of the cluster.
+type Environment interface {
+	// Services returns the services that containers in the namespace get variables for.
+	Services(namespace string) ([]*v1.Service, error)
+	// RuntimeHandler returns the handler of a RuntimeClass. An empty class means the default handler.
+	RuntimeHandler(class string) (string, error)
+}
+
+// RuntimeState is what is known of the runtime and its network.
+type RuntimeState interface {
+	// NetworkReady returns nil if sandboxes can be created, or why they cannot.
+	NetworkReady() error
+	// RecursiveReadOnly reports whether a handler supports recursive read-only mounts.
+	RecursiveReadOnly(handler string) bool
+	// Listening reports whether the container has listeners on all of these TCP ports.
+	Listening(ctx context.Context, id string, ports []int32) bool
+}
+
+// Release is called at the end of a pod, in the order of its methods.
+type Release interface {
+	// Release returns to the node what it had assigned to a pod; none of its containers runs any more.
+	Release(ctx context.Context, uid types.UID) error
+	// Forget is called when nothing is left of a pod on the node. The Pool still knows the pod.
+	Forget(uid types.UID)
+	// Gone is called once the Pool no longer knows the pod.
+	Gone(uid types.UID)
+}
+
+// Observer measures pods.
+type Observer interface {
+	// Started is called once, when a pod runs: took is the time since it was first seen, phases what
+	// each phase took of it.
+	Started(took time.Duration, phases map[Phase]time.Duration)
+	// Updated is called with each new version of a pod.
+	Updated(before, now *v1.Pod)
+	// Resized is called after a change of running containers' resources.
+	Resized(took time.Duration, err error)
 }

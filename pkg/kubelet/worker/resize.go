@@ -135,8 +135,8 @@ func resizeMessage(what string, pod *v1.Pod, generation int64, problem string) s
 func (w *worker) update(ctx context.Context, l look, list []Update) error {
 	begun := w.cfg.Clock.Now()
 	err := w.updateAll(ctx, l, list)
-	if w.cfg.Resized != nil {
-		w.cfg.Resized(w.cfg.Clock.Since(begun), err)
+	if w.cfg.Observer != nil {
+		w.cfg.Observer.Resized(w.cfg.Clock.Since(begun), err)
 	}
 	if err == nil {
 		w.resizeError = ""

@@ -48,7 +48,7 @@ func (w *worker) replaceSandbox(ctx context.Context, l look, attempt uint32, han
 			return nil, fmt.Errorf("stop old sandbox: %w", err)
 		}
 	}
-	if err := w.cfg.Ready(); err != nil && !l.pod.Spec.HostNetwork {
+	if err := w.cfg.RuntimeState.NetworkReady(); err != nil && !l.pod.Spec.HostNetwork {
 		w.event(l.pod, "NetworkNotReady", fmt.Sprintf("network is not ready: %v", err))
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (w *worker) sandboxConfig(pod *v1.Pod, attempt uint32, handler string) (*ru
 			w.event(pod, warn.Reason, warn.Message)
 		}
 	}
-	users, err := w.cfg.UserNamespace(pod, handler)
+	users, err := w.cfg.Placement.UserNamespace(pod, handler)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func (w *worker) sandboxConfig(pod *v1.Pod, attempt uint32, handler string) (*ru
 // node is what limits of a container, or of the whole pod, are computed from. Who has CPUs to himself is not held up on them.
 func (w *worker) node(container string) qos.Node {
 	n := w.cfg.Node
-	n.CFSQuota = n.CFSQuota && !w.cfg.Exclusive(w.uid, container)
+	n.CFSQuota = n.CFSQuota && !w.cfg.Placement.Exclusive(w.uid, container)
 	return n
 }
 
@@ -286,18 +286,18 @@ func (s *starter) containerConfig(ctx context.Context, c *v1.Container, image *r
 	if s.pod.Spec.HostNetwork {
 		ips = s.cfg.HostIPs
 	}
-	services, err := s.cfg.Services(s.pod.Namespace)
+	services, err := s.cfg.Environment.Services(s.pod.Namespace)
 	if err != nil {
 		return nil, err
 	}
 	envs, err := env.Make(ctx, env.Input{
 		Pod: s.pod, Container: c, Services: services, PodIPs: ips, HostIPs: s.cfg.HostIPs,
-		Allocatable: s.cfg.Allocatable(), Objects: s.cfg.Objects, VolumePath: s.mounts.Path,
+		Allocatable: s.cfg.Allocatable, Objects: s.cfg.Objects, VolumePath: s.mounts.Path,
 	})
 	if err != nil {
 		return nil, err
 	}
-	options := volume.Options{Env: envs, Images: volumes, RecursiveReadOnly: s.cfg.RecursiveReadOnly(s.handler)}
+	options := volume.Options{Env: envs, Images: volumes, RecursiveReadOnly: s.cfg.RuntimeState.RecursiveReadOnly(s.handler)}
 	mounts, err := s.mountsOf(c, options, restarts, ips)
 	if err != nil {
 		return nil, err
@@ -313,7 +313,7 @@ func (s *starter) containerConfig(ctx context.Context, c *v1.Container, image *r
 		Envs: envs, Mounts: mounts, Devices: devices, Resources: qos.Container(s.pod, c, s.node(c.Name)),
 		UserNamespace: s.users(), Target: s.target(c), SeccompRoot: s.cfg.SeccompRoot, SeccompDefault: s.cfg.SeccompDefault,
 	}
-	in.Resources.CpusetCpus, in.Resources.CpusetMems = s.cfg.Pinned(s.uid, c.Name)
+	in.Resources.CpusetCpus, in.Resources.CpusetMems = s.cfg.Placement.Pinned(s.uid, c.Name)
 	if uid := image.GetUid(); uid != nil {
 		in.ImageUID = &uid.Value
 	}

@@ -99,8 +99,8 @@ func (w *worker) set(pod *v1.Pod) {
 		w.interrupt()
 	}
 	w.in.Unlock()
-	if before != nil && w.cfg.Asked != nil {
-		w.cfg.Asked(before, pod)
+	if before != nil && w.cfg.Observer != nil {
+		w.cfg.Observer.Updated(before, pod)
 	}
 	w.poke()
 }
@@ -111,8 +111,8 @@ func (w *worker) started() {
 	seen := w.in.seen
 	w.in.seen = time.Time{}
 	w.in.Unlock()
-	if !seen.IsZero() && w.cfg.Started != nil {
-		w.cfg.Started(w.cfg.Clock.Since(seen), w.phases)
+	if !seen.IsZero() && w.cfg.Observer != nil {
+		w.cfg.Observer.Started(w.cfg.Clock.Since(seen), w.phases)
 		w.phases = map[Phase]time.Duration{}
 	}
 }
@@ -146,16 +146,16 @@ func (w *worker) interrupt() {
 func (w *worker) run(ctx context.Context) {
 	gone := false
 	defer func() {
-		w.left(w.uid)
+		w.delete(w.uid)
 		if gone {
-			w.cfg.Gone(w.uid)
+			w.cfg.Release.Gone(w.uid)
 		}
 	}()
 	for {
 		var again time.Time
 		again, gone = w.sync(ctx)
 		if gone {
-			w.cfg.Left(w.uid)
+			w.cfg.Release.Forget(w.uid)
 		}
 		if gone || ctx.Err() != nil {
 			w.probes.StopPod(w.uid)
@@ -217,7 +217,7 @@ func (w *worker) sync(ctx context.Context) (again time.Time, gone bool) {
 	if l.removed || l.pod.DeletionTimestamp != nil || l.verdict != nil || ended(l.pod) {
 		return w.end(ctx, l)
 	}
-	if until := w.cfg.Room(w.uid); !until.IsZero() {
+	if until := w.cfg.Preemption.StartBy(w.uid); !until.IsZero() {
 		return earliest(until, w.deadline(l.pod)), false
 	}
 	operation := w.updateType(ctx, l.pod)
@@ -248,10 +248,7 @@ func (w *worker) judge(l *look) *status.Verdict {
 	}
 	var v *status.Verdict
 	if !w.admitted {
-		if w.cfg.Doomed != nil {
-			v = w.cfg.Doomed(w.uid)
-		}
-		if v == nil {
+		if v = w.cfg.Preemption.Victim(w.uid); v == nil {
 			if r := w.cfg.Allocation.Admit(l.pod); r != nil {
 				v = w.refuse(l.pod, r.Reason, r.Message)
 			}

@@ -1,0 +1,231 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/otel/codes"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/keelson/pkg/kubelet/allocation"
+	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/logs"
+	"keelson.dev/keelson/pkg/kubelet/shims"
+	"keelson.dev/keelson/pkg/kubelet/volume"
+	"keelson.dev/keelson/pkg/kubelet/worker"
+	"keelson.dev/keelson/pkg/network"
+)
+
+// cleanupPeriod is how often the node is searched for leftovers of pods.
+const cleanupPeriod = 30 * time.Second
+
+// cleanup releases what pods left on the node that are in neither the API nor the runtime.
+type cleanup struct {
+	cfg     Config
+	client  *cri.Client
+	workers interface{ Knows(uid types.UID) bool }
+
+	// Holders of what pods leave.
+
+	volumes    *volume.Manager
+	logs       *logs.Keeper
+	allocation *allocation.Manager
+	preemption *preemption
+	cgroups    podCgroups
+	hardware   *hardware
+	sandboxes  *sandboxes
+}
+
+// run cleans up until ctx ends, once at the beginning and then periodically.
+func (c *cleanup) run(ctx context.Context) error {
+	t := c.cfg.Clock.NewTicker(cleanupPeriod)
+	defer t.Stop()
+	for {
+		if err := errors.Join(c.sweep(ctx), c.cgroups.share()); err != nil && ctx.Err() == nil {
+			c.cfg.Log.Warn("Failed to release resources of deleted pods", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C():
+		}
+	}
+}
+
+func (c *cleanup) sweep(ctx context.Context) error {
+	ctx, span := c.cfg.tracer().Start(ctx, "Containers/GarbageCollect")
+	defer span.End()
+	err := c.releaseAll(ctx)
+	if err != nil {
+		span.RecordError(err)
+		span.SetStatus(codes.Error, "release resources of deleted pods")
+	}
+	return err
+}
+
+func (c *cleanup) releaseAll(ctx context.Context) error {
+	running, err := c.client.Digest(ctx)
+	if err != nil {
+		return fmt.Errorf("list the runtime: %w", err)
+	}
+	unknown := func(uid types.UID) bool {
+		_, there := running[uid]
+		return !there && !c.workers.Knows(uid)
+	}
+	left, err := c.volumes.Pods()
+	if err != nil {
+		return fmt.Errorf("volumes: %w", err)
+	}
+	for _, uid := range left {
+		if unknown(uid) {
+			if err := c.volumes.Teardown(ctx, uid); err != nil {
+				return fmt.Errorf("volumes of %s: %w", uid, err)
+			}
+		}
+	}
+	if err := worker.SweepFiles(c.cfg.RootDir, unknown); err != nil {
+		return err
+	}
+	if err := c.logs.Sweep(func(uid types.UID) bool { return !unknown(uid) }); err != nil {
+		return err
+	}
+	for _, uid := range slices.Concat(c.allocation.Pods(), c.preemption.all()) {
+		if unknown(uid) {
+			c.forget(uid)
+		}
+	}
+	for _, uid := range c.cgroups.Pods() {
+		if unknown(uid) {
+			if err := c.cgroups.Remove(ctx, uid); err != nil {
+				return fmt.Errorf("cgroup of %s: %w", uid, err)
+			}
+		}
+	}
+	if err := c.sandboxes.sweep(ctx); err != nil {
+		return err
+	}
+	// Last, because drivers may not answer.
+	for _, uid := range c.hardware.pods() {
+		if unknown(uid) {
+			if err := c.hardware.release(ctx, uid); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// forget drops the state kept for a pod of which nothing is left on the node.
+func (c *cleanup) forget(uid types.UID) {
+	c.preemption.released(uid)
+	c.preemption.forget(uid)
+	c.allocation.Forget(uid)
+}
+
+// release releases what the node has assigned to pods, at their end.
+type release struct {
+	*cleanup
+	sources *sources
+}
+
+var _ worker.Release = release{}
+
+// Release implements worker.Release.
+func (r release) Release(ctx context.Context, uid types.UID) error {
+	if err := r.hardware.release(ctx, uid); err != nil {
+		return err
+	}
+	r.preemption.released(uid)
+	return nil
+}
+
+// Forget implements worker.Release.
+func (r release) Forget(uid types.UID) { r.forget(uid) }
+
+// Gone implements worker.Release. A static pod may start again now.
+func (r release) Gone(types.UID) { r.sources.poke() }
+
+// sandboxes are leftovers of the runtime: network namespaces, addresses and shims.
+type sandboxes struct {
+	cfg        Config
+	runtime    *runtime
+	namespaces *network.Namespaces
+	shims      *shims.Finder
+}
+
+func newSandboxes(cfg Config, r *runtime) *sandboxes {
+	return &sandboxes{
+		cfg: cfg, runtime: r, namespaces: network.NewNamespaces(network.NamespacesDir, "/proc", cfg.Clock),
+		shims: shims.New("/proc", cfg.Clock),
+	}
+}
+
+func (s *sandboxes) sweep(ctx context.Context) error {
+	if err := s.removeNamespaces(ctx); err != nil {
+		return err
+	}
+	return s.endShims()
+}
+
+// removeNamespaces removes the network namespaces of sandboxes that the runtime was creating when it
+// was killed, and releases the addresses allocated to them.
+func (s *sandboxes) removeNamespaces(ctx context.Context) error {
+	left, err := s.namespaces.Abandoned()
+	if err != nil || len(left) == 0 {
+		return err
+	}
+	_, err = s.runtime.client.Quietly(func() error { // if the runtime is busy, the next sweep does it
+		for _, file := range left {
+			s.cfg.Log.Warn("Removing network namespace without a sandbox", "file", file)
+			if err := s.namespaces.Remove(file); err != nil {
+				return err
+			}
+		}
+		return s.releaseAddresses(ctx)
+	})
+	return err
+}
+
+// endShims kills the shims that the runtime has lost.
+func (s *sandboxes) endShims() error {
+	lost, err := s.shims.Lost()
+	if err != nil {
+		return err
+	}
+	for _, shim := range lost {
+		s.cfg.Log.Warn("Ending shim that containerd has lost", "pid", shim.PID)
+		if err := s.shims.End(shim); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// releaseAddresses releases the addresses of removed sandboxes.
+func (s *sandboxes) releaseAddresses(ctx context.Context) error {
+	inUse, err := s.runtime.attachments(ctx)
+	if err != nil || s.runtime.network == nil {
+		return err
+	}
+	return s.runtime.network.Collect(ctx, inUse)
+}
+
+// awaitRuntime waits until the runtime answers, and releases addresses that no sandbox uses.
+func (s *sandboxes) awaitRuntime(ctx context.Context) error {
+	for {
+		err := s.releaseAddresses(ctx)
+		if err == nil {
+			return nil
+		}
+		s.cfg.Log.Debug("Waiting for the container runtime", "err", err)
+		if !pause(ctx, s.cfg.Clock, startPoll) {
+			return ctx.Err()
+		}
+	}
+}

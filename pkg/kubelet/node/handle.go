@@ -1,0 +1,90 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"runtime"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Identity is how a node is known in the API.
+type Identity struct {
+	Client kubernetes.Interface
+	Name   string
+	// Hostname is the value of the hostname label and address.
+	Hostname string
+	// Labels are set in addition to those that every node has.
+	Labels map[string]string
+}
+
+// Handle is what other parts of the kubelet need of the node's object: its last known version, and a
+// way to have its status updated soon. It exists before the Node, which depends on those parts.
+type Handle struct {
+	id   Identity
+	wake chan struct{} // holds one token if the status must be computed now
+
+	mu      sync.Mutex
+	current *v1.Node // as the API last returned it
+}
+
+// NewHandle returns a Handle of a node that has not been read yet.
+func NewHandle(id Identity) *Handle { return &Handle{id: id, wake: make(chan struct{}, 1)} }
+
+// Poke makes the Node compute its status now. It does not block.
+func (h *Handle) Poke() {
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Labels returns the node's labels as last read.
+func (h *Handle) Labels() map[string]string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.current == nil {
+		return h.labels()
+	}
+	return h.current.Labels
+}
+
+// Current returns the node as last read, or nil before registration.
+func (h *Handle) Current() *v1.Node {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.current
+}
+
+// Refresh reads the node from the API. Current does not change.
+func (h *Handle) Refresh(ctx context.Context) (*v1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
+	defer cancel()
+	got, err := h.id.Client.CoreV1().Nodes().Get(ctx, h.id.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("node: %w", err)
+	}
+	return got, nil
+}
+
+func (h *Handle) labels() map[string]string {
+	l := map[string]string{
+		v1.LabelHostname: h.id.Hostname, v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH,
+		"beta.kubernetes.io/os": runtime.GOOS, "beta.kubernetes.io/arch": runtime.GOARCH,
+	}
+	maps.Copy(l, h.id.Labels)
+	return l
+}
+
+func (h *Handle) saw(node *v1.Node) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.current = node
+}
