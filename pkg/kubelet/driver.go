@@ -60,7 +60,7 @@ func (d *driver) settle(ctx context.Context, client runtimeapi.RuntimeServiceCli
 	d.once.Do(func() {
 		d.name = name
 		close(d.settled)
-		d.log.Info("Cgroup driver", "driver", name, "configured", d.configured)
+		d.log.Info("Cgroup driver selected", "driver", name, "configured", d.configured)
 	})
 	return nil
 }

@@ -68,7 +68,7 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 	groups, err := c.Groups(ctx)
 	failed := 0.0
 	if err != nil {
-		c.Log.Error("Cgroups not listed", "err", err)
+		c.Log.Error("Failed to list cgroups", "err", err)
 		failed = 1
 	}
 	ch <- plain("container_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise", failed)

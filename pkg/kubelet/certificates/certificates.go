@@ -129,7 +129,7 @@ func Bootstrap(ctx context.Context, c Config, kubeconfig, bootstrap string) erro
 	if err != nil {
 		return err
 	}
-	c.Log.Info("Asking for a client certificate", "server", with.Host)
+	c.Log.Info("Requesting a client certificate", "server", with.Host)
 	m.inner.Start()
 	defer m.inner.Stop()
 	for m.inner.Current() == nil {

@@ -52,24 +52,40 @@ func parse(args []string, stderr io.Writer) (*options, *kubeletconfig.KubeletCon
 	fs := pflag.NewFlagSet("kubelet", pflag.ContinueOnError)
 	fs.SetOutput(stderr)
 	o.Flags.Add(fs)
-	fs.StringVar(&o.config, "config", o.config, "file with a KubeletConfiguration")
-	fs.StringVar(&o.hostname, "hostname-override", o.hostname, "name of the node; the machine's host name if empty")
-	fs.StringVar(&o.nodeIP, "node-ip", o.nodeIP, "addresses of the node, one for each family, separated by a comma")
-	fs.StringVar(&o.rootDir, "root-dir", o.rootDir, "directory of volumes and other state")
-	fs.StringVar(&o.certDir, "cert-dir", o.certDir, "directory of certificates; ROOT-DIR/pki if empty")
-	fs.StringVar(&o.bootstrap, "bootstrap-kubeconfig", o.bootstrap, "kubeconfig to ask for a client certificate with, if --kubeconfig is not there yet")
-	fs.StringVar(&o.endpoint, "container-runtime-endpoint", o.endpoint, "socket of the container runtime; wins over the configuration")
-	fs.StringVar(&o.manifests, "pod-manifest-path", o.manifests, "directory of static pods, or a file with one; wins over the configuration")
-	fs.StringVar(&o.url, "manifest-url", o.url, "where static pods are asked for by HTTP; wins over the configuration")
-	fs.StringVar(&o.plugins.Config, "image-credential-provider-config", "", "CredentialProviderConfig, or a directory of them: programs that give logins for images")
-	fs.StringVar(&o.plugins.BinDir, "image-credential-provider-bin-dir", "", "directory of those programs")
-	fs.StringVar(&o.runtimeCgroups, "runtime-cgroups", "", "cgroup of the container runtime, to tell what it uses; that of the process at its socket if empty")
-	fs.StringVar(&o.network, "network-plugin", o.network, "who makes the pod network: keelson, or external for a CNI plugin that was installed")
-	fs.StringSliceVar(&o.podNetwork, "pod-network-cidrs", nil, "CIDR ranges of the cluster's pods; routes to other nodes' pods are set only inside these ranges. Empty allows any range in a Node object")
-	fs.BoolVar(&o.diskVolumes, "disk-volumes", false, "serve the storage driver "+localdisk.Name+", whose volumes are on the node's own disk")
-	fs.StringToStringVar(&o.labels, "node-labels", nil, "labels to register the node with")
-	fs.StringSliceVar(&o.enforce, "enforce-node-allocatable", nil, "what of the node's resources is enforced by cgroups; wins over the configuration")
-	fs.StringSliceVar(&o.taints, "register-with-taints", nil, "taints to register the node with, KEY=VALUE:EFFECT")
+	fs.StringVar(&o.config, "config", o.config, "KubeletConfiguration file (YAML or JSON)")
+	fs.StringVar(&o.hostname, "hostname-override", o.hostname,
+		"name of the node (default: the machine's host name)")
+	fs.StringVar(&o.nodeIP, "node-ip", o.nodeIP,
+		"IP addresses of the node, comma-separated, at most one of each IP family")
+	fs.StringVar(&o.rootDir, "root-dir", o.rootDir, "directory for volumes and other state")
+	fs.StringVar(&o.certDir, "cert-dir", o.certDir, "directory for certificates (default: ROOT-DIR/pki)")
+	fs.StringVar(&o.bootstrap, "bootstrap-kubeconfig", o.bootstrap,
+		"kubeconfig used to request a client certificate if the --kubeconfig file does not exist yet")
+	fs.StringVar(&o.endpoint, "container-runtime-endpoint", o.endpoint,
+		"socket of the container runtime; overrides the configuration file")
+	fs.StringVar(&o.manifests, "pod-manifest-path", o.manifests,
+		"file or directory with static pod manifests; overrides the configuration file")
+	fs.StringVar(&o.url, "manifest-url", o.url,
+		"URL from which static pod manifests are read; overrides the configuration file")
+	fs.StringVar(&o.plugins.Config, "image-credential-provider-config", "",
+		"CredentialProviderConfig file, or directory of such files, for programs that provide registry credentials")
+	fs.StringVar(&o.plugins.BinDir, "image-credential-provider-bin-dir", "",
+		"directory with the programs named in --image-credential-provider-config")
+	fs.StringVar(&o.runtimeCgroups, "runtime-cgroups", "",
+		"cgroup of the container runtime, whose usage is reported (default: that of the process at the runtime's socket)")
+	fs.StringVar(&o.network, "network-plugin", o.network,
+		"provider of the pod network: keelson, or external for CNI plugins that you install")
+	fs.StringSliceVar(&o.podNetwork, "pod-network-cidrs", nil,
+		"CIDR ranges of the cluster's pods; the node adds routes to other nodes' pods only inside these ranges "+
+			"(default: any range in a Node object)")
+	fs.BoolVar(&o.diskVolumes, "disk-volumes", false,
+		"serve the storage driver "+localdisk.Name+" for volumes on the node's own disk")
+	fs.StringToStringVar(&o.labels, "node-labels", nil, "labels to set when registering the node, KEY=VALUE,...")
+	fs.StringSliceVar(&o.enforce, "enforce-node-allocatable", nil,
+		"limits to enforce by cgroups: pods, system-reserved, kube-reserved, their -compressible variants, or none; "+
+			"overrides the configuration file")
+	fs.StringSliceVar(&o.taints, "register-with-taints", nil,
+		"taints to set when registering the node, KEY=VALUE:EFFECT,...")
 	if err := daemon.Parse(fs, args); err != nil {
 		return nil, nil, err
 	}
@@ -171,7 +187,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	}
 	defer func() {
 		if err := spans.Shutdown(ctx); err != nil {
-			log.Info("Last spans are lost", "err", err)
+			log.Info("Failed to export the last spans", "err", err)
 		}
 	}()
 	id := &identity{options: o, tracing: spans, qps: c.KubeAPIQPS, burst: c.KubeAPIBurst, config: certificates.Config{NodeName: name, Dir: o.certDir, Clock: clock.Real(), Log: log, Metrics: registry}}

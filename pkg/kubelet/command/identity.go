@@ -71,7 +71,7 @@ func (i *identity) certificates(client kubernetes.Interface, c *kubeletconfig.Ku
 			}
 			i.managers = append(i.managers, m)
 		} else {
-			i.config.Log.Info("Client certificate is not the kubelet's own and not rotated", "file", i.rest.CertFile)
+			i.config.Log.Info("Client certificate was not issued by the kubelet's rotation and is not rotated", "file", i.rest.CertFile)
 		}
 	}
 	if !c.ServerTLSBootstrap || c.TLSCertFile != "" {

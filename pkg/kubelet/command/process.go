@@ -25,7 +25,7 @@ const cgroupMount = "/sys/fs/cgroup"
 // prepareProcess brings the process, and what it stands on, to what the configuration says.
 func prepareProcess(c *kubeletconfig.KubeletConfiguration, log *slog.Logger) error {
 	for _, name := range ignored(c) {
-		log.Warn("Field of the configuration is not read", "field", name, "reason", unread[name])
+		log.Warn("Configuration field ignored", "field", name, "reason", unread[name])
 	}
 	// Asked for, and not by default as in Kubernetes: here cgroup v1 is as good.
 	if c.FailCgroupV1 != nil && *c.FailCgroupV1 && !cgroup.Unified(cgroupMount) {
@@ -38,7 +38,7 @@ func prepareProcess(c *kubeletconfig.KubeletConfiguration, log *slog.Logger) err
 	}
 	// When memory runs out others are to end before who could end them in order. Not everybody may ask for that.
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(int(*c.OOMScoreAdj))), 0o600); err != nil {
-		log.Warn("The kernel may end the kubelet like any other process", "err", err)
+		log.Warn("Failed to set the kubelet's OOM score", "err", err)
 	}
 	if c.EnableContentionProfiling && *c.EnableDebuggingHandlers {
 		runtime.SetBlockProfileRate(1)

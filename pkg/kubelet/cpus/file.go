@@ -108,6 +108,6 @@ func (m *Manager) write() error {
 // save writes the file; what could not be written is written with the next change. The caller holds the lock.
 func (m *Manager) save() {
 	if err := m.write(); err != nil {
-		m.cfg.Log.Warn("Given CPUs are not saved", "err", err)
+		m.cfg.Log.Warn("Failed to save assigned CPUs", "err", err)
 	}
 }

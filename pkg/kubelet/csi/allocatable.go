@@ -48,7 +48,7 @@ func (m *Manager) full(ctx context.Context, driver string, err error) error {
 		found = m.update(ctx, d)
 	}
 	if found != nil {
-		m.cfg.Log.Warn("It is not known how many volumes the node takes", "driver", driver, "err", found)
+		m.cfg.Log.Warn("Failed to read the volume limit of a CSI driver", "driver", driver, "err", found)
 	}
 	return err
 }

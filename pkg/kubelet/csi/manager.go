@@ -103,7 +103,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		}
 		next, err := m.renew(ctx)
 		if err := errors.Join(err, m.withdraw(ctx), m.sweep(ctx)); err != nil && ctx.Err() == nil {
-			m.cfg.Log.Warn("CSI volumes are not in order", "err", err)
+			m.cfg.Log.Warn("Failed to clean up CSI volumes", "err", err)
 		}
 		if !m.pause(ctx, t.C(), next) {
 			return nil

@@ -142,7 +142,7 @@ func (m *Manager) each(pattern string, f func(path string, r record)) error {
 		_, err := checkpoint.Read(path, &r)
 		if err != nil || r.Driver == "" || r.Handle == "" {
 			// What it is of is not to be undone without it; the directory stays.
-			m.cfg.Log.Error("Record of a CSI volume is not read", "path", path, "err", err)
+			m.cfg.Log.Error("Failed to read the record of a CSI volume", "path", path, "err", err)
 			continue
 		}
 		f(path, r)

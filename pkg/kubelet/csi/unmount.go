@@ -49,7 +49,7 @@ func (m *Manager) unmount(ctx context.Context, v *volume, p place) error {
 		return fmt.Errorf("volume %s: %w", p.spec, err)
 	}
 	if err := m.unstage(ctx, v); err != nil {
-		m.cfg.Log.Warn("A volume is not unstaged", "volume", p.spec, "driver", v.id.driver, "err", err)
+		m.cfg.Log.Warn("Failed to unstage a volume", "volume", p.spec, "driver", v.id.driver, "err", err)
 	}
 	return nil
 }

@@ -159,13 +159,13 @@ func (m *Manager) follow(ctx context.Context, name string, p *plugin) {
 	defer m.disconnected(name, p)
 	stream, err := p.client.ListAndWatch(ctx, &api.Empty{})
 	if err != nil {
-		m.cfg.Log.Warn("Devices of a plugin are not listed", "resource", name, "err", err)
+		m.cfg.Log.Warn("Failed to list the devices of a plugin", "resource", name, "err", err)
 		return
 	}
 	for {
 		r, err := stream.Recv()
 		if err != nil {
-			m.cfg.Log.Info("Device plugin is gone", "resource", name, "err", err)
+			m.cfg.Log.Info("Device plugin disconnected", "resource", name, "err", err)
 			return
 		}
 		m.listed(name, p, r.GetDevices())

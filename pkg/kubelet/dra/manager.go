@@ -80,7 +80,7 @@ func NewManager(cfg Config) *Manager {
 		cfg: cfg, metrics: newMetrics(cfg.Clock), changed: make(chan struct{}, 1), drivers: map[string][]*driver{}, gone: map[string]time.Time{}, claims: map[types.UID]*claim{},
 	}
 	if _, err := checkpoint.Read(cfg.File, &m.claims); err != nil {
-		cfg.Log.Warn("Prepared claims are forgotten", "err", err)
+		cfg.Log.Warn("Failed to read prepared claims", "err", err)
 		m.claims = nil
 	}
 	if m.claims == nil {

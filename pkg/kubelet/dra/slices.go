@@ -89,7 +89,7 @@ func (m *Manager) wipe(ctx context.Context, failures *int) time.Time {
 			m.gone[name] = at
 			m.mu.Unlock()
 			*failures++
-			m.cfg.Log.Info("ResourceSlices not removed yet", "driver", name, "err", err)
+			m.cfg.Log.Info("Failed to delete ResourceSlices, will retry", "driver", name, "err", err)
 		}
 		if next.IsZero() || at.Before(next) {
 			next = at

@@ -147,11 +147,11 @@ func (m *Manager) Look(ctx context.Context) {
 	}
 	t := &m.cfg.Thresholds[due[0]]
 	r := resourceOf(t.Signal)
-	m.cfg.Log.Warn("node is short of a resource", "signal", t.Signal, "available", o[t.Signal].Available, "threshold", t.quantity(o[t.Signal].Capacity).Value())
+	m.cfg.Log.Warn("Eviction threshold reached", "signal", t.Signal, "available", o[t.Signal].Available, "threshold", t.quantity(o[t.Signal].Capacity).Value())
 	m.cfg.Event("EvictionThresholdMet", fmt.Sprintf("Attempting to reclaim %s", r))
 	if condition(t.Signal) == v1.NodeDiskPressure {
 		if err := m.cfg.Reclaim(ctx); err != nil {
-			m.cfg.Log.Warn("unused disk is not given back", "error", err)
+			m.cfg.Log.Warn("Failed to reclaim disk space", "err", err)
 		}
 		measured = m.cfg.Clock.Now()
 		if o, due = m.measure(ctx); len(due) == 0 {
@@ -183,7 +183,7 @@ func (m *Manager) leaving(pods []*v1.Pod) bool {
 func (m *Manager) measure(ctx context.Context) (Observation, []int) {
 	o, err := m.cfg.Observe(ctx)
 	if err != nil {
-		m.cfg.Log.Warn("node is not measured", "error", err) // what was measured counts
+		m.cfg.Log.Warn("Failed to measure the node", "err", err) // what was measured counts
 	}
 	holds, due := m.state.step(m.cfg.Clock.Now(), m.cfg.Thresholds, o, m.cfg.Hold)
 	m.mu.Lock()
@@ -224,13 +224,13 @@ func (m *Manager) evictOne(ctx context.Context, pods []*v1.Pod, t *Threshold, a 
 		}
 		s, err := m.cfg.Usage(ctx, pod)
 		if err != nil {
-			m.cfg.Log.Debug("pod is not measured", "pod", pod.UID, "error", err)
+			m.cfg.Log.Debug("Failed to measure a pod", "pod", pod.UID, "err", err)
 			s = nil
 		}
 		list = append(list, Candidate{Pod: pod, Usage: s})
 	}
 	if len(list) == 0 {
-		m.cfg.Log.Warn("node is short of a resource, and there is no pod to end", "signal", t.Signal)
+		m.cfg.Log.Warn("Eviction threshold reached, but no pod can be evicted", "signal", t.Signal)
 		return false
 	}
 	rank(list, resourceOf(t.Signal))

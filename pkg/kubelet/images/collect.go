@@ -103,7 +103,7 @@ func (c *Collector) Run(ctx context.Context) error {
 	defer t.Stop()
 	for failed := false; ; {
 		if err := c.Collect(ctx); err != nil && ctx.Err() == nil {
-			c.cfg.Log.Warn("images are not collected", "error", err)
+			c.cfg.Log.Warn("Image garbage collection failed", "err", err)
 			if failed { // once may happen while the node starts
 				c.cfg.Event("ImageGCFailed", err.Error())
 			}
@@ -231,7 +231,7 @@ func (c *Collector) remove(ctx context.Context, list []record, reason string) (f
 			errs = append(errs, fmt.Errorf("remove image %s: %s", r.id, cri.Message(err)))
 			continue
 		}
-		c.cfg.Log.Info("image removed", "image", r.id, "bytes", r.size)
+		c.cfg.Log.Info("Image removed", "image", r.id, "bytes", r.size)
 		c.removed.WithLabelValues(reason).Inc()
 		delete(c.known, r.id)
 		freed += r.size

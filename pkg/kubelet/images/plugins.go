@@ -108,9 +108,9 @@ func (p *Plugins) logins(ctx context.Context, pod *v1.Pod, image string) []login
 		auth, account, err := p.ask(ctx, one, pod, image)
 		switch {
 		case errors.Is(err, errNotForPod):
-			p.cfg.Log.Debug("Credential provider not asked", "plugin", one.Name, "image", image, "err", err)
+			p.cfg.Log.Debug("Failed to run a credential provider", "plugin", one.Name, "image", image, "err", err)
 		case err != nil:
-			p.cfg.Log.Warn("Credential provider gives no login", "plugin", one.Name, "image", image, "err", err)
+			p.cfg.Log.Warn("Credential provider returned no credentials", "plugin", one.Name, "image", image, "err", err)
 		}
 		for key, a := range auth {
 			if matchesRegistry(key, image) {

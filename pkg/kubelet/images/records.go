@@ -121,7 +121,7 @@ func (r *Records) end(image string) {
 	}
 	delete(r.wanted, image)
 	if err := os.Remove(file(r.pulling, image)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		r.log.Warn("Note of a pull stays", "image", image, "err", err)
+		r.log.Warn("Failed to remove the record of a started pull", "image", image, "err", err)
 	}
 }
 
@@ -130,7 +130,7 @@ func (r *Records) Pulled(image, id string, with credential) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.add(image, id, with); err != nil {
-		r.log.Warn("Pull is not recorded", "image", image, "err", err)
+		r.log.Warn("Failed to record a pull", "image", image, "err", err)
 		return // the note of the pull stays, so that the image is not for everybody
 	}
 	r.end(image)
@@ -177,7 +177,7 @@ func (r *Records) read(id string) (kubeletconfig.ImagePulledRecord, bool) {
 	record := kubeletconfig.ImagePulledRecord{}
 	found, err := checkpoint.Read(file(r.pulled, id), &record)
 	if err != nil {
-		r.log.Warn("Record of an image cannot be read", "image", id, "err", err)
+		r.log.Warn("Failed to read the record of an image", "image", id, "err", err)
 		return kubeletconfig.ImagePulledRecord{TypeMeta: typeOf("ImagePulledRecord"), ImageRef: id}, true
 	}
 	return record, found
@@ -204,7 +204,7 @@ func (r *Records) MayUse(image, id string, credentials func() []credential) bool
 		}
 		if len(has.KubernetesSecrets) < maxSecrets { // the other half of a secret may change next
 			if err := r.add(image, id, mine); err != nil {
-				r.log.Warn("Credential of an image is not recorded", "image", image, "err", err)
+				r.log.Warn("Failed to record the credentials of an image", "image", image, "err", err)
 			}
 		}
 		return true
@@ -258,7 +258,7 @@ func (r *Records) Prune(ids []string, at time.Time) {
 			continue
 		}
 		if err := os.Remove(path); err != nil {
-			r.log.Warn("Record of an image stays", "image", record.ImageRef, "err", err)
+			r.log.Warn("Failed to remove the record of an image", "image", record.ImageRef, "err", err)
 		}
 	}
 }

@@ -186,7 +186,7 @@ func (d *Driver) GetInfo(context.Context, *registration.InfoRequest) (*registrat
 // NotifyRegistrationStatus implements registration.RegistrationServer.
 func (d *Driver) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	if !s.GetPluginRegistered() {
-		d.cfg.Log.Warn("Driver of volumes on the node's disk is not registered", "err", s.GetError())
+		d.cfg.Log.Warn("Failed to register the driver for volumes on the node's disk", "err", s.GetError())
 	}
 	return &registration.RegistrationStatusResponse{}, nil
 }

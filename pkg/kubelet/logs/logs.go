@@ -76,7 +76,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case <-t.C():
 		}
 		if err := k.Rotate(ctx); err != nil && ctx.Err() == nil {
-			k.cfg.Log.Warn("logs of containers are not within their bounds", "error", err)
+			k.cfg.Log.Warn("Failed to rotate container logs", "err", err)
 		}
 	}
 }

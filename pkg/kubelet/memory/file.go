@@ -76,6 +76,6 @@ func (m *Manager) write() error {
 // save writes the file; what could not be written is written with the next change. The caller holds the lock.
 func (m *Manager) save() {
 	if err := m.write(); err != nil {
-		m.cfg.Log.Warn("Given memory is not saved", "err", err)
+		m.cfg.Log.Warn("Failed to save assigned memory", "err", err)
 	}
 }

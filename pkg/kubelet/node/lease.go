@@ -28,7 +28,7 @@ func (n *Node) renew(ctx context.Context) {
 			if lease, err = n.renewOnce(ctx, lease); err == nil || ctx.Err() != nil {
 				break
 			}
-			n.cfg.Log.Warn("lease is not renewed", "error", err)
+			n.cfg.Log.Warn("Failed to renew the node's Lease", "err", err)
 			lease = nil // what is known of it may be old
 			n.pause(ctx, retryPeriod)
 		}

@@ -146,10 +146,10 @@ func (n *Node) register(ctx context.Context) error {
 	for {
 		err := n.tryRegister(ctx)
 		if err == nil {
-			n.cfg.Log.Info("node registered", "node", n.id.Name)
+			n.cfg.Log.Info("Node registered", "node", n.id.Name)
 			return nil
 		}
-		n.cfg.Log.Warn("node is not registered", "node", n.id.Name, "error", err)
+		n.cfg.Log.Warn("Failed to register the node", "node", n.id.Name, "err", err)
 		if n.pause(ctx, retryPeriod); ctx.Err() != nil {
 			return ctx.Err()
 		}

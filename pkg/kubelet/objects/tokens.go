@@ -95,7 +95,7 @@ func (t *tokens) get(ctx context.Context, key tokenKey, audiences []string) (*au
 	case now.After(have.status.ExpirationTimestamp.Time):
 		return nil, fmt.Errorf("token of service account %s/%s expired and refresh failed: %w", key.namespace, key.sa, err)
 	default:
-		t.log.Error("Token not renewed; the old one is still valid", "namespace", key.namespace, "pod", key.podName, "serviceAccount", key.sa, "err", err)
+		t.log.Error("Failed to renew a token, the old one is still valid", "namespace", key.namespace, "pod", key.podName, "serviceAccount", key.sa, "err", err)
 		return &have.status, nil
 	}
 	t.mu.Lock()

@@ -82,11 +82,11 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 	var events chan fsnotify.Event
 	if n, err := fsnotify.NewWatcher(); err != nil {
-		w.cfg.Log.Warn("Plugin registration is not watched", "err", err)
+		w.cfg.Log.Warn("Failed to watch for plugins", "err", err)
 	} else {
 		defer func() { _ = n.Close() }()
 		if err := n.Add(w.cfg.Dir); err != nil {
-			w.cfg.Log.Warn("Plugin registration is not watched", "err", err)
+			w.cfg.Log.Warn("Failed to watch for plugins", "err", err)
 		}
 		events = n.Events
 	}
@@ -107,7 +107,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 func (w *Watcher) look(ctx context.Context) {
 	entries, err := os.ReadDir(w.cfg.Dir)
 	if err != nil {
-		w.cfg.Log.Warn("Plugins are not listed", "err", err)
+		w.cfg.Log.Warn("Failed to list plugins", "err", err)
 		return
 	}
 	there := map[string]bool{}
@@ -136,7 +136,7 @@ func (w *Watcher) look(ctx context.Context) {
 func (w *Watcher) drop(path string) {
 	if e := w.known[path]; e.handler != nil {
 		e.handler.Unregister(e.plugin)
-		w.cfg.Log.Info("Plugin is gone", "plugin", e.plugin.Name)
+		w.cfg.Log.Info("Plugin unregistered", "plugin", e.plugin.Name)
 	}
 	delete(w.known, path)
 }
@@ -148,14 +148,14 @@ func (w *Watcher) take(ctx context.Context, path string, made time.Time) *entry 
 	defer cancel()
 	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
 	if err != nil {
-		w.cfg.Log.Warn("Plugin is not reached", "socket", path, "err", err)
+		w.cfg.Log.Warn("Failed to connect to a plugin", "socket", path, "err", err)
 		return e
 	}
 	defer func() { _ = conn.Close() }()
 	client := api.NewRegistrationClient(conn)
 	info, err := client.GetInfo(ctx, &api.InfoRequest{})
 	if err != nil {
-		w.cfg.Log.Debug("plugin does not answer", "socket", path, "err", err)
+		w.cfg.Log.Debug("Plugin does not answer", "socket", path, "err", err)
 		return e
 	}
 	e.plugin = Plugin{Name: info.GetName(), Endpoint: info.GetEndpoint(), Versions: info.GetSupportedVersions()}
@@ -171,18 +171,18 @@ func (w *Watcher) take(ctx context.Context, path string, made time.Time) *entry 
 	status := &api.RegistrationStatus{PluginRegistered: err == nil}
 	if err != nil {
 		status.Error = err.Error()
-		w.cfg.Log.Warn("Plugin is refused", "plugin", info.GetName(), "err", err)
+		w.cfg.Log.Warn("Plugin rejected", "plugin", info.GetName(), "err", err)
 	}
 	if _, told := client.NotifyRegistrationStatus(ctx, status); told != nil {
 		err = errors.Join(err, told)
-		w.cfg.Log.Warn("Plugin is not told that it is registered", "plugin", info.GetName(), "err", told)
+		w.cfg.Log.Warn("Failed to notify a plugin of its registration", "plugin", info.GetName(), "err", told)
 		if status.PluginRegistered {
 			handler.Unregister(e.plugin)
 		}
 	}
 	if err == nil {
 		e.handler = handler
-		w.cfg.Log.Info("Plugin is registered", "plugin", info.GetName(), "type", info.GetType())
+		w.cfg.Log.Info("Plugin registered", "plugin", info.GetName(), "type", info.GetType())
 	}
 	return e
 }

@@ -205,7 +205,7 @@ func (s *Server) authorized(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok, err := s.authn.AuthenticateRequest(r)
 		if err != nil {
-			s.cfg.Log.Debug("Request not authenticated", "path", r.URL.Path, "err", err)
+			s.cfg.Log.Debug("Failed to authenticate a request", "path", r.URL.Path, "err", err)
 		}
 		if err != nil || !ok {
 			writeText(w, http.StatusUnauthorized, "Unauthorized")
@@ -215,7 +215,7 @@ func (s *Server) authorized(next http.Handler) http.Handler {
 		for _, sub := range subresources {
 			allowed, err := s.authz.allowed(r.Context(), info.User, verb, sub)
 			if err != nil {
-				s.cfg.Log.Error("Request not authorized", "user", info.User.GetName(), "verb", verb, "subresource", sub, "err", err)
+				s.cfg.Log.Error("Failed to authorize a request", "user", info.User.GetName(), "verb", verb, "subresource", sub, "err", err)
 				writeText(w, http.StatusInternalServerError, fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)",
 					info.User.GetName(), verb, sub))
 				return

@@ -97,7 +97,7 @@ func (c resourceMetrics) Collect(ch chan<- prometheus.Metric) {
 	summary, err := c.stats.Summary(context.Background(), true)
 	failed := 0.0
 	if err != nil {
-		c.log.Error("Statistics not collected", "err", err)
+		c.log.Error("Failed to collect statistics", "err", err)
 		failed = 1
 	}
 	gauge(ch, "scrape_error", "[ALPHA] 1 if there was an error while getting container metrics, 0 otherwise", failed)

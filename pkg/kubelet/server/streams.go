@@ -85,7 +85,7 @@ func (s *Server) upgrade(to *url.URL) http.Handler {
 // streamError answers with what the runtime's error means in HTTP.
 func (s *Server) streamError(w http.ResponseWriter, err error) {
 	if writeErr := streaming.WriteError(err, w); writeErr != nil {
-		s.cfg.Log.Debug("Answer not sent", "err", writeErr)
+		s.cfg.Log.Debug("Failed to send the response", "err", writeErr)
 	}
 }
 
@@ -94,7 +94,7 @@ type responder struct{ log *slog.Logger }
 
 // Error implements proxy.ErrorResponder.
 func (r responder) Error(w http.ResponseWriter, _ *http.Request, err error) {
-	r.log.Error("Stream not proxied", "err", err)
+	r.log.Error("Failed to proxy a stream", "err", err)
 	http.Error(w, err.Error(), http.StatusInternalServerError)
 }
 

@@ -106,7 +106,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	for ctx.Err() == nil {
 		if err := m.follow(ctx); err != nil && ctx.Err() == nil {
-			m.cfg.Log.Warn("Pods will not be ended before the machine", "err", err)
+			m.cfg.Log.Warn("Graceful node shutdown is not available", "err", err)
 		}
 		t := m.cfg.Clock.NewTimer(retryPeriod)
 		select {
@@ -182,7 +182,7 @@ func (m *Manager) set(down bool) {
 	m.down = down
 	m.mu.Unlock()
 	if changed {
-		m.cfg.Log.Info("Node goes down, or goes on", "down", down)
+		m.cfg.Log.Info("Node shutdown began or was cancelled", "down", down)
 		m.cfg.Changed()
 	}
 }
@@ -208,7 +208,7 @@ func (m *Manager) await(ctx context.Context, g group) {
 		for !m.cfg.Ended(ctx, pod) {
 			left := until.Sub(m.cfg.Clock.Now())
 			if left <= 0 {
-				m.cfg.Log.Warn("Pods have not ended in their time", "priority", g.from, "pod", pod.Namespace+"/"+pod.Name)
+				m.cfg.Log.Warn("Pod did not end in its grace period", "priority", g.from, "pod", pod.Namespace+"/"+pod.Name)
 				return
 			}
 			t := m.cfg.Clock.NewTimer(min(left, endedPeriod))

@@ -125,7 +125,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		if done, err := m.mirrors(ctx); !done {
 			wait = retryMirror
 			if err != nil && ctx.Err() == nil {
-				m.cfg.Log.Warn("Mirrors of static pods are not up to date", "err", err)
+				m.cfg.Log.Warn("Failed to update mirror pods", "err", err)
 			}
 		}
 		m.cfg.Reflect()
@@ -156,12 +156,12 @@ func (m *Manager) follow() (changed <-chan struct{}, again, stop func()) {
 	}
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
-		m.cfg.Log.Warn("Files of static pods are not watched", "err", err)
+		m.cfg.Log.Warn("Failed to watch the files of static pods", "err", err)
 		return nil, func() {}, func() {}
 	}
 	again = func() {
 		if err := w.Add(m.cfg.Path); err != nil {
-			m.cfg.Log.Debug("files of static pods are not watched", "err", err)
+			m.cfg.Log.Debug("Failed to watch the files of static pods", "err", err)
 		}
 	}
 	again()
@@ -199,7 +199,7 @@ func (m *Manager) read() {
 	}
 	pods, bad, err := read(m.cfg.Path, m.cfg.NodeName)
 	if err != nil {
-		m.cfg.Log.Warn("Files of static pods are not read", "err", err)
+		m.cfg.Log.Warn("Failed to read the files of static pods", "err", err)
 		return
 	}
 	text := ""
@@ -209,7 +209,7 @@ func (m *Manager) read() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if text != "" && text != m.bad {
-		m.cfg.Log.Warn("A file is not a pod that can run here", "err", bad)
+		m.cfg.Log.Warn("File skipped: it is not a valid static pod", "err", bad)
 	}
 	m.files, m.bad = pods, text
 	m.merge()

@@ -61,7 +61,7 @@ func (m *Manager) serve(pods map[string]*v1.Pod, err error) {
 		text = err.Error()
 	}
 	if text != "" && text != m.complaint {
-		m.cfg.Log.Warn("Static pods of the URL are not read", "err", err)
+		m.cfg.Log.Warn("Failed to read static pods from the URL", "err", err)
 	}
 	if m.complaint = text; err == nil {
 		m.served = pods

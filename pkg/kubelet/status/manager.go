@@ -100,7 +100,7 @@ func (m *Manager) work(ctx context.Context) {
 		case err == nil:
 			m.queue.Forget(uid)
 		case ctx.Err() == nil:
-			m.cfg.Log.Debug("Write pod status", "uid", uid, "err", err)
+			m.cfg.Log.Debug("Failed to write a pod status", "uid", uid, "err", err)
 			m.queue.AddRateLimited(uid)
 		}
 		m.queue.Done(uid)

@@ -36,7 +36,7 @@ func (m *Manager) ClaimStats(ctx context.Context) []statsapi.VolumeStats {
 			defer m.endMeasure(c.ref)
 			s, err := m.statsOf(ctx, c.pod, c.prepared)
 			if err != nil {
-				m.cfg.Log.Debug("volume is not measured", "namespace", c.ref.Namespace, "claim", c.ref.Name, "err", err)
+				m.cfg.Log.Debug("Failed to measure a volume", "namespace", c.ref.Namespace, "claim", c.ref.Name, "err", err)
 			}
 			if err != nil || s == nil {
 				results <- nil

@@ -89,7 +89,7 @@ func (ms Mounts) bindSubPath(p prepared, vm *v1.VolumeMount, container string, i
 	s := subpath{podDir: ms.podDir, volume: vm.Name, dir: p.path, path: path, container: container, index: index}
 	at, err := s.bind()
 	if err != nil {
-		ms.log.Error("SubPath not bound", "podDir", ms.podDir, "volume", vm.Name, "container", container, "err", err)
+		ms.log.Error("Failed to bind-mount a subPath", "podDir", ms.podDir, "volume", vm.Name, "container", container, "err", err)
 		return "", fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q", vm.Name, container)
 	}
 	return at, nil

@@ -47,13 +47,13 @@ func (w *worker) advance(parent context.Context, l look, plan Plan) time.Time {
 	retry, err := w.act(ctx, l, plan)
 	seen, lookErr := w.cfg.Runtime.Pod(parent, w.uid)
 	if lookErr != nil {
-		return w.failed(ctx, "the runtime does not answer", lookErr)
+		return w.failed(ctx, "Failed to read the pod from the runtime", lookErr)
 	}
 	l.seen = seen
 	w.probe(l)
 	w.report(l, false, false)
 	if err != nil && ctx.Err() == nil {
-		return earliest(retry, stops, w.failed(ctx, "pod does not run as it should", err))
+		return earliest(retry, stops, w.failed(ctx, "Failed to sync the pod", err))
 	}
 	if retry.IsZero() {
 		w.poke() // there may be more to do now
@@ -245,7 +245,7 @@ func (w *worker) prune(ctx context.Context, seen *cri.Pod) {
 // drop removes something that is not needed; if that fails it is tried again at the next look.
 func (w *worker) drop(ctx context.Context, what, id string, remove func(context.Context, string) error) {
 	if err := remove(ctx, id); err != nil {
-		w.cfg.Log.Debug("not removed", "what", what, "id", id, "pod", w.uid, "error", err)
+		w.cfg.Log.Debug("Failed to remove", "what", what, "id", id, "pod", w.uid, "err", err)
 	}
 }
 

@@ -187,7 +187,7 @@ func (w *worker) attempted(ctx context.Context, k *kill, a *attempt, o order, er
 	}
 	a.err = fmt.Errorf("stop container %s: %w", o.run.Name, err)
 	if ctx.Err() == nil {
-		w.cfg.Log.Warn("Container does not stop", "pod", cri.Describe(o.pod), "container", o.run.Name, "err", err)
+		w.cfg.Log.Warn("Failed to stop a container", "pod", cri.Describe(o.pod), "container", o.run.Name, "err", err)
 		k.next = w.cfg.Clock.Now().Add(delay(k.failures))
 		k.failures++
 	}

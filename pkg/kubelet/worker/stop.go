@@ -54,7 +54,7 @@ func (w *worker) end(ctx context.Context, l look) (again time.Time, gone bool) {
 		}
 		seen, err := w.cfg.Runtime.Pod(ctx, w.uid)
 		if err != nil {
-			return w.failed(ctx, "the runtime does not answer", err), false
+			return w.failed(ctx, "Failed to read the pod from the runtime", err), false
 		}
 		if l.seen = seen; seen.Active() {
 			w.poke() // something was started at the last moment
@@ -65,7 +65,7 @@ func (w *worker) end(ctx context.Context, l look) (again time.Time, gone bool) {
 	w.probes.StopPod(w.uid)
 	if err := w.release(ctx, l.pod); err != nil {
 		w.report(l, true, false)
-		return w.failed(ctx, "what the pod held is not given back", err), false
+		return w.failed(ctx, "Failed to release the pod's resources", err), false
 	}
 	w.report(l, true, true)
 	if !l.removed {
@@ -75,7 +75,7 @@ func (w *worker) end(ctx context.Context, l look) (again time.Time, gone bool) {
 		return time.Time{}, false
 	}
 	if err := w.erase(ctx, l); err != nil {
-		return w.failed(ctx, "what is left of the pod is not removed", err), false
+		return w.failed(ctx, "Failed to remove the pod's remains", err), false
 	}
 	return time.Time{}, true
 }
@@ -95,7 +95,7 @@ func (w *worker) stop(ctx context.Context, l look) (again time.Time, stopped boo
 		err := w.stopping.err
 		w.stopping = nil
 		if err != nil {
-			return w.failed(ctx, "the pod does not stop", err), false
+			return w.failed(ctx, "Failed to stop the pod", err), false
 		}
 		return time.Time{}, true
 	default:

@@ -207,7 +207,7 @@ func (w *worker) sync(ctx context.Context) (again time.Time, gone bool) {
 	begun := w.cfg.Clock.Now()
 	seen, err := w.cfg.Runtime.Pod(ctx, w.uid)
 	if err != nil {
-		return w.failed(ctx, "the runtime does not answer", err), false
+		return w.failed(ctx, "Failed to read the pod from the runtime", err), false
 	}
 	l.seen = seen
 	if w.stopping == nil { // who stops the pod may know less than what was just seen
@@ -315,12 +315,12 @@ type imageBackoff struct {
 	image string
 }
 
-// failed notes a failure and returns when to try again.
+// failed logs a failure and returns when to retry.
 func (w *worker) failed(ctx context.Context, what string, err error) time.Time {
 	span := trace.SpanFromContext(ctx)
 	span.RecordError(err)
 	span.SetStatus(codes.Error, what)
-	w.cfg.Log.Warn(what, "pod", w.uid, "error", err)
+	w.cfg.Log.Warn(what, "pod", w.uid, "err", err)
 	d := delay(w.failures)
 	w.failures++
 	return w.cfg.Clock.Now().Add(d)
