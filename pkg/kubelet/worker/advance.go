@@ -20,7 +20,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/volume"
 )
 
-// advance carries out a plan and returns when to look again without being woken.
+// advance carries out a plan. It returns when to sync again unless the worker is woken before.
 func (w *worker) advance(parent context.Context, l look, plan Plan) time.Time {
 	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
@@ -35,7 +35,7 @@ func (w *worker) advance(parent context.Context, l look, plan Plan) time.Time {
 	stops := w.stopSome(l.pod, plan.Stop)
 	starts := plan.Sandbox || len(plan.Start) > 0
 	idle := !starts && len(plan.Update) == 0
-	w.cfg.Volumes.Update(l.pod, !starts) // what starts has its volumes prepared first
+	w.cfg.Volumes.Update(l.pod, !starts) // starting prepares volumes itself
 	if l.pod.Status.StartTime == nil || idle {
 		w.report(l, false, false)
 	}
@@ -56,13 +56,13 @@ func (w *worker) advance(parent context.Context, l look, plan Plan) time.Time {
 		return earliest(retry, stops, w.failed(ctx, "Failed to sync the pod", err))
 	}
 	if retry.IsZero() {
-		w.poke() // there may be more to do now
+		w.poke() // there may be more to do
 	}
 	return earliest(retry, plan.Retry, stops, w.deadline(l.pod))
 }
 
-// stopSome has containers stopped that must not go on; the others do not wait
-// for them. It returns when to look again at those that do not stop.
+// stopSome begins to stop containers and does not wait for them. It returns when to retry those that
+// did not stop.
 func (w *worker) stopSome(pod *v1.Pod, list []Stop) time.Time {
 	var again time.Time
 	for _, s := range list {
@@ -74,7 +74,7 @@ func (w *worker) stopSome(pod *v1.Pod, list []Stop) time.Time {
 	return again
 }
 
-// deadline is when the pod has been active for too long.
+// deadline returns when the pod's activeDeadlineSeconds is over, or zero.
 func (w *worker) deadline(pod *v1.Pod) time.Time {
 	if pod.Spec.ActiveDeadlineSeconds == nil || pod.Status.StartTime == nil {
 		return time.Time{}
@@ -92,7 +92,7 @@ func earliest(times ...time.Time) time.Time {
 	return first
 }
 
-// probe has the running containers probed, and no others.
+// probe starts the probes of running containers and stops those of others.
 func (w *worker) probe(l look) {
 	box := l.seen.Sandbox()
 	for i := range l.seen.Containers {
@@ -119,7 +119,7 @@ func (w *worker) address(pod *v1.Pod, box *cri.Sandbox) string {
 	return ips[0]
 }
 
-// specOf returns the spec of one of the pod's containers, of whatever kind.
+// specOf returns the spec of a container of any kind, or nil.
 func specOf(pod *v1.Pod, name string) *v1.Container {
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
@@ -136,12 +136,12 @@ func specOf(pod *v1.Pod, name string) *v1.Container {
 	return nil
 }
 
-// act resizes and starts what the plan says. It returns when to try again what
-// could not be done now for a reason that is shown in the pod's status.
+// act resizes and starts containers as planned. It returns when to retry what failed for a reason that
+// the pod's status shows.
 func (w *worker) act(ctx context.Context, l look, plan Plan) (time.Time, error) {
 	var updated error
 	if len(plan.Update) > 0 {
-		w.report(l, false, false) // that it is under way
+		w.report(l, false, false) // shows the resize as in progress
 		updated = w.update(ctx, l, plan.Update)
 	}
 	if !plan.Sandbox && len(plan.Start) == 0 {
@@ -151,7 +151,7 @@ func (w *worker) act(ctx context.Context, l look, plan Plan) (time.Time, error) 
 	return retry, errors.Join(updated, err)
 }
 
-// startSome starts what the plan says, in a new sandbox if it says so.
+// startSome starts the planned containers, in a new sandbox if the plan says so.
 func (w *worker) startSome(ctx context.Context, l look, plan Plan) (time.Time, error) {
 	mounts, err := w.prepare(ctx, l)
 	if err != nil {
@@ -189,7 +189,7 @@ func deref(s *string) string {
 	return *s
 }
 
-// prepare makes what a pod needs before its sandbox.
+// prepare prepares what a pod needs before its sandbox: its cgroup, resource claims and volumes.
 func (w *worker) prepare(ctx context.Context, l look) (volume.Mounts, error) {
 	ctx, spent := w.enter(ctx, PhaseVolumes)
 	defer spent()
@@ -223,7 +223,7 @@ func (w *worker) event(pod *v1.Pod, reason, message string) {
 	w.cfg.Event(pod, "", v1.EventTypeWarning, reason, message)
 }
 
-// prune removes runs of containers but the newest and the one before, and sandboxes that are down and empty.
+// prune removes old runs of containers except the newest two, and empty sandboxes that are not ready.
 func (w *worker) prune(ctx context.Context, seen *cri.Pod) {
 	runs, used := map[string]int{}, map[string]bool{}
 	for i := range seen.Containers {
@@ -242,14 +242,14 @@ func (w *worker) prune(ctx context.Context, seen *cri.Pod) {
 	}
 }
 
-// drop removes something that is not needed; if that fails it is tried again at the next look.
+// drop removes something that is not needed. If that fails, the next sync retries it.
 func (w *worker) drop(ctx context.Context, what, id string, remove func(context.Context, string) error) {
 	if err := remove(ctx, id); err != nil {
 		w.cfg.Log.Debug("Failed to remove", "what", what, "id", id, "pod", w.uid, "err", err)
 	}
 }
 
-// startAll starts containers in order. One that cannot be started does not keep the others from it.
+// startAll starts containers in order. If one fails, the others still start.
 func (s *starter) startAll(ctx context.Context, list []*v1.Container) (time.Time, error) {
 	var retry time.Time
 	var errs []error
@@ -257,7 +257,7 @@ func (s *starter) startAll(ctx context.Context, list []*v1.Container) (time.Time
 		if ctx.Err() != nil {
 			break
 		}
-		if i > 0 && !s.showStarted(ctx) { // the next image may take its time
+		if i > 0 && !s.showStarted(ctx) { // pulling the next image may take long
 			break
 		}
 		err := s.start(ctx, c)
@@ -276,11 +276,11 @@ func (s *starter) startAll(ctx context.Context, list []*v1.Container) (time.Time
 	return retry, errors.Join(errs...)
 }
 
-// showStarted has what runs so far shown and probed, and tells whether the others are to start.
+// showStarted reports and probes the containers started so far. It reports whether the others may start.
 func (s *starter) showStarted(ctx context.Context) bool {
 	seen, err := s.cfg.Runtime.Pod(ctx, s.uid)
 	if err != nil {
-		return true // it is looked at again when all are started
+		return true // the sync after the last start looks again
 	}
 	l := s.look
 	l.seen = seen

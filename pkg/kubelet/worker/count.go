@@ -12,7 +12,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/source"
 )
 
-// kind is what metrics call a container of the pod.
+// kind returns the label that metrics use for a container of the pod.
 func (s *starter) kind(c *v1.Container) string {
 	if initIndex(s.pod, c.Name) >= 0 {
 		return metrics.InitContainer
@@ -25,7 +25,7 @@ func (s *starter) kind(c *v1.Container) string {
 	return metrics.Container
 }
 
-// countImages counts the images that a container was to mount, with what came of its creation.
+// countImages counts the images that a container mounts, by the result of its creation.
 func (s *starter) countImages(c *v1.Container, volumes map[string]*runtimeapi.ImageSpec, err error) {
 	mounts := 0
 	for i := range c.VolumeMounts {

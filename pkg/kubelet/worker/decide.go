@@ -20,37 +20,37 @@ type Facts struct {
 	Pod  *v1.Pod
 	Seen *cri.Pod
 	Now  time.Time
-	// Started tells whether a running container has passed its startup probe.
+	// Started reports whether a running container has passed its startup probe.
 	Started func(id string) bool
-	// Failed tells whether a probe wants a running container restarted.
+	// Failed reports whether a probe requires a restart of a running container.
 	Failed func(id string) (prober.Kind, bool)
-	// Backoff is the restart delay of a container.
+	// Backoff returns the restart delay of a container.
 	Backoff func(c *v1.Container) *restart.Backoff
-	// Behind is what containers run with that are given something else now.
+	// Behind are the resources that containers still run with after they were granted others.
 	Behind map[string]allocation.Had
-	// Again are containers that were stopped to be started anew, whatever their restart policy is.
+	// Again are containers that were stopped in order to restart them, whatever their restart policy is.
 	Again map[string]bool
 }
 
 // Plan is what to do next for a pod that is to run.
 type Plan struct {
-	// Sandbox tells that a new sandbox is needed, with that number; what is left
-	// of the old one is to be stopped first.
+	// Sandbox requests a new sandbox with the number Attempt. What is left of the old one is stopped
+	// first.
 	Sandbox bool
 	Attempt uint32
-	// Stop are running containers that must not go on.
+	// Stop are running containers that must stop.
 	Stop []Stop
-	// Update are running containers to give other resources to.
+	// Update are running containers whose resources change.
 	Update []Update
 	// Start are the containers to start now, in that order.
 	Start []*v1.Container
-	// Waiting tells why containers are not started.
+	// Waiting says why containers are not started.
 	Waiting map[string]v1.ContainerStateWaiting
 	// Retry is when a back-off ends, if one is running.
 	Retry time.Time
-	// Done tells that the pod has run its course.
+	// Done reports that the pod has finished.
 	Done bool
-	// Epoch is what containers that are started now belong to.
+	// Epoch is the epoch of containers that start now; see package restart.
 	Epoch int64
 }
 
@@ -59,20 +59,20 @@ type Stop struct {
 	Run     *cri.Container
 	Spec    *v1.Container
 	Message string
-	// Again has it started anew whatever its restart policy is.
+	// Again restarts it whatever its restart policy is.
 	Again bool
-	// Grace is how long it may take; nil means the pod's grace period. Zero runs no preStop handler.
+	// Grace is the grace period in seconds; nil means the pod's. Zero skips the preStop handler.
 	Grace *int64
 }
 
 const reasonCrashLoop = "CrashLoopBackOff"
 
-// decider is a decision in the making.
+// decider holds the state of one call of Decide.
 type decider struct {
 	Facts
 	plan    Plan
-	sandbox *cri.Sandbox // that is up, or nil
-	epoch   int64        // in which containers start now
+	sandbox *cri.Sandbox // the ready one, or nil
+	epoch   int64        // of containers that start now
 }
 
 // Decide returns what to do next.
@@ -103,7 +103,7 @@ func Decide(f Facts) Plan {
 	return d.plan
 }
 
-// current is the run of a container in the sandbox that is up, or nil.
+// current returns the run of a container in the ready sandbox, or nil.
 func (d *decider) current(name string) *cri.Container {
 	run := d.Seen.Latest(name)
 	if run == nil || d.sandbox == nil || run.SandboxID != d.sandbox.ID || restart.Before(run, d.epoch) {
@@ -112,7 +112,7 @@ func (d *decider) current(name string) *cri.Container {
 	return run
 }
 
-// leave ends what still runs of an earlier epoch, at once, and tells whether there is something.
+// leave stops containers of an earlier epoch without a grace period. It reports whether there are any.
 func (d *decider) leave() bool {
 	now := int64(0)
 	for _, list := range [][]v1.Container{d.Pod.Spec.InitContainers, d.Pod.Spec.Containers} {
@@ -125,13 +125,14 @@ func (d *decider) leave() bool {
 	return len(d.plan.Stop) > 0
 }
 
-// over tells whether a container will never run again.
+// over reports whether a container will never run again.
 func (d *decider) over(c *v1.Container, init bool) bool {
 	run := d.Seen.Latest(c.Name)
 	return run != nil && run.State == cri.Exited && !d.Again[c.Name] && !restart.Before(run, d.epoch) && !restart.Should(d.Pod, c, run.ExitCode, init) && run.Hash == cri.Hash(c)
 }
 
-// courseRun tells whether all containers are over, or one that the others wait for failed for good.
+// courseRun reports whether the pod has finished: all containers are over, or an init container failed
+// for good.
 func (d *decider) courseRun() bool {
 	for i := range d.Pod.Spec.Containers {
 		if !d.over(&d.Pod.Spec.Containers[i], false) {
@@ -154,8 +155,8 @@ func (d *decider) initFailed() bool {
 	return false
 }
 
-// mainStarted tells whether a container got its turn in the present sandbox:
-// then the init containers are behind it.
+// mainStarted reports whether a main container has run in the ready sandbox. Then all init containers
+// have finished.
 func (d *decider) mainStarted() bool {
 	for i := range d.Pod.Spec.Containers {
 		if d.current(d.Pod.Spec.Containers[i].Name) != nil {
@@ -165,7 +166,7 @@ func (d *decider) mainStarted() bool {
 	return false
 }
 
-// inits deals with the init containers and tells whether the others may run.
+// inits decides about the init containers. It reports whether the main containers may run.
 func (d *decider) inits() bool {
 	initialized := d.mainStarted()
 	for i := range d.Pod.Spec.InitContainers {
@@ -182,7 +183,7 @@ func (d *decider) inits() bool {
 	return true
 }
 
-// sidecar keeps a restartable init container running and tells whether it has started.
+// sidecar keeps a restartable init container running. It reports whether the container has started.
 func (d *decider) sidecar(c *v1.Container) bool {
 	run := d.current(c.Name)
 	if run == nil || run.State != cri.Running {
@@ -195,13 +196,13 @@ func (d *decider) sidecar(c *v1.Container) bool {
 	return d.Started(run.ID)
 }
 
-// initDone runs an init container and tells whether it has succeeded.
+// initDone runs an init container. It reports whether the container has succeeded.
 func (d *decider) initDone(c *v1.Container) bool {
 	run := d.current(c.Name)
 	switch {
 	case run != nil && run.State == cri.Running:
 		if d.resized(c, run) {
-			d.anew(c, run)
+			d.restartWith(c, run)
 		}
 		return false
 	case run != nil && run.State == cri.Exited && run.ExitCode == 0 && !d.Again[c.Name]:
@@ -224,7 +225,8 @@ func (d *decider) mains() {
 	}
 }
 
-// mustStop has a running container stopped whose image has changed or whose probe failed.
+// mustStop stops a running container whose spec has changed or whose probe failed. It reports whether it
+// did.
 func (d *decider) mustStop(c *v1.Container, run *cri.Container, what string) bool {
 	stop := Stop{Run: run, Spec: c}
 	kind, failed := d.Failed(run.ID)
@@ -236,7 +238,7 @@ func (d *decider) mustStop(c *v1.Container, run *cri.Container, what string) boo
 	case failed:
 		stop.Message, stop.Grace = fmt.Sprintf("%s %s failed startup probe", what, c.Name), graceOf(c.StartupProbe)
 	case d.resized(c, run):
-		d.anew(c, run)
+		d.restartWith(c, run)
 		return true
 	default:
 		return false
@@ -248,8 +250,8 @@ func (d *decider) mustStop(c *v1.Container, run *cri.Container, what string) boo
 	return true
 }
 
-// anew has a running container stopped that cannot be given other resources while it runs, and started with them.
-func (d *decider) anew(c *v1.Container, run *cri.Container) {
+// restartWith restarts a running container that cannot get other resources while it runs.
+func (d *decider) restartWith(c *v1.Container, run *cri.Container) {
 	d.plan.Stop = append(d.plan.Stop, Stop{Run: run, Spec: c, Message: fmt.Sprintf("Container %s resize requires restart", c.Name), Again: true})
 }
 
@@ -260,10 +262,10 @@ func graceOf(p *v1.Probe) *int64 {
 	return p.TerminationGracePeriodSeconds
 }
 
-// start has a container started, unless it has to wait out its back-off.
+// start starts a container, unless its back-off delay is not over.
 func (d *decider) start(c *v1.Container) {
 	run := d.Seen.Latest(c.Name)
-	began := d.current(c.Name) != nil || restart.Began(d.Pod, run, d.epoch) // what ends an epoch may do so again
+	began := d.current(c.Name) != nil || restart.Began(d.Pod, run, d.epoch) // a container that ended an epoch may do so again
 	if run != nil && run.State == cri.Exited && run.Hash == cri.Hash(c) && began && !d.Again[c.Name] {
 		b := d.Backoff(c)
 		if until := b.Until(run.FinishedAt, d.Now); d.Now.Before(until) {
@@ -284,7 +286,7 @@ func (d *decider) retry(at time.Time) {
 	}
 }
 
-// ephemeral has containers started that never ran; they run once.
+// ephemeral starts ephemeral containers that have never run. They run once.
 func (d *decider) ephemeral() {
 	for i := range d.Pod.Spec.EphemeralContainers {
 		c := v1.Container(d.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)

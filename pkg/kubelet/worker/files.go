@@ -12,11 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// podsDir is where, below the kubelet's root, each pod has a directory.
+// podsDir returns the directory that contains one directory per pod.
 func podsDir(root string) string { return filepath.Join(root, "pods") }
 
-// removeFiles removes what a pod's containers had in the pod's directory, and the
-// directory when nothing else is in it: what volumes left is theirs to remove.
+// removeFiles removes the files of a pod's containers, and the pod's directory if it is empty then. The
+// volume manager removes the rest.
 func removeFiles(root string, uid types.UID) error {
 	dir := filepath.Join(podsDir(root), string(uid))
 	for _, name := range []string{"etc-hosts", "containers"} {
@@ -25,7 +25,7 @@ func removeFiles(root string, uid types.UID) error {
 		}
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
-		return nil // it went, or stays until the rest is gone
+		return nil // it is gone, or not empty yet
 	}
 	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove pod directory: %w", err)
@@ -33,8 +33,8 @@ func removeFiles(root string, uid types.UID) error {
 	return nil
 }
 
-// SweepFiles removes the files of unknown pods: those whose kubelet was killed when
-// the runtime had nothing of them any more, and the files were still there.
+// SweepFiles removes the files of unknown pods. They are left if the kubelet was killed after a pod was
+// removed from the runtime and before its files were.
 func SweepFiles(root string, unknown func(types.UID) bool) error {
 	entries, err := os.ReadDir(podsDir(root))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

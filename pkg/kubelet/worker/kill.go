@@ -17,21 +17,20 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/prober"
 )
 
-// kills are the containers of a pod that are being stopped. A stop goes on
-// whatever becomes of the reason for it, so that whoever else wants the container
-// to end joins it, and a handler is called once.
+// kills are the stops of a pod's containers. A stop continues even if its reason disappears; further
+// requests to stop the same container wait for it, so that its preStop handler is called once.
 type kills struct {
 	mu   sync.Mutex
 	runs map[string]*kill // by container ID
 }
 
-// kill is the end of one run of a container.
+// kill is the stop of one run of a container.
 type kill struct {
 	hooked   bool      // the preStop handler has been called
-	told     bool      // so has been the user, by an event
+	reported bool      // the Killing event has been recorded
 	failures int       // of stops, in a row
-	next     time.Time // when it is worth trying again after a failure
-	now      *attempt  // under way, or the last one
+	next     time.Time // when to retry after a failure
+	now      *attempt  // the current or last one
 	// over is closed when the container has been stopped.
 	over chan struct{}
 }
@@ -39,14 +38,14 @@ type kill struct {
 // attempt is one try to stop a container.
 type attempt struct {
 	deadline time.Time
-	wait     clock.Timer // ends the preStop handler and the wait for other containers; nil after them
+	wait     clock.Timer // ends the preStop handler and the wait for other containers; nil afterwards
 	cancel   context.CancelFunc
-	done     chan struct{} // closed when the container has ended, or did not (err)
+	done     chan struct{} // closed when the attempt has succeeded or failed (err)
 	err      error
 }
 
-// under tells whether the attempt is still under way.
-func (a *attempt) under() bool {
+// running reports whether the attempt is still in progress.
+func (a *attempt) running() bool {
 	if a == nil {
 		return false
 	}
@@ -68,7 +67,7 @@ func (k *kills) of(id string) *kill {
 	return k.runs[id]
 }
 
-// forget drops what is kept of runs that have ended.
+// forget drops the state of runs that have ended.
 func (k *kills) forget(seen *cri.Pod) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -78,20 +77,20 @@ func (k *kills) forget(seen *cri.Pod) {
 			c := &seen.Containers[i]
 			alive = alive || c.ID == id && c.State != cri.Exited
 		}
-		if !alive && !one.now.under() {
+		if !alive && !one.now.running() {
 			delete(k.runs, id)
 		}
 	}
 }
 
-// killSoon has a container stopped and does not wait for it. It returns when to
-// look again if that failed before and is not worth trying yet.
+// killSoon begins to stop a container and does not wait for it. It returns when to retry if the last
+// attempt failed a short time ago.
 func (w *worker) killSoon(pod *v1.Pod, run *cri.Container, spec *v1.Container, grace time.Duration, message string) time.Time {
 	k := w.kills.of(run.ID)
 	w.kills.mu.Lock()
 	defer w.kills.mu.Unlock()
 	switch {
-	case k.now.under():
+	case k.now.running():
 		return time.Time{}
 	case w.cfg.Clock.Now().Before(k.next):
 		return k.next
@@ -100,27 +99,26 @@ func (w *worker) killSoon(pod *v1.Pod, run *cri.Container, spec *v1.Container, g
 	return time.Time{}
 }
 
-// order is how a container is to be stopped.
+// order says how to stop a container.
 type order struct {
 	pod     *v1.Pod
 	run     *cri.Container
 	spec    *v1.Container // nil if it is not known
 	grace   time.Duration
 	message string // of the event
-	// after are closed when the containers have been stopped that get their signal first. The preStop handler does not wait
-	// for them.
+	// after are closed when the containers have stopped that must be signalled first. The preStop
+	// handler does not wait for them.
 	after []<-chan struct{}
 }
 
-// kill ends a container within its grace period, its preStop handler first. It
-// waits for a stop that is under way, unless that has more time than is left: then
-// it is cut short.
+// kill stops a container within its grace period, after its preStop handler. If a stop is in progress it
+// waits for that one, and shortens it if its deadline is later.
 func (w *worker) kill(ctx context.Context, o order) error {
 	k := w.kills.of(o.run.ID)
 	w.kills.mu.Lock()
 	a := k.now
 	deadline := w.cfg.Clock.Now().Add(o.grace)
-	if a.under() && deadline.Before(a.deadline.Add(-time.Second)) {
+	if a.running() && deadline.Before(a.deadline.Add(-time.Second)) {
 		if a.deadline = deadline; a.wait != nil {
 			a.wait.Reset(o.grace)
 		} else {
@@ -130,7 +128,7 @@ func (w *worker) kill(ctx context.Context, o order) error {
 			w.kills.mu.Lock()
 		}
 	}
-	if a = k.now; !a.under() {
+	if a = k.now; !a.running() {
 		a = w.begin(k, o)
 	}
 	w.kills.mu.Unlock()
@@ -144,8 +142,8 @@ func (w *worker) kill(ctx context.Context, o order) error {
 
 // begin begins to stop a container. The caller holds the lock.
 func (w *worker) begin(k *kill, o order) *attempt {
-	if !k.told {
-		k.told = true
+	if !k.reported {
+		k.reported = true
 		w.cfg.Event(o.pod, o.run.Name, v1.EventTypeNormal, "Killing", o.message)
 	}
 	hook := !k.hooked && o.grace > 0 && o.spec != nil && o.spec.Lifecycle != nil && o.spec.Lifecycle.PreStop != nil && o.run.State == cri.Running
@@ -175,7 +173,7 @@ func (w *worker) begin(k *kill, o order) *attempt {
 	return a
 }
 
-// attempted notes what came of an attempt.
+// attempted records the result of an attempt.
 func (w *worker) attempted(ctx context.Context, k *kill, a *attempt, o order, err error) {
 	w.kills.mu.Lock()
 	defer w.kills.mu.Unlock()
@@ -193,7 +191,7 @@ func (w *worker) attempted(ctx context.Context, k *kill, a *attempt, o order, er
 	}
 }
 
-// end notes that the container has been stopped. The caller holds the lock.
+// end records that the container has stopped. The caller holds the lock.
 func (k *kill) end() {
 	select {
 	case <-k.over:
@@ -217,7 +215,7 @@ func await(ctx context.Context, channels []<-chan struct{}) {
 func (w *worker) preStop(ctx context.Context, pod *v1.Pod, run *cri.Container, spec *v1.Container) {
 	target := prober.Target{Pod: pod, Container: spec, ID: run.ID}
 	if spec.Lifecycle.PreStop.HTTPGet != nil {
-		// Not from the pod's status: that of a static pod, or of one that the API does not have any more, tells no address.
+		// The status of a static pod, or of a pod that the API no longer has, contains no address.
 		if seen, err := w.cfg.Runtime.Pod(ctx, w.uid); err == nil && seen.Sandbox() != nil {
 			target.IP = w.address(pod, seen.Sandbox())
 		}
@@ -231,7 +229,7 @@ func (w *worker) preStop(ctx context.Context, pod *v1.Pod, run *cri.Container, s
 	}
 }
 
-// waited notes that the signal is sent now, and returns how long the container may take after it.
+// waited ends the wait before the signal. It returns how long the container may take after the signal.
 func (w *worker) waited(a *attempt) time.Duration {
 	w.kills.mu.Lock()
 	defer w.kills.mu.Unlock()

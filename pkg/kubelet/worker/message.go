@@ -20,15 +20,15 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/logs"
 )
 
-// How much of a termination message, and of a log in its place, is shown.
+// Bounds of a termination message, and of the part of a log that replaces it.
 const (
 	maxMessage  = 4096
 	maxFallback = 2048
 	maxLines    = 80
 )
 
-// message returns what an ended container left to be told: the content of its
-// message file or, if it asked for that and failed, the end of its log.
+// message returns the termination message of a container: the content of its message file or, if the
+// container failed and its policy allows that, the end of its log.
 func (w *worker) message(run *cri.Container) string {
 	text := ""
 	for _, m := range run.Mounts {
@@ -78,8 +78,8 @@ func tail(open func(path string) (*os.File, error), path string, limit int64) ([
 	return io.ReadAll(io.LimitReader(f, limit))
 }
 
-// lastLines takes what was written out of the last lines of a log in the CRI's
-// format, "time stream tag text"; the first line may be cut and is left out then.
+// lastLines returns the text of the last lines of a log in the CRI's format, "time stream tag text". It
+// skips a truncated first line.
 func lastLines(b []byte) string {
 	lines := bytes.SplitAfter(b, []byte("\n"))
 	var out []string

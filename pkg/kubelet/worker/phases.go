@@ -16,7 +16,7 @@ import (
 // Phase is a part of a pod's start.
 type Phase string
 
-// The phases there are. What of a start belongs to none of them is the kubelet's own work, and its waiting for its turn.
+// The phases. The rest of a start is the kubelet's own work and its wait for a turn.
 const (
 	PhaseVolumes Phase = "volumes" // cgroup, devices and volumes
 	PhaseSandbox Phase = "sandbox" // RunPodSandbox: pause container and network
@@ -26,15 +26,16 @@ const (
 	PhaseHooks   Phase = "hooks"  // postStart handlers
 )
 
-// Runtime tells whether the container runtime works in this phase, and the kubelet waits.
+// Runtime reports whether the kubelet waits for the container runtime in this phase.
 func (p Phase) Runtime() bool { return p == PhaseSandbox || p == PhaseCreate || p == PhaseStart }
 
-// Phases are all of them, in their order.
+// Phases returns all phases in order.
 func Phases() []Phase {
 	return []Phase{PhaseVolumes, PhaseSandbox, PhaseImages, PhaseCreate, PhaseStart, PhaseHooks}
 }
 
-// enter begins a phase of the pod's start, which is a span, and returns what ends it. It is of the worker's goroutine alone.
+// enter begins a phase of the pod's start, with a span. The returned function ends it. Only the worker's
+// goroutine calls it.
 func (w *worker) enter(ctx context.Context, p Phase) (context.Context, func()) {
 	begun := w.cfg.Clock.Now()
 	ctx, span := w.cfg.Tracer.Start(ctx, string(p))
@@ -44,15 +45,15 @@ func (w *worker) enter(ctx context.Context, p Phase) (context.Context, func()) {
 	}
 }
 
-// Names of the span of one look at a pod, by what is done for it. They are Kubernetes', as are its attributes.
+// Names of the span of a sync, by what it does. The names and the attributes are Kubernetes'.
 const (
 	spanSync        = "syncPod"
 	spanTerminating = "syncTerminatingPod"
 	spanTerminated  = "syncTerminatedPod"
 )
 
-// updateType notes and returns why a pod that is to run is looked at: it is new to this kubelet, the API has another version of it, or something
-// else happened.
+// updateType records and returns why a pod is synced: it is new to this kubelet, the API has a new
+// version of it, or something else happened.
 func (w *worker) updateType(ctx context.Context, pod *v1.Pod) string {
 	kind := metrics.Sync
 	if w.looked == nil {
@@ -66,7 +67,7 @@ func (w *worker) updateType(ctx context.Context, pod *v1.Pod) string {
 	return kind
 }
 
-// taken counts a pod that is about to be run for the first time in this life of the kubelet.
+// taken counts a pod that this kubelet process is about to run for the first time.
 func (w *worker) taken(pod *v1.Pod) {
 	w.cfg.Metrics.Admitted(pod)
 	w.in.Lock()
@@ -77,7 +78,7 @@ func (w *worker) taken(pod *v1.Pod) {
 	}
 }
 
-// span begins that of one look at a pod.
+// span begins the span of a sync.
 func (w *worker) span(ctx context.Context, pod *v1.Pod) (context.Context, trace.Span) {
 	return w.cfg.Tracer.Start(ctx, spanSync, trace.WithAttributes(
 		attribute.String("k8s.pod.uid", string(w.uid)),

@@ -14,7 +14,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
-// shown is what the pod's status was last made from.
+// shown is what the pod's status was last computed from.
 type shown struct {
 	mu           sync.Mutex
 	look         look
@@ -22,7 +22,7 @@ type shown struct {
 	waiting      map[string]v1.ContainerStateWaiting
 }
 
-// setWaiting has a container shown as waiting; the zero value says that it is not.
+// setWaiting shows a container as waiting; the zero value shows it as not waiting.
 func (w *worker) setWaiting(container string, why v1.ContainerStateWaiting) {
 	w.shown.mu.Lock()
 	defer w.shown.mu.Unlock()
@@ -33,7 +33,7 @@ func (w *worker) setWaiting(container string, why v1.ContainerStateWaiting) {
 	w.shown.waiting[container] = why
 }
 
-// noteWaiting keeps, of the reasons why containers wait, those that still hold.
+// noteWaiting updates why containers wait, and records an event for each new back-off.
 func (w *worker) noteWaiting(pod *v1.Pod, plan Plan) {
 	w.shown.mu.Lock()
 	defer w.shown.mu.Unlock()
@@ -53,7 +53,7 @@ func (w *worker) noteWaiting(pod *v1.Pod, plan Plan) {
 	}
 }
 
-// report computes the pod's status from what is seen and has it written.
+// report computes the pod's status and queues it for writing.
 func (w *worker) report(l look, ending, over bool) {
 	w.shown.mu.Lock()
 	defer w.shown.mu.Unlock()
@@ -61,7 +61,7 @@ func (w *worker) report(l look, ending, over bool) {
 	w.show()
 }
 
-// probed brings the status up to date with the probes, also while the worker is busy.
+// probed updates the status with the results of probes, even while the worker is busy.
 func (w *worker) probed() {
 	w.shown.mu.Lock()
 	defer w.shown.mu.Unlock()
@@ -70,7 +70,7 @@ func (w *worker) probed() {
 	}
 }
 
-// resume brings the status up to date with what an earlier process wrote to the API.
+// resume updates the status with what an earlier kubelet process wrote to the API.
 func (w *worker) resume(s *v1.PodStatus) {
 	w.shown.mu.Lock()
 	defer w.shown.mu.Unlock()
@@ -83,7 +83,7 @@ func (w *worker) resume(s *v1.PodStatus) {
 	w.show()
 }
 
-// show computes the status and has it written. The caller holds the lock.
+// show computes the status and queues it for writing. The caller holds the lock.
 func (w *worker) show() {
 	l := w.shown.look
 	if l.removed {
@@ -97,7 +97,7 @@ func (w *worker) show() {
 	base := w.base(l.pod)
 	probed := func(id string) (started, ready bool) {
 		known, ok := w.probes.Probed(id)
-		if !ok { // nor is it any more: the pod may have been ending before this process began
+		if !ok { // not probed: the pod may have been ending when this process started
 			known = w.known(&base.Status, id)
 		}
 		return known.Started, known.Ready
@@ -114,7 +114,7 @@ func (w *worker) show() {
 	}
 }
 
-// base is the pod with its newest status, which the API may not have yet.
+// base returns the pod with its newest status, which the API may not have yet.
 func (w *worker) base(pod *v1.Pod) *v1.Pod {
 	s, ok := w.cfg.Status.Get(w.uid)
 	if !ok {
@@ -126,7 +126,7 @@ func (w *worker) base(pod *v1.Pod) *v1.Pod {
 	return base
 }
 
-// known returns what a status tells of a running container.
+// known returns the probe results of a running container in a status.
 func (w *worker) known(s *v1.PodStatus, id string) prober.Known {
 	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
 		for i := range list {
@@ -138,10 +138,10 @@ func (w *worker) known(s *v1.PodStatus, id string) prober.Known {
 	return prober.Known{}
 }
 
-// containerID is how statuses name a container of the runtime.
+// containerID returns a container's ID as statuses contain it.
 func (w *worker) containerID(id string) string { return w.cfg.RuntimeName + "://" + id }
 
-// foreign brings the conditions that others have set up to date with the API's.
+// foreign returns own with the conditions of other writers replaced by those in the API.
 func foreign(api, own []v1.PodCondition) []v1.PodCondition {
 	out := append([]v1.PodCondition{}, own...)
 	for _, c := range api {
@@ -161,7 +161,7 @@ func foreign(api, own []v1.PodCondition) []v1.PodCondition {
 	return out
 }
 
-// kubelets tells whether a condition is the kubelet's to set.
+// kubelets reports whether the kubelet sets a condition.
 func kubelets(t v1.PodConditionType) bool {
 	switch t {
 	case v1.PodReady, v1.ContainersReady, v1.PodInitialized, v1.PodScheduled, v1.PodReadyToStartContainers,

@@ -20,10 +20,10 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
-// retryResize is how often a resize that there was no room for is looked at without a reason.
+// retryResize is how often a deferred resize is retried.
 const retryResize = time.Minute
 
-// need is what a container's resources mean for the kernel.
+// need are a container's resources as numbers.
 type need struct{ cpuRequest, cpuLimit, memoryRequest, memoryLimit int64 }
 
 func needOf(pod *v1.ResourceRequirements, c v1.ResourceRequirements) need {
@@ -40,7 +40,7 @@ func needOf(pod *v1.ResourceRequirements, c v1.ResourceRequirements) need {
 	return need{c.Requests.Cpu().MilliValue(), limit(v1.ResourceCPU), c.Requests.Memory().Value(), limit(v1.ResourceMemory)}
 }
 
-// Update is a running container to give other resources to.
+// Update is a running container whose resources change.
 type Update struct {
 	Run  *cri.Container
 	Spec *v1.Container
@@ -48,8 +48,8 @@ type Update struct {
 	want need
 }
 
-// resized finds out whether a running container is to be given other resources,
-// and whether it has to be started anew for that.
+// resized plans an update if the resources of a running container change. It reports whether the
+// container must be restarted instead.
 func (d *decider) resized(c *v1.Container, run *cri.Container) (restart bool) {
 	had, behind := d.Behind[c.Name]
 	if !behind {
@@ -69,7 +69,7 @@ func (d *decider) resized(c *v1.Container, run *cri.Container) (restart bool) {
 	return false
 }
 
-// negotiate asks for what the pod wants, and goes on with what it gets.
+// negotiate requests the resources in the pod's spec and continues with those that were granted.
 func (w *worker) negotiate(l *look) {
 	r := w.cfg.Allocation.Resize(l.pod)
 	asked := l.pod
@@ -81,7 +81,7 @@ func (w *worker) negotiate(l *look) {
 	}
 	for name := range r.Behind {
 		if run := l.seen.Latest(name); run == nil || run.State != cri.Running {
-			w.cfg.Allocation.Reached(w.uid, name) // it will be started with what it is given
+			w.cfg.Allocation.Reached(w.uid, name) // it will start with the granted resources
 			delete(l.behind, name)
 		}
 	}
@@ -105,7 +105,8 @@ func (w *worker) negotiate(l *look) {
 	w.resizing = l.resize.InProgress || r.Granted
 }
 
-// resizeMessage says in Kubernetes' words what a pod's containers are to have.
+// resizeMessage returns the text of an event about the resources of a pod's containers, as Kubernetes
+// words it.
 func resizeMessage(what string, pod *v1.Pod, generation int64, problem string) string {
 	type container struct {
 		Name      string                  `json:"name"`
@@ -130,8 +131,8 @@ func resizeMessage(what string, pod *v1.Pod, generation int64, problem string) s
 	return what + ": " + string(b)
 }
 
-// update gives running containers other resources. The pod's cgroup is wide
-// enough for both the old and the new ones meanwhile. What fails is tried again.
+// update changes the resources of running containers. Meanwhile the pod's cgroup allows both the old and
+// the new ones. Failures are retried.
 func (w *worker) update(ctx context.Context, l look, list []Update) error {
 	begun := w.cfg.Clock.Now()
 	err := w.updateAll(ctx, l, list)
@@ -156,7 +157,7 @@ func (w *worker) updateAll(ctx context.Context, l look, list []Update) error {
 	if err := w.fit(l); err != nil {
 		return fmt.Errorf("cgroup of the pod: %w", err)
 	}
-	// Those that get less come first: what they leave is what others get.
+	// Containers that shrink come first, because others get what they free.
 	slices.SortStableFunc(list, func(a, b Update) int {
 		return cmp.Or(cmp.Compare(a.want.memoryLimit-a.had.memoryLimit, b.want.memoryLimit-b.had.memoryLimit),
 			cmp.Compare(a.want.cpuLimit-a.had.cpuLimit, b.want.cpuLimit-b.had.cpuLimit))
@@ -174,7 +175,8 @@ func (w *worker) updateAll(ctx context.Context, l look, list []Update) error {
 	return nil
 }
 
-// fit gives the pod's cgroup what the pod has, and as long as containers are behind also what they have.
+// fit sets the limits of the pod's cgroup. While containers still run with older resources, the cgroup
+// allows those too.
 func (w *worker) fit(l look) error {
 	if len(l.behind) == 0 {
 		return w.cfg.Cgroups.Ensure(l.pod)
@@ -193,14 +195,15 @@ func (w *worker) fit(l look) error {
 	return w.cfg.Cgroups.Widen(before, l.pod)
 }
 
-// updated are the resources of a container that can change while it runs.
+// updated returns those resources of a container that can change while it runs.
 func updated(pod *v1.Pod, c *v1.Container, n qos.Node) *runtimeapi.LinuxContainerResources {
 	r := qos.Container(pod, c, n)
 	r.OomScoreAdj, r.HugepageLimits, r.Unified = 0, nil, nil
 	return r
 }
 
-// checkMemory refuses limits below what containers use: the kernel would end them, or refuse halfway.
+// checkMemory rejects limits below what containers use. The kernel would kill them, or refuse after some
+// limits have changed.
 func (w *worker) checkMemory(ctx context.Context, list []Update) error {
 	var errs []error
 	for _, u := range list {

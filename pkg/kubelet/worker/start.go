@@ -35,7 +35,7 @@ const (
 	reasonHook   = "PostStartHookError"
 )
 
-// replaceSandbox ends what is left in the old sandbox and makes a new one.
+// replaceSandbox stops what is left in the old sandbox and starts a new one.
 func (w *worker) replaceSandbox(ctx context.Context, l look, attempt uint32, handler string) (*cri.Pod, error) {
 	if l.seen.Sandbox() != nil {
 		w.cfg.Event(l.pod, "", v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
@@ -64,7 +64,7 @@ func (w *worker) replaceSandbox(ctx context.Context, l look, attempt uint32, han
 	over, begun := w.cfg.Metrics.Sandbox(l.pod, handler), w.cfg.Clock.Now()
 	_, err = w.cfg.Runtime.RunSandbox(inPhase, config, handler)
 	spent()
-	if ctx.Err() == nil { // otherwise the pod is not wanted any more, and nothing is wrong
+	if ctx.Err() == nil { // otherwise the pod was cancelled, which is not an error
 		over(w.cfg.Clock.Since(begun), err)
 	}
 	if err != nil {
@@ -78,7 +78,7 @@ func (w *worker) replaceSandbox(ctx context.Context, l look, attempt uint32, han
 		return nil, err
 	}
 	l.seen = seen
-	w.report(l, false, false) // its address is known now
+	w.report(l, false, false) // shows the pod's address
 	return seen, nil
 }
 
@@ -107,7 +107,8 @@ func (w *worker) sandboxConfig(pod *v1.Pod, attempt uint32, handler string) (*ru
 	})
 }
 
-// node is what limits of a container, or of the whole pod, are computed from. Who has CPUs to himself is not held up on them.
+// node returns the values that limits of a container, or of the whole pod, are computed from. Containers
+// with CPUs of their own have no CPU quota.
 func (w *worker) node(container string) qos.Node {
 	n := w.cfg.Node
 	n.CFSQuota = n.CFSQuota && !w.cfg.Placement.Exclusive(w.uid, container)
@@ -132,10 +133,10 @@ func (w *worker) names(pod *v1.Pod) (hostname, domain string) {
 	return hostname, domain
 }
 
-// maxKernelName is what the kernel takes as a host name.
+// maxKernelName is the longest host name that the kernel accepts.
 const maxKernelName = 64
 
-// kernelName returns the host name that the kernel is given; it is empty in the node's own network.
+// kernelName returns the host name to set in the sandbox; it is empty for pods in the node's network.
 func (w *worker) kernelName(pod *v1.Pod) (string, error) {
 	if pod.Spec.HostNetwork {
 		return "", nil
@@ -154,7 +155,7 @@ func (w *worker) kernelName(pod *v1.Pod) (string, error) {
 
 func is(b *bool) bool { return b != nil && *b }
 
-// truncate cuts a name to what the kernel takes, without a sign at the end that no name ends with.
+// truncate shortens a host name to the allowed length, without a trailing dash or dot.
 func truncate(name string) string {
 	if len(name) <= maxHostname {
 		return name
@@ -166,7 +167,7 @@ func truncate(name string) string {
 	return name
 }
 
-// wait has the container shown as waiting.
+// wait shows the container as waiting and returns err.
 func (s *starter) wait(c *v1.Container, reason string, err error) error {
 	s.cfg.Metrics.StartFailed(s.kind(c), reason)
 	s.setWaiting(c.Name, v1.ContainerStateWaiting{Reason: reason, Message: cri.Message(err)})
@@ -182,7 +183,7 @@ func (s *starter) start(ctx context.Context, c *v1.Container) error {
 	}
 	last := s.seen.Latest(c.Name)
 	if last != nil && last.State == cri.Created {
-		// Left by an earlier try that did not get to starting it.
+		// An earlier try created it and did not start it.
 		if err := s.cfg.Runtime.RemoveContainer(ctx, last.ID); err != nil {
 			return s.wait(c, reasonCreate, err)
 		}
@@ -219,7 +220,7 @@ func (s *starter) start(ctx context.Context, c *v1.Container) error {
 	return s.postStart(ctx, c, id)
 }
 
-// images gets the container's image, and those that it mounts.
+// images pulls the container's image and the images that it mounts.
 func (s *starter) images(ctx context.Context, c *v1.Container) (*runtimeapi.Image, map[string]*runtimeapi.ImageSpec, error) {
 	ctx, spent := s.enter(ctx, PhaseImages)
 	defer spent()
@@ -234,7 +235,7 @@ func (s *starter) images(ctx context.Context, c *v1.Container) (*runtimeapi.Imag
 	return image, volumes, err
 }
 
-// imageVolumes gets the images that the container mounts, by the names of their volumes.
+// imageVolumes pulls the images that the container mounts. It returns them by volume name.
 func (s *starter) imageVolumes(ctx context.Context, c *v1.Container) (map[string]*runtimeapi.ImageSpec, error) {
 	out := map[string]*runtimeapi.ImageSpec{}
 	for i := range s.pod.Spec.Volumes {
@@ -242,7 +243,7 @@ func (s *starter) imageVolumes(ctx context.Context, c *v1.Container) (map[string
 		if v.Image == nil || !slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == v.Name }) {
 			continue
 		}
-		// Events of its pull are the pod's, not a container's.
+		// Without a container name, events of the pull are recorded on the pod.
 		image, err := s.cfg.Images.Ensure(ctx, s.pod, &v1.Container{Image: v.Image.Reference, ImagePullPolicy: v.Image.PullPolicy}, s.config, s.handler)
 		if err != nil {
 			return nil, err
@@ -252,7 +253,7 @@ func (s *starter) imageVolumes(ctx context.Context, c *v1.Container) (map[string
 	return out, nil
 }
 
-// postStart runs the container's handler; when it fails the container is stopped.
+// postStart runs the container's postStart handler. If it fails the container is stopped.
 func (s *starter) postStart(ctx context.Context, c *v1.Container, id string) error {
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return nil
@@ -270,7 +271,7 @@ func (s *starter) postStart(ctx context.Context, c *v1.Container, id string) err
 	return errors.Join(s.wait(c, reasonHook, err), stopErr)
 }
 
-// restarts is the number of the container's next run.
+// restarts returns the restart count of the container's next run.
 func (s *starter) restarts(c *v1.Container, last *cri.Container) int {
 	switch {
 	case last != nil && last.State == cri.Created:
@@ -330,8 +331,8 @@ func (s *starter) containerConfig(ctx context.Context, c *v1.Container, image *r
 	return cri.ContainerConfig(s.pod, c, in)
 }
 
-// addDevices lets a container get at devices as their plugin says. What the
-// container's spec says of its environment wins.
+// addDevices adds what a plugin returned for a container. The container's own environment variables
+// take precedence.
 func addDevices(in *cri.ContainerInput, g *deviceapi.ContainerAllocateResponse) {
 	for _, d := range g.GetDevices() {
 		in.Devices = append(in.Devices, &runtimeapi.Device{HostPath: d.GetHostPath(), ContainerPath: d.GetContainerPath(), Permissions: d.GetPermissions()})
@@ -353,12 +354,12 @@ func addDevices(in *cri.ContainerInput, g *deviceapi.ContainerAllocateResponse) 
 	maps.Copy(in.Annotations, g.GetAnnotations())
 }
 
-// users is the user namespace of the sandbox, or nil.
+// users returns the user namespace of the sandbox, or nil.
 func (s *starter) users() *runtimeapi.UserNamespace {
 	return s.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions()
 }
 
-// target is the running container whose processes an ephemeral container asks to see.
+// target returns the ID of the running container whose processes an ephemeral container shares.
 func (s *starter) target(c *v1.Container) string {
 	for i := range s.pod.Spec.EphemeralContainers {
 		e := &s.pod.Spec.EphemeralContainers[i]
@@ -374,7 +375,8 @@ func (s *starter) target(c *v1.Container) string {
 
 const etcHosts = "/etc/hosts"
 
-// mountsOf are the container's volumes, and the files that the kubelet gives it.
+// mountsOf returns the mounts of the container's volumes, of its hosts file and of its termination
+// message file.
 func (s *starter) mountsOf(c *v1.Container, o volume.Options, restarts int, ips []string) ([]*runtimeapi.Mount, error) {
 	mounts, err := s.mounts.ForContainer(s.pod, c, o)
 	if err != nil {
@@ -385,7 +387,7 @@ func (s *starter) mountsOf(c *v1.Container, o volume.Options, restarts int, ips 
 		own = own || m.MountPath == etcHosts
 	}
 	dir := filepath.Join(s.cfg.RootDir, "pods", string(s.uid))
-	if err := os.MkdirAll(dir, 0o750); err != nil { // a pod without volumes has none yet
+	if err := os.MkdirAll(dir, 0o750); err != nil { // it does not exist if the pod has no volumes
 		return nil, fmt.Errorf("pod directory: %w", err)
 	}
 	if !own {
@@ -410,7 +412,7 @@ func (s *starter) mountsOf(c *v1.Container, o volume.Options, restarts int, ips 
 	return append(mounts, &runtimeapi.Mount{ContainerPath: c.TerminationMessagePath, HostPath: path}), nil
 }
 
-// emptyFile makes a file that every user of a container may write.
+// emptyFile creates a file that every user in a container may write.
 func emptyFile(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

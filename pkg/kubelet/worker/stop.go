@@ -20,25 +20,24 @@ import (
 )
 
 const (
-	// minGrace is what a container has from the signal on, whatever its grace period is, as in Kubernetes.
+	// minGrace is the least time that a container has after its signal, as in Kubernetes.
 	minGrace = 2 * time.Second
-	// shortestGrace is the least that a whole pod is given.
+	// shortestGrace is the shortest grace period of a pod.
 	shortestGrace = time.Second
-	// defaultGrace holds for pods of which nothing more is known.
+	// defaultGrace is the grace period of pods whose spec is not known.
 	defaultGrace = 30 * time.Second
 )
 
-// stopping is the end of a pod under way.
+// stopping is the stop of a whole pod.
 type stopping struct {
 	deadline time.Time
 	cancel   context.CancelFunc
-	done     chan struct{} // closed when everything has stopped, or failed to (err)
+	done     chan struct{} // closed when everything has stopped, or on failure (err)
 	err      error
 }
 
-// end brings a pod to its end: its containers, then what they held, then its
-// place in the API, then what the runtime remembers. It returns when to look
-// again, and whether nothing is left.
+// end ends a pod: it stops its containers, releases what they held, deletes the pod from the API and
+// then removes the rest from the runtime. It returns when to sync again, and whether nothing is left.
 func (w *worker) end(ctx context.Context, l look) (again time.Time, gone bool) {
 	span := trace.SpanFromContext(ctx)
 	span.SetName(spanTerminated)
@@ -57,7 +56,7 @@ func (w *worker) end(ctx context.Context, l look) (again time.Time, gone bool) {
 			return w.failed(ctx, "Failed to read the pod from the runtime", err), false
 		}
 		if l.seen = seen; seen.Active() {
-			w.poke() // something was started at the last moment
+			w.poke() // something was started in the meantime
 			return time.Time{}, false
 		}
 		w.cfg.Metrics.Worked(metrics.Kill, w.cfg.Clock.Since(w.ending))
@@ -80,8 +79,7 @@ func (w *worker) end(ctx context.Context, l look) (again time.Time, gone bool) {
 	return time.Time{}, true
 }
 
-// stop sees to it that the pod is being stopped in the time it has, and tells
-// whether it has.
+// stop begins to stop the pod, or shortens the stop in progress. It reports whether the pod has stopped.
 func (w *worker) stop(ctx context.Context, l look) (again time.Time, stopped bool) {
 	grace := graceFor(l, w.grace)
 	w.grace = grace
@@ -101,7 +99,7 @@ func (w *worker) stop(ctx context.Context, l look) (again time.Time, stopped boo
 	default:
 	}
 	if deadline.Before(w.stopping.deadline.Add(-time.Second)) {
-		// Less time than was given at first.
+		// The grace period became shorter.
 		w.stopping.cancel()
 		<-w.stopping.done
 		w.stopping = w.beginStop(ctx, l, grace, deadline)
@@ -109,8 +107,9 @@ func (w *worker) stop(ctx context.Context, l look) (again time.Time, stopped boo
 	return time.Time{}, false
 }
 
-// graceFor returns how long a pod may take to end: the shortest of what a deletion, the kubelet itself and an earlier look gave
-// (zero: nothing yet), as in Kubernetes. Without any of them the pod's own period counts.
+// graceFor returns how long a pod may take to end: the shortest of the grace periods of its deletion, of
+// the kubelet's own request and of before (if not zero), as in Kubernetes. Without any of them it is
+// the grace period in the pod's spec.
 func graceFor(l look, before time.Duration) time.Duration {
 	grace := before
 	for _, seconds := range []*int64{l.pod.DeletionGracePeriodSeconds, l.grace} {
@@ -155,17 +154,17 @@ func (w *worker) stopAll(ctx context.Context, l look, grace time.Duration) error
 	return nil
 }
 
-// stopContainers stops all containers of a pod. PreStop handlers run at once; a sidecar gets its signal when the main
-// containers and the sidecars behind it have ended, or when the grace period has.
+// stopContainers stops all containers of a pod. All preStop handlers start at once. A sidecar is
+// signalled when the main containers and the sidecars behind it have ended, or after the grace period.
 func (w *worker) stopContainers(ctx context.Context, l look, grace time.Duration) error {
-	g, ctx := errgroup.WithContext(ctx) // what fails is tried again at once, not when the others have ended
+	g, ctx := errgroup.WithContext(ctx) // a failure is retried at once, without waiting for the other containers
 	for _, o := range w.stopOrders(l, grace) {
 		g.Go(func() error { return w.kill(ctx, o) })
 	}
 	return g.Wait()
 }
 
-// stopOrders lists what is to be stopped for a pod to end, and in which order.
+// stopOrders returns the containers to stop, with their order.
 func (w *worker) stopOrders(l look, grace time.Duration) []order {
 	var main []<-chan struct{}
 	var sidecars, out []order
@@ -197,8 +196,8 @@ func initIndex(pod *v1.Pod, name string) int {
 	return slices.IndexFunc(pod.Spec.InitContainers, func(c v1.Container) bool { return c.Name == name })
 }
 
-// graceOne returns how long a container of a pod that goes on may take to end; own is the period of the probe that failed, or nil.
-// Zero is too short for a preStop handler.
+// graceOne returns the grace period of a container whose pod keeps running. own is that of the failed
+// probe, or nil. Zero skips the preStop handler.
 func graceOne(pod *v1.Pod, own *int64) time.Duration {
 	for _, seconds := range []*int64{pod.DeletionGracePeriodSeconds, own, pod.Spec.TerminationGracePeriodSeconds} {
 		if seconds != nil {
@@ -208,7 +207,7 @@ func graceOne(pod *v1.Pod, own *int64) time.Duration {
 	return defaultGrace
 }
 
-// release gives back what the pod's containers held.
+// release releases what the pod's containers held.
 func (w *worker) release(ctx context.Context, pod *v1.Pod) error {
 	if w.released {
 		return nil
@@ -230,7 +229,7 @@ func (w *worker) release(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// erase removes what the runtime and the disk remember of a pod that the API does not have any more.
+// erase removes what the runtime and the disk still have of a pod that the API no longer has.
 func (w *worker) erase(ctx context.Context, l look) error {
 	for _, c := range l.seen.Containers {
 		if err := w.cfg.Runtime.RemoveContainer(ctx, c.ID); err != nil {

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// retryFirst and retryMax bound the delay after something that failed.
+	// retryFirst and retryMax bound the delay after a failure.
 	retryFirst = 500 * time.Millisecond
 	retryMax   = 2 * time.Minute
 )
@@ -31,38 +31,39 @@ const (
 type worker struct {
 	*Pool
 	uid  types.UID
-	wake chan struct{} // holds one token when there is something to look at
+	wake chan struct{} // holds one token if the pod must be synced
 
-	in struct { // what others hand in
+	in struct { // set by other goroutines
 		sync.Mutex
 		pod     *v1.Pod
-		seen    time.Time // first, if nothing of it ran then and it was not seen to run since
+		seen    time.Time // when first seen; zero once the pod runs, or if it had been started before
 		removed bool
-		bare    bool // the pod is what the runtime remembers, and nobody else knew it
+		bare    bool // only the runtime knows the pod
 		verdict *status.Verdict
-		grace   *int64             // of an eviction
-		cancel  context.CancelFunc // of what is being done to run the pod
+		grace   *int64             // of an eviction, in seconds
+		cancel  context.CancelFunc // of starting the pod's containers
 	}
 
 	shown shown
 	kills kills
 
-	// Of the worker's goroutine alone:
+	// The following fields belong to the worker's goroutine.
+
 	admitted bool
 	failures int
 	backoffs map[string]*imageBackoff
 	stopping *stopping
-	grace    time.Duration   // that the pod's end was last given; zero: none yet
-	again    map[string]bool // containers that were stopped to be started anew
-	// Of resizes: the generation that was refused, whether one is under way, and what is wrong with it.
+	grace    time.Duration   // last grace period of the pod's end; zero if it does not end
+	again    map[string]bool // containers stopped in order to restart them
+	// Resizes: the generation that was refused, whether one is in progress, and its error.
 	refused     int64
 	resizing    bool
 	resizeError string
-	released    bool // volumes and cgroup are given back
+	released    bool // volumes and cgroup are released
 	events      map[string]bool
-	phases      map[Phase]time.Duration // of the pod's start, until it was told
-	looked      *v1.Pod                 // that was last to run
-	ending      time.Time               // when its end was first looked to; zero: not yet
+	phases      map[Phase]time.Duration // durations of the pod's start, until reported
+	looked      *v1.Pod                 // version of the last sync
+	ending      time.Time               // when the pod began to end; zero before
 }
 
 func newWorker(p *Pool, uid types.UID) *worker {
@@ -80,7 +81,7 @@ func (w *worker) poke() {
 	}
 }
 
-// setBare hands in a pod that the runtime alone has.
+// setBare sets a pod that only the runtime has.
 func (w *worker) setBare(pod *v1.Pod) {
 	w.in.Lock()
 	w.in.bare = true
@@ -105,7 +106,7 @@ func (w *worker) set(pod *v1.Pod) {
 	w.poke()
 }
 
-// started tells once how long the pod took to run.
+// started reports once how long the pod took to start.
 func (w *worker) started() {
 	w.in.Lock()
 	seen := w.in.seen
@@ -135,7 +136,7 @@ func (w *worker) evict(v status.Verdict, grace int64) {
 	w.poke()
 }
 
-// interrupt ends what is being done to run the pod, such as a pull. The caller holds the lock.
+// interrupt aborts the start of containers, for example an image pull. The caller holds the lock.
 func (w *worker) interrupt() {
 	if w.in.cancel != nil {
 		w.in.cancel()
@@ -167,7 +168,8 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// sleep waits until there is something to look at, at the latest until then (zero: whenever).
+// sleep waits until the worker is woken or until the given time, if it is not zero. It reports false if
+// ctx ends.
 func (w *worker) sleep(ctx context.Context, until time.Time) bool {
 	var timeout <-chan time.Time
 	if !until.IsZero() {
@@ -184,7 +186,7 @@ func (w *worker) sleep(ctx context.Context, until time.Time) bool {
 	return true
 }
 
-// look is what a sync starts from.
+// look is what a sync knows of the pod.
 type look struct {
 	pod     *v1.Pod
 	seen    *cri.Pod
@@ -210,10 +212,10 @@ func (w *worker) sync(ctx context.Context) (again time.Time, gone bool) {
 		return w.failed(ctx, "Failed to read the pod from the runtime", err), false
 	}
 	l.seen = seen
-	if w.stopping == nil { // who stops the pod may know less than what was just seen
+	if w.stopping == nil { // a stop in progress may have seen less than this
 		w.kills.forget(seen)
 	}
-	l.verdict = cmp.Or(l.verdict, w.judge(&l))
+	l.verdict = cmp.Or(l.verdict, w.mustEnd(&l))
 	if l.removed || l.pod.DeletionTimestamp != nil || l.verdict != nil || ended(l.pod) {
 		return w.end(ctx, l)
 	}
@@ -224,7 +226,7 @@ func (w *worker) sync(ctx context.Context) (again time.Time, gone bool) {
 	defer func() { w.cfg.Metrics.Worked(operation, w.cfg.Clock.Since(begun)) }()
 	w.negotiate(&l)
 	w.cfg.Objects.RegisterPod(l.pod)
-	w.probe(l) // before the decision: a sidecar that is not probed counts as not started
+	w.probe(l) // before Decide, because a sidecar without probes counts as not started
 	plan := Decide(w.facts(&l))
 	if plan.Done {
 		return w.end(ctx, l)
@@ -236,13 +238,13 @@ func (w *worker) sync(ctx context.Context) (again time.Time, gone bool) {
 	return again, false
 }
 
-// ended tells whether the API already says that the pod has ended.
+// ended reports whether the API shows the pod as ended.
 func ended(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodFailed || pod.Status.Phase == v1.PodSucceeded
 }
 
-// judge returns why the pod must end though nobody deleted it.
-func (w *worker) judge(l *look) *status.Verdict {
+// mustEnd returns why the pod must end although it is not deleted, or nil.
+func (w *worker) mustEnd(l *look) *status.Verdict {
 	if l.removed || l.pod.DeletionTimestamp != nil || ended(l.pod) {
 		return nil
 	}
@@ -268,14 +270,14 @@ func (w *worker) judge(l *look) *status.Verdict {
 	return v
 }
 
-// refuse tells that the pod cannot run here, and returns that verdict.
+// refuse records that the node rejects the pod, and returns the verdict.
 func (w *worker) refuse(pod *v1.Pod, reason, message string) *status.Verdict {
 	w.cfg.Event(pod, "", v1.EventTypeWarning, reason, message)
 	w.cfg.Metrics.Rejected(reason)
 	return &status.Verdict{Phase: v1.PodFailed, Reason: reason, Message: "Pod was rejected: " + message}
 }
 
-// reject has a pod end of which it turned out late that it cannot run here.
+// reject ends an admitted pod that turns out not to fit on the node.
 func (w *worker) reject(pod *v1.Pod, reason, message string) {
 	v := w.refuse(pod, reason, message)
 	w.in.Lock()
@@ -300,7 +302,7 @@ func (w *worker) facts(l *look) Facts {
 	}
 }
 
-// backoff is that of a container with its image: one that was given another image begins anew.
+// backoff returns the restart delay of a container. A new image starts with a new delay.
 func (w *worker) backoff(c *v1.Container) *restart.Backoff {
 	b := w.backoffs[c.Name]
 	if b == nil || b.image != c.Image {
@@ -326,5 +328,5 @@ func (w *worker) failed(ctx context.Context, what string, err error) time.Time {
 	return w.cfg.Clock.Now().Add(d)
 }
 
-// delay is how long to wait after that many failures before the last one.
+// delay returns how long to wait after a failure, given the number of failures before it.
 func delay(failures int) time.Duration { return min(retryFirst<<min(failures, 10), retryMax) }
