@@ -39,7 +39,7 @@ type Refusal struct {
 	Detail string
 }
 
-// Outdated tells whether the refusal hangs on labels or taints of the node, of
+// Outdated reports whether the refusal hangs on labels or taints of the node, of
 // which the kubelet may have an old state: a pod can be made for a label that
 // the node got a moment ago.
 func (r *Refusal) Outdated() bool { return r.Reason == reasonAffinity || r.Reason == reasonTaints }
@@ -50,7 +50,7 @@ type Node struct {
 	Object *v1.Node
 	// Allocatable is what pods may ask for, taken together.
 	Allocatable v1.ResourceList
-	// AppArmor tells whether the machine enforces profiles.
+	// AppArmor reports whether the machine enforces profiles.
 	AppArmor bool
 }
 
@@ -101,14 +101,14 @@ func supportsGroups(n *v1.Node) bool {
 	return n != nil && n.Status.Features != nil && n.Status.Features.SupplementalGroupsPolicy != nil && *n.Status.Features.SupplementalGroupsPolicy
 }
 
-// repelled tells whether the node has a taint that would drive the pod away at once.
+// repelled reports whether the node has a taint that would drive the pod away at once.
 func repelled(pod *v1.Pod, n *v1.Node) bool {
 	_, found := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), n.Spec.Taints, pod.Spec.Tolerations,
 		func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }, true)
 	return found
 }
 
-// wantsAppArmor tells whether a container is to be confined by a profile.
+// wantsAppArmor reports whether a container is to be confined by a profile.
 func wantsAppArmor(pod *v1.Pod) bool {
 	if sc := pod.Spec.SecurityContext; sc != nil && confined(sc.AppArmorProfile) {
 		return true
@@ -234,7 +234,7 @@ func hostPorts(pod *v1.Pod) []port {
 	return out
 }
 
-// portsTaken tells whether another pod has a port that the pod wants.
+// portsTaken reports whether another pod has a port that the pod wants.
 func portsTaken(pod *v1.Pod, others []*v1.Pod) bool {
 	want := hostPorts(pod)
 	if len(want) == 0 {

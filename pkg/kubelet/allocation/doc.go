@@ -1,15 +1,13 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package allocation decides which pods a node takes, and keeps what each of
-// them was given.
+// Package allocation decides which pods a node accepts, and records the resources granted to each.
 //
-// Whether a pod can run is a pure function, Check, of the pod, the pods that were
-// admitted before it, and the node. The Manager asks it for one pod at a time, so
-// that two pods that fit only singly are not both taken, nor both refused: a pod
-// counts from its admission to the end of its last container, and one that still
-// waits for its admission does not count.
+// Check decides whether a pod can run. It is a pure function of the pod, the pods admitted before it
+// and the node. The Manager calls it for one pod at a time, so that of two pods that do not fit together
+// exactly one is admitted. A pod counts from its admission until its last container has ended; a pod
+// that waits for admission does not count.
 //
-// What a pod was given is kept in a file, because the API shows only what it asks
-// for; a pod that ran before the kubelet's restart is given the same again.
+// Granted resources are stored in a file, because the API contains only the requested ones. After a
+// restart of the kubelet a running pod keeps what it was granted.
 package allocation

@@ -132,7 +132,7 @@ func (m *Manager) allocated(pod *v1.Pod) (*v1.Pod, bool) {
 	return out, true
 }
 
-// same tells whether the pod asks for what it has.
+// same reports whether the pod asks for what it has.
 func (g *given) same(pod *v1.Pod) bool {
 	if g.Pod != nil && !equality.Semantic.DeepEqual(pod.Spec.Resources, g.Pod) {
 		return false
@@ -147,13 +147,13 @@ func (g *given) same(pod *v1.Pod) bool {
 	return true
 }
 
-// admitted tells whether the pod has its place on the node already. The caller holds the lock.
+// admitted reports whether the pod has its place on the node already. The caller holds the lock.
 func (m *Manager) admitted(pod *v1.Pod) bool {
 	_, ok := m.given[pod.UID]
 	return ok || started(pod)
 }
 
-// started tells whether something of the pod has run here: then it was admitted by a kubelet that is gone.
+// started reports whether something of the pod has run here: then it was admitted by a kubelet that is gone.
 func started(pod *v1.Pod) bool {
 	ran := func(c v1.ContainerStatus) bool { return c.ContainerID != "" }
 	return slices.ContainsFunc(pod.Status.ContainerStatuses, ran) || slices.ContainsFunc(pod.Status.InitContainerStatuses, ran)

@@ -27,7 +27,7 @@ type Resize struct {
 	Pod *v1.Pod
 	// Pending is why it is not given what it asks for, or nil. With the reason Infeasible it never will be.
 	Pending *Refusal
-	// Granted tells that it was given something else just now.
+	// Granted reports that it was given something else just now.
 	Granted bool
 	// Behind is what containers still run with that are given something else now,
 	// since that generation of the pod.
@@ -213,7 +213,7 @@ func (m *Manager) Reached(uid types.UID, container string) {
 	}
 }
 
-// less tells whether the pod asks for less of something than it had.
+// less reports whether the pod asks for less of something than it had.
 func less(pod, before *v1.Pod) bool {
 	now := resource.PodRequests(pod, resource.PodResourcesOptions{})
 	for name, q := range resource.PodRequests(before, resource.PodResourcesOptions{}) {

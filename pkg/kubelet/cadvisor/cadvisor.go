@@ -1,11 +1,11 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cadvisor tells what the node's cgroups use in the series and with the labels that cAdvisor has
-// (container_*, machine_*), which dashboards and alerts ask for. It reads the kernel's files when it is asked and at no
-// other time, and remembers nothing.
+// Package cadvisor exports the usage of the node's cgroups with cAdvisor's metric names and labels
+// (container_*, machine_*), which dashboards and alerts use. It reads the kernel's files on each scrape
+// and keeps no state.
 //
-// Series that cAdvisor makes by walking file systems or by listening to the kernel's log are not here.
+// It does not export metrics for which cAdvisor walks file systems or reads the kernel's log.
 package cadvisor
 
 import (

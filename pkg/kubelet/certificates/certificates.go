@@ -1,17 +1,14 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package certificates gives a kubelet the certificates that it proves itself
-// by: as a client of the API server and as a server. It asks for them by
-// CertificateSigningRequests, keeps them in the kubelet's certificate directory
-// (NAME-current.pem is a link to the latest, with its key), and asks again well
-// before they expire.
+// Package certificates obtains the kubelet's client and server certificates. It creates
+// CertificateSigningRequests, stores the certificates in the kubelet's certificate directory
+// (NAME-current.pem links to the latest, with its key) and renews them well before they expire.
 //
-// A kubelet that has none yet asks with the credentials of a bootstrap
-// kubeconfig, which have no other right.
+// A kubelet without a certificate uses the credentials of a bootstrap kubeconfig, which permit nothing
+// else.
 //
-// The asking itself is client-go's. It does not approve anything: the cluster
-// does.
+// The requests are made by client-go. This package approves nothing: the cluster does.
 package certificates
 
 import (
@@ -142,7 +139,7 @@ func Bootstrap(ctx context.Context, c Config, kubeconfig, bootstrap string) erro
 	return writeKubeconfig(kubeconfig, bootstrap, ClientFile(c.Dir))
 }
 
-// usable tells whether a kubeconfig has a certificate that has not expired, or
+// usable reports whether a kubeconfig has a certificate that has not expired, or
 // credentials of another kind.
 func usable(kubeconfig string, now time.Time) bool {
 	rc, err := clientcmd.BuildConfigFromFlags("", kubeconfig)

@@ -1,12 +1,13 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cgroup keeps the cgroups that stand above containers: the node's root for pods, one for
-// each QoS class and one for each pod. What is inside a pod's cgroup belongs to the runtime.
+// Package cgroup manages the cgroups above containers: the root of all pods, one for each QoS class and
+// one for each pod. What is inside a pod's cgroup belongs to the runtime.
 //
-// Cgroup v2 and v1 (with every controller in a hierarchy of its own) are both written as plain files. With the
-// systemd driver cgroups are slices: systemd makes and ends them and is told of the limits that it knows, so that it
-// keeps them; then they are written as without it, for what systemd rounds or has no name for.
+// Cgroup v2 and v1 (one hierarchy per controller) are written as plain files. With the systemd driver
+// cgroups are slices. systemd creates and removes them, and is given the limits that it supports so that
+// it does not reset them. The limits are then written to the files too, because systemd rounds some and
+// does not support others.
 package cgroup
 
 import (
@@ -45,11 +46,11 @@ type Config struct {
 	Node qos.Node
 	// PidsPerPod limits the processes of a pod; 0 or less means no limit.
 	PidsPerPod int64
-	// Exclusive tells whether one of the pod's containers has CPUs to itself, and is not held up on them; nil: none has.
+	// Exclusive reports whether one of the pod's containers has CPUs to itself, and is not held up on them; nil: none has.
 	Exclusive func(pod types.UID) bool
 	// Pods are the limits of all pods together; nil: there are none.
 	Pods *qos.PodLimits
-	// Metrics tell how long operations on the cgroups of pods take, by Clock; nil: nobody does.
+	// Metrics tell how long operations on the cgroups of pods take, by Clock; nil disables that.
 	Metrics *metrics.Node
 	Clock   clock.Clock
 	// Others are cgroups of the system that have limits, by their names.
@@ -93,7 +94,7 @@ func New(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// Unified tells whether mount is a cgroup v2 hierarchy.
+// Unified reports whether mount is a cgroup v2 hierarchy.
 func Unified(mount string) bool {
 	_, err := os.Stat(filepath.Join(mount, "cgroup.controllers"))
 	return err == nil

@@ -1,10 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package checkpoint keeps in files the little that the kubelet cannot ask the API,
-// the runtime or the disk for. A file is replaced as a whole: a process that dies at
-// any moment leaves the old content or the new one, and so does a machine if the file
-// was written durably, which takes the disk's time.
+// Package checkpoint stores the small state that the kubelet cannot read from the API, the runtime or the
+// disk. It replaces a file as a whole: a process that is killed leaves the old or the new content. After
+// a crash of the machine the same holds for files written durably, which is slower.
 package checkpoint
 
 import (
@@ -16,7 +15,7 @@ import (
 	"path/filepath"
 )
 
-// Read decodes a file into v and tells whether it is there.
+// Read decodes a file into v and reports whether it is there.
 func Read(path string, v any) (found bool, err error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

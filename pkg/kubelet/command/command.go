@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package command is the kubelet as a process: flags, configuration file and
-// clients around a kubelet.Kubelet.
+// Package command is the kubelet's process: it reads flags and the configuration file, creates clients,
+// and runs a kubelet.Kubelet.
 package command
 
 import (

@@ -58,7 +58,7 @@ func (m *Manager) restore(s CPUManagerCheckpoint) error {
 	return nil
 }
 
-// consistent tells whether what the file says of the shared CPUs follows from the rest of it.
+// consistent reports whether what the file says of the shared CPUs follows from the rest of it.
 func (m *Manager) consistent(shared cpuset.CPUSet) error {
 	if shared.IsEmpty() {
 		if len(m.given) > 0 && !m.cfg.Options.StrictReserved { // otherwise the reserved ones are in it

@@ -159,7 +159,7 @@ func (m *Manager) On(pod types.UID, container string) cpuset.CPUSet {
 	return m.shared()
 }
 
-// Exclusive tells whether a container has CPUs of its own, or one of the pod's containers if it is "".
+// Exclusive reports whether a container has CPUs of its own, or one of the pod's containers if it is "".
 func (m *Manager) Exclusive(pod types.UID, container string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -184,7 +184,7 @@ func (m *Manager) Own(pod types.UID, container string) cpuset.CPUSet {
 // Allocatable are the CPUs that containers can have for themselves.
 func (m *Manager) Allocatable() cpuset.CPUSet { return m.cfg.Layout.All().Difference(m.reserved) }
 
-// Static tells whether CPUs are given at all.
+// Static reports whether CPUs are given at all.
 func (m *Manager) Static() bool { return m.cfg.Policy == PolicyStatic }
 
 // asks is how many CPUs the container is to have for itself.

@@ -93,7 +93,7 @@ func (o Options) conflicts() error {
 	return nil
 }
 
-// fit tells whether the options can be had on the machine with that policy of the topology manager.
+// fit reports whether the options can be had on the machine with that policy of the topology manager.
 func (o Options) fit(l *numa.Layout, topologyPolicy string) error {
 	if !o.BySocket {
 		return nil

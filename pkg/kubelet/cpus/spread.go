@@ -112,7 +112,7 @@ func (s *spreader) over(nodes []int) *share {
 	return best
 }
 
-// hand takes groups from nodes in turn, and tells whether there were enough.
+// hand takes groups from nodes in turn, and reports whether there were enough.
 func (s *spreader) hand(rest int, nodes []int, left map[int]int) bool {
 	for rest > 0 {
 		before := rest

@@ -139,10 +139,10 @@ func (c *Client) Close() error {
 	return errors.Join(errs...)
 }
 
-// NotFound tells whether the runtime said that the sandbox, container or image does not exist.
+// NotFound reports whether the runtime said that the sandbox, container or image does not exist.
 func NotFound(err error) bool { return status.Code(err) == codes.NotFound }
 
-// TimedOut tells whether a call, or what the runtime did for it, took too long.
+// TimedOut reports whether a call, or what the runtime did for it, took too long.
 func TimedOut(err error) bool { return status.Code(err) == codes.DeadlineExceeded }
 
 // Message is what the runtime said, without the wrapping of the transport.

@@ -105,12 +105,12 @@ func (p *Pod) Run(name string, n int) *Container {
 	return nil
 }
 
-// Active tells whether a sandbox is up or a container runs.
+// Active reports whether a sandbox is up or a container runs.
 func (p *Pod) Active() bool {
 	return p != nil && (slices.ContainsFunc(p.Sandboxes, func(s Sandbox) bool { return s.Ready }) || p.Running())
 }
 
-// Running tells whether a container runs.
+// Running reports whether a container runs.
 func (p *Pod) Running() bool {
 	return p != nil && slices.ContainsFunc(p.Containers, func(c Container) bool { return c.State == Running })
 }
@@ -283,7 +283,7 @@ func containerOf(s *runtimeapi.ContainerStatus) Container {
 	return c
 }
 
-// startCut tells whether a container did not start because who started it went
+// startCut reports whether a container did not start because who started it went
 // away meanwhile, a kubelet that died. It says nothing of the container: it is as if
 // it had never been asked to start.
 func startCut(s *runtimeapi.ContainerStatus) bool {

@@ -168,7 +168,7 @@ func protocol(p v1.Protocol) runtimeapi.Protocol {
 	}
 }
 
-// Sidecar tells whether an init container is one that keeps running.
+// Sidecar reports whether an init container is one that keeps running.
 func Sidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }

@@ -28,7 +28,7 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("Node has reached its volume attachment limit, rejecting pod. unattached volumes=[%s]: %s", e.Volume, e.Message)
 }
 
-// exhausted tells whether attaching failed because the node takes no more volumes.
+// exhausted reports whether attaching failed because the node takes no more volumes.
 func exhausted(e *storagev1.VolumeError) bool {
 	return e.ErrorCode != nil && codes.Code(*e.ErrorCode) == codes.ResourceExhausted
 }

@@ -59,7 +59,7 @@ func (m *Manager) awaitAttached(ctx context.Context, i id) (map[string]string, e
 
 // attached returns what the attaching gave to the node, or why the volume cannot be
 // used yet. The order matters: once the API has that the volume is in use, nobody
-// begins to detach it; that it is listed as attached tells that nobody has begun before.
+// begins to detach it; that it is listed as attached reports that nobody has begun before.
 func (m *Manager) attached(ctx context.Context, i id) (map[string]string, error) {
 	node, err := m.cfg.Client.CoreV1().Nodes().Get(ctx, m.cfg.NodeName, metav1.GetOptions{})
 	if err != nil {

@@ -1,29 +1,27 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package csi makes volumes by drivers of the Container Storage Interface: it takes
-// drivers up, publishes them in the node's CSINode, and has them stage and publish the
-// volumes of pods, measure and expand them, and take them away.
+// Package csi provides volumes of Container Storage Interface (CSI) drivers. It registers drivers,
+// publishes them in the node's CSINode, and calls them to stage, publish, measure, expand and remove the
+// volumes of pods.
 //
-// Where things are is what Kubernetes has:
+// Paths are the same as in Kubernetes:
 //
 //	pods/UID/volumes/kubernetes.io~csi/NAME/{mount,vol_data.json}                a pod's file system
 //	plugins/kubernetes.io/csi/DRIVER/SHA256/{globalmount,vol_data.json}          where it is staged
 //	pods/UID/volumeDevices/kubernetes.io~csi/NAME                                a link to a pod's device
 //	plugins/kubernetes.io/csi/volumeDevices/{publish/NAME/UID,staging/NAME}      the device, and where it is staged
-//	plugins/kubernetes.io/csi/volumeDevices/NAME/data/vol_data.json              whose it is
+//	plugins/kubernetes.io/csi/volumeDevices/NAME/data/vol_data.json              the pod that uses it
 //
 // Invariants:
 //
-//   - What is about to be done is on the disk before the driver is asked to: whatever
-//     moment the kubelet is killed at, the next one finds all that is to be undone.
-//   - Everything is asked for again until the driver says that it is done: all of its
-//     calls may be repeated.
-//   - A directory is removed only when it is empty and nothing is mounted at it.
-//     Nothing in a volume is ever deleted.
-//   - About one volume a driver is asked one thing at a time, and a volume is unstaged
-//     only when no pod of the node has it.
-//   - A volume that is attached by the control plane is used only after the node's
-//     status has told that it is in use, and while that status tells that it is
-//     attached: so it is never detached below a pod.
+//   - A call is recorded on disk before it is made. Whenever the kubelet is killed, the next process
+//     finds all that must be undone.
+//   - Calls are retried until the driver succeeds; all of them can be repeated.
+//   - A directory is removed only if it is empty and nothing is mounted at it. Nothing in a volume is
+//     ever deleted.
+//   - A driver has at most one call in progress for each volume, and a volume is unstaged only if no pod
+//     of the node uses it.
+//   - A volume that the control plane attaches is used only after the node's status lists it as in use,
+//     and while the status lists it as attached. So it is never detached while a pod uses it.
 package csi

@@ -81,7 +81,7 @@ func (m *Manager) measure(driver string) grpc.UnaryClientInterceptor {
 	}
 }
 
-// supported tells whether a version, as drivers give it, is one that this kubelet speaks.
+// supported reports whether a version, as drivers give it, is one that this kubelet speaks.
 func supported(version string) bool {
 	return strings.HasPrefix(strings.TrimPrefix(version, "v"), "1.")
 }

@@ -79,7 +79,7 @@ func (m *Manager) Stats(ctx context.Context, pod *v1.Pod, v Volume) (*statsapi.F
 	return out, nil
 }
 
-// Republishes tells whether a driver wants to be asked to publish from time to time.
+// Republishes reports whether a driver wants to be asked to publish from time to time.
 func (m *Manager) Republishes(ctx context.Context, driver string) (bool, error) {
 	d, err := m.object(ctx, driver)
 	if err != nil || d == nil {

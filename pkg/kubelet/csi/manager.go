@@ -36,10 +36,10 @@ type Config struct {
 	// Changed has the node's status written: what is in use has changed.
 	Changed func()
 	// UpdatePeriod is how often a driver wants to be asked how many volumes the node takes (zero:
-	// never), and Attaches tells whether its volumes are attached, as its CSIDriver says. When that changes, Look is called.
+	// never), and Attaches reports whether its volumes are attached, as its CSIDriver says. When that changes, Look is called.
 	UpdatePeriod func(driver string) time.Duration
 	Attaches     func(driver string) bool
-	// Metrics count what drivers are asked; nil: nobody counts.
+	// Metrics count what drivers are asked; nil disables that.
 	Metrics *metrics.Storage
 	Clock   clock.Clock
 	Log     *slog.Logger
@@ -67,7 +67,7 @@ type volume struct {
 	users map[place]bool
 	// staged is where it is staged, or was begun to be; nil if it is not.
 	staged *stage
-	// surely tells that it was staged once, by this process or perhaps by an earlier one, and not only
+	// surely reports that it was staged once, by this process or perhaps by an earlier one, and not only
 	// tried to; guarded by asking.
 	surely bool
 	// context is the SELinux label that it is staged and published with, if with any.

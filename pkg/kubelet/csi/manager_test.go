@@ -67,9 +67,9 @@ type bench struct {
 	refuse map[string]codes.Code
 	// mountFlags are those of the last call of each name.
 	mountFlags map[string][]string
-	// loose tells that the driver's volumes are not attached to nodes.
+	// loose reports that the driver's volumes are not attached to nodes.
 	loose atomic.Bool
-	// metrics count what kubelets ask; nil: nobody counts.
+	// metrics count what kubelets ask; nil disables that.
 	metrics *metrics.Storage
 }
 

@@ -40,9 +40,9 @@ type Volume struct {
 type Mounted struct {
 	// Path is where the file system is mounted, Device the node's path of a device.
 	Path, Device string
-	// ChangeGroup tells that the files are still to be given to the group.
+	// ChangeGroup reports that the files are still to be given to the group.
 	ChangeGroup bool
-	// Labelled tells that the files have their SELinux label by the way they are mounted.
+	// Labelled reports that the files have their SELinux label by the way they are mounted.
 	Labelled bool
 }
 
@@ -134,7 +134,7 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod, v Volume) (Mounted, er
 // errInUse is what users see of a volume that one pod may have, and another one has.
 var errInUse = errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod")
 
-// usedByAnother tells whether a pod other than this one has a volume.
+// usedByAnother reports whether a pod other than this one has a volume.
 func (m *Manager) usedByAnother(v *volume, pod types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -146,7 +146,7 @@ func (m *Manager) usedByAnother(v *volume, pod types.UID) bool {
 	return false
 }
 
-// checkMode tells whether a driver makes volumes of this kind.
+// checkMode reports whether a driver makes volumes of this kind.
 func checkMode(d *storagev1.CSIDriver, name string, mode storagev1.VolumeLifecycleMode) error {
 	if d == nil {
 		if mode == storagev1.VolumeLifecyclePersistent {
@@ -243,7 +243,7 @@ func (m *Manager) unstaged(vol *volume, p place, cause error) error {
 	return m.forgetStage(vol, staged)
 }
 
-// Final tells whether a driver that returned an error has given up: nothing of the call is under way.
+// Final reports whether a driver that returned an error has given up: nothing of the call is under way.
 func Final(err error) bool {
 	switch status.Code(err) {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted:
@@ -313,7 +313,7 @@ func accessMode(mode v1.PersistentVolumeAccessMode, precise bool) csi.VolumeCapa
 	return csi.VolumeCapability_AccessMode_UNKNOWN
 }
 
-// groupApplies tells whether the kubelet gives the files of a volume to the pod's group.
+// groupApplies reports whether the kubelet gives the files of a volume to the pod's group.
 func groupApplies(r request, pv *v1.PersistentVolume) bool {
 	policy := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
 	if r.object != nil && r.object.Spec.FSGroupPolicy != nil {

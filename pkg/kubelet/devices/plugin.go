@@ -146,7 +146,7 @@ func (m *Manager) Unregister(p plugins.Plugin) {
 	}
 }
 
-// extended tells whether a name is one that extended resources may have.
+// extended reports whether a name is one that extended resources may have.
 func extended(name string) bool {
 	domain, _, ok := strings.Cut(name, "/")
 	return ok && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io") && !strings.HasPrefix(name, "requests.") &&

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dns decides what a pod's resolv.conf says, from its dnsPolicy, its dnsConfig and the
-// kubelet's own settings. It is pure but for reading the node's resolver file.
+// Package dns computes a pod's resolv.conf from its dnsPolicy, its dnsConfig and the kubelet's settings.
+// It is pure, except that it reads the node's resolver file.
 package dns
 
 import (
@@ -43,7 +43,7 @@ type Settings struct {
 type Warning struct {
 	Reason  string
 	Message string
-	// Node tells that the event is to be recorded on the node.
+	// Node reports that the event is to be recorded on the node.
 	Node bool
 }
 

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Serves tells whether a claim, and no device plugin, gives a container an extended
+// Serves reports whether a claim, and no device plugin, gives a container an extended
 // resource that it asks for: the scheduler says so in the pod's status.
 func Serves(pod *v1.Pod, container string, resource v1.ResourceName) bool {
 	s := pod.Status.ExtendedResourceClaimStatus

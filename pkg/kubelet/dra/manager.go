@@ -167,7 +167,7 @@ func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, ref *v1.PodResourceC
 	return m.save()
 }
 
-// has tells whether a claim is prepared for the pod.
+// has reports whether a claim is prepared for the pod.
 func (m *Manager) has(pod *v1.Pod, name string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,12 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package env makes the environment of a container: service variables, envFrom, env with
-// its sources, and $(VAR) expansion, in the order and with the precedence of Kubernetes:
+// Package env computes the environment of a container: service variables, envFrom, env with its sources,
+// and $(VAR) expansion, in Kubernetes' order and precedence:
 //
-//   - envFrom in its order, later ones winning;
-//   - env in its order, each seeing what came before it and the service variables;
-//   - service variables where no other of that name exists.
+//   - envFrom in its order; later entries win;
+//   - env in its order; each entry can refer to earlier ones and to service variables;
+//   - service variables, unless another variable has the same name.
 package env
 
 import (

@@ -37,7 +37,7 @@ type Eviction struct {
 	Message string
 	// Grace is how many seconds it gets.
 	Grace int64
-	// Disruption tells that it goes for the node's sake, not for a limit of its own.
+	// Disruption reports that it goes for the node's sake, not for a limit of its own.
 	Disruption bool
 	// Signal is what of the node ran short, or the limit.
 	Signal Signal
@@ -66,7 +66,7 @@ type Config struct {
 	Event func(reason, message string)
 	// Changed is called when a pressure condition came or went.
 	Changed func()
-	// Metrics count evictions; nil: nobody counts.
+	// Metrics count evictions; nil disables that.
 	Metrics *metrics.Node
 }
 
@@ -166,7 +166,7 @@ func (m *Manager) Look(ctx context.Context) {
 	}
 }
 
-// leaving tells whether the pod that was ended last still takes up what it had.
+// leaving reports whether the pod that was ended last still takes up what it had.
 func (m *Manager) leaving(pods []*v1.Pod) bool {
 	if m.evicted == "" {
 		return false
@@ -196,7 +196,7 @@ func (m *Manager) measure(ctx context.Context) (Observation, []int) {
 	return o, due
 }
 
-// limits ends the pods that use more storage than they may, and tells whether there were any.
+// limits ends the pods that use more storage than they may, and reports whether there were any.
 func (m *Manager) limits(ctx context.Context, pods []*v1.Pod) bool {
 	any := false
 	for _, pod := range pods {
@@ -215,7 +215,7 @@ func (m *Manager) limits(ctx context.Context, pods []*v1.Pod) bool {
 	return any
 }
 
-// evictOne ends the pod that is to go first, and tells whether there is one.
+// evictOne ends the pod that is to go first, and reports whether there is one.
 func (m *Manager) evictOne(ctx context.Context, pods []*v1.Pod, t *Threshold, a Amount) bool {
 	var list []Candidate
 	for _, pod := range pods {

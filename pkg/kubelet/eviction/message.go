@@ -86,7 +86,7 @@ func stored(s *statsapi.ContainerStats) int64 {
 	return sum
 }
 
-// Limited tells whether a pod has a limit on the storage of the node.
+// Limited reports whether a pod has a limit on the storage of the node.
 func Limited(pod *v1.Pod) bool {
 	if _, ok := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})[v1.ResourceEphemeralStorage]; ok {
 		return true

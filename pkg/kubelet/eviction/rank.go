@@ -22,7 +22,7 @@ const (
 	fromAPI        = "api"
 )
 
-// Critical tells whether the node cannot be without a pod.
+// Critical reports whether the node cannot be without a pod.
 func Critical(pod *v1.Pod) bool {
 	if _, ok := pod.Annotations[mirror]; ok {
 		return true

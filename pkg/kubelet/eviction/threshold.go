@@ -56,7 +56,7 @@ type Threshold struct {
 	Percent float64
 	// Grace is how long a soft threshold may be crossed; a hard one has none.
 	Grace time.Duration
-	// Soft tells that pods are given time to end.
+	// Soft reports that pods are given time to end.
 	Soft bool
 	// Reclaim is how much more than the threshold must be left until a crossed
 	// threshold is not crossed any more, Value or Percent.
@@ -164,7 +164,7 @@ func of(q resource.Quantity, percent float64, capacity int64) *resource.Quantity
 	return &q
 }
 
-// crossed tells whether less is left than has to be; a threshold that was
+// crossed reports whether less is left than has to be; a threshold that was
 // crossed before asks for more.
 func (t *Threshold) crossed(a Amount, before bool) bool {
 	least := t.quantity(a.Capacity)

@@ -120,7 +120,7 @@ func (e entry) config() *runtimeapi.AuthConfig {
 	return a
 }
 
-// matchesRegistry tells whether a login's key, a URL or registry[/path] whose
+// matchesRegistry reports whether a login's key, a URL or registry[/path] whose
 // host labels may be patterns, covers an image's full name.
 func matchesRegistry(key, image string) bool {
 	if !strings.Contains(key, "://") {

@@ -1,10 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package images gets the images of containers onto the node, as their pull
-// policies say, with the credentials of their pods.
+// Package images pulls the images of containers, according to their pull policies and with the
+// credentials of their pods, and removes unused images.
 //
-// An image that cannot be pulled is tried again after a growing delay; until
-// then asking for it fails at once. One image is pulled by one caller at a
-// time; the others find it there.
+// An image that cannot be pulled is retried after a growing delay; until then requests for it fail at
+// once. If several callers need the same image, one of them pulls it and the others wait.
 package images

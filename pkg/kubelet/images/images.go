@@ -61,7 +61,7 @@ type Config struct {
 	Records *Records
 	// Parallel is how many pulls may go on at a time; 0 means any number.
 	Parallel int
-	// Allow tells whether a pull may begin now, so that registries are not asked too often; nil allows all.
+	// Allow reports whether a pull may begin now, so that registries are not asked too often; nil allows all.
 	Allow func() bool
 	// Secrets reads the pull secrets of pods.
 	Secrets interface {
@@ -69,7 +69,7 @@ type Config struct {
 	}
 	// Plugins give logins beside the pods' secrets; nil if there are none.
 	Plugins *Plugins
-	// Metrics tell how long pulls take; nil: nobody does.
+	// Metrics tell how long pulls take; nil disables that.
 	Metrics *metrics.Node
 	Clock   clock.Clock
 	// Event records an event on a container of the pod.
@@ -144,7 +144,7 @@ func (p *Puller) Ensure(ctx context.Context, pod *v1.Pod, c *v1.Container, sandb
 	return p.pull(ctx, pod, c, spec, sandbox)
 }
 
-// mayUse tells whether the pod gets at an image that is on the node as it is.
+// mayUse reports whether the pod gets at an image that is on the node as it is.
 func (p *Puller) mayUse(ctx context.Context, pod *v1.Pod, name string, image *runtimeapi.Image) bool {
 	if p.cfg.Records == nil {
 		return true

@@ -116,7 +116,7 @@ func TestPlugins(t *testing.T) {
 	}
 }
 
-// credentialsOfNode tells whether a login belongs to anybody.
+// credentialsOfNode reports whether a login belongs to anybody.
 func (p *Plugins) credentialsOfNode(t *testing.T, image string) bool {
 	t.Helper()
 	for _, l := range p.logins(t.Context(), &v1.Pod{}, image) {

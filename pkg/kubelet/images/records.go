@@ -183,7 +183,7 @@ func (r *Records) read(id string) (kubeletconfig.ImagePulledRecord, bool) {
 	return record, found
 }
 
-// MayUse tells whether a pod with these credentials gets at an image that is on the node without pulling it.
+// MayUse reports whether a pod with these credentials gets at an image that is on the node without pulling it.
 func (r *Records) MayUse(image, id string, credentials func() []credential) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -212,7 +212,7 @@ func (r *Records) MayUse(image, id string, credentials func() []credential) bool
 	return false
 }
 
-// covers tells whether an image was pulled with a credential: with the same secret, with another one that says the same, or for
+// covers reports whether an image was pulled with a credential: with the same secret, with another one that says the same, or for
 // the same service account.
 func covers(has kubeletconfig.ImagePullCredentials, mine credential) bool {
 	if mine.account != nil {
@@ -223,7 +223,7 @@ func covers(has kubeletconfig.ImagePullCredentials, mine credential) bool {
 	})
 }
 
-// verifies tells whether the policy asks for secrets. The caller holds the lock.
+// verifies reports whether the policy asks for secrets. The caller holds the lock.
 func (r *Records) verifies(image string, recorded bool) bool {
 	switch r.policy {
 	case kubeletconfig.NeverVerify:

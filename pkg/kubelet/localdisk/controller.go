@@ -92,7 +92,7 @@ func rounded(r *csi.CapacityRange) (int64, error) {
 	return size, nil
 }
 
-// able tells whether volumes can be used as somebody wants to.
+// able reports whether volumes can be used as somebody wants to.
 func able(all []*csi.VolumeCapability) error {
 	if len(all) == 0 {
 		return status.Error(codes.InvalidArgument, "what is the volume for?")
@@ -118,7 +118,7 @@ func (d *Driver) here() *csi.Topology {
 	return &csi.Topology{Segments: map[string]string{TopologyKey: d.cfg.NodeName}}
 }
 
-// reachable tells whether volumes of this node are among those that are asked for.
+// reachable reports whether volumes of this node are among those that are asked for.
 func (d *Driver) reachable(r *csi.TopologyRequirement) bool {
 	for _, t := range r.GetRequisite() {
 		if t.GetSegments()[TopologyKey] == d.cfg.NodeName {

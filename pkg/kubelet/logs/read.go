@@ -38,7 +38,7 @@ type Options struct {
 	Limit *int64
 	// Since leaves out what is older.
 	Since time.Time
-	// Follow goes on with what is written, until Running tells that the container does not run.
+	// Follow goes on with what is written, until Running reports that the container does not run.
 	Follow  bool
 	Running func(ctx context.Context) (bool, error)
 	// Timestamps begins each line with its time.

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// headSize is how much of the beginnings of two files is compared to tell whether they are the same: lines begin with their time.
+// headSize is how much of the beginnings of two files is compared to report whether they are the same: lines begin with their time.
 const headSize = 512
 
 // next is the name for the file that is being written, given those of the renamed files: that of the time, but later than all

@@ -1,14 +1,14 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memory sets memory and huge pages of NUMA nodes aside for containers:
-// Kubernetes' memory manager with its static policy.
+// Package memory reserves memory and huge pages of NUMA nodes for containers: Kubernetes' memory manager
+// with its static policy.
 //
-// The containers of Guaranteed pods get what they ask for from as few nodes as have
-// it, and the kernel gives them memory of these nodes only. A node gives either on its
-// own or together with one set of others, never both, so that what is promised of it can
-// always be had. The memory manager sets nothing aside for anybody else.
+// The containers of Guaranteed pods get their memory from as few nodes as possible, and the kernel
+// allocates their memory only there. A NUMA node serves either single-node reservations or those of one
+// set of nodes, never both, so that reserved memory is always available. Other containers have no
+// reservations.
 //
-// What was given is kept in a file as Kubernetes' own kubelet has it. A file that does
-// not fit the machine or the configuration keeps the kubelet from starting.
+// Reservations are stored in a file with the format of Kubernetes' kubelet. If the file does not match
+// the machine or the configuration, the kubelet does not start.
 package memory

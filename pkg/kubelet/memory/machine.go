@@ -89,7 +89,7 @@ func (s NUMANodeMap) sum(nodes numa.Mask, name v1.ResourceName, f func(*MemoryTa
 	return total
 }
 
-// apart tells whether one of the nodes gives on its own, or with others than these.
+// apart reports whether one of the nodes gives on its own, or with others than these.
 func (s NUMANodeMap) apart(nodes numa.Mask) bool {
 	if nodes.Count() == 1 {
 		return false
@@ -99,7 +99,7 @@ func (s NUMANodeMap) apart(nodes numa.Mask) bool {
 	})
 }
 
-// grouped tells whether a node gives together with others.
+// grouped reports whether a node gives together with others.
 func (s NUMANodeMap) grouped(node int) bool { return len(s[node].Cells) > 1 }
 
 // give takes so much of a resource from nodes, of each as much as it has.
@@ -140,7 +140,7 @@ func (s NUMANodeMap) takeBack(nodes []int, name v1.ResourceName, size uint64) {
 	}
 }
 
-// fits tells whether two machines have the same, and have given the same as a whole: what a set of
+// fits reports whether two machines have the same, and have given the same as a whole: what a set of
 // nodes gave together may be written differently among them.
 func (s NUMANodeMap) fits(o NUMANodeMap) bool {
 	if !slices.Equal(slices.Sorted(maps.Keys(s)), slices.Sorted(maps.Keys(o))) {

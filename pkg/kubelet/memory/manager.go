@@ -111,12 +111,12 @@ func (m *Manager) reserve() error {
 	return nil
 }
 
-// counts tells whether the Manager sees to a resource.
+// counts reports whether the Manager sees to a resource.
 func counts(name v1.ResourceName) bool {
 	return name == v1.ResourceMemory || strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
-// Static tells whether memory is given at all.
+// Static reports whether memory is given at all.
 func (m *Manager) Static() bool { return m.cfg.Policy == PolicyStatic }
 
 // asks is what the container is to have, by resource.

@@ -1,15 +1,15 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics declares, under Kubernetes' names, what the kubelet tells of pods, of their volumes and
-// images, and of itself.
+// Package metrics declares the kubelet's metrics about pods, their volumes and images, and the kubelet
+// itself, with Kubernetes' names.
 //
-// What happens is counted by who does it, at that moment; what is so is counted when somebody asks, from what is known
-// then. Nothing is polled for a metric. Labels have few values: pods are not among them, and of claims those
-// alone whose volumes are mounted.
+// Events are counted when they happen, by the code that causes them. States are computed on each scrape
+// from what is known then; nothing is polled for a metric. Labels have few values: no label names a pod,
+// and claims appear only while their volumes are mounted.
 //
-// It knows nothing of who counts. Metrics of one part's own plugins and protocols (CPUs, devices, DRA, probes, the
-// runtime's calls) are with that part.
+// The package depends on no other part of the kubelet. Metrics of plugins and protocols (CPUs, devices,
+// DRA, probes, calls to the runtime) are declared with those parts.
 package metrics
 
 import "github.com/prometheus/client_golang/prometheus"

@@ -1,11 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package node stands for the node in the API: it registers it, keeps its
-// status true and its Lease fresh.
+// Package node registers the Node object and keeps its status and Lease up to date.
 //
-// The status is written when something of it changed, and every five minutes in
-// any case; that the kubelet lives is told by the Lease alone. Labels and taints
-// are set at registration; later changes by others are left alone, except for
-// the labels that say what the machine is.
+// The status is written when it changes, and otherwise every five minutes; the Lease alone shows that the
+// kubelet is alive. Labels and taints are set at registration. Later changes by other clients are kept,
+// except for the labels that describe the machine.
 package node

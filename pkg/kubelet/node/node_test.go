@@ -37,7 +37,7 @@ type machine struct {
 	mu       sync.Mutex
 	err      error
 	pressure map[v1.NodeConditionType]string
-	// provider is the machine's ID there, registered tells that somebody else makes the node.
+	// provider is the machine's ID there, registered reports that somebody else makes the node.
 	provider   string
 	registered bool
 	grace      time.Duration // see node.Config.StartGrace

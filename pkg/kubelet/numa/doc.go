@@ -1,14 +1,13 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package numa decides on which NUMA nodes of a machine a pod's CPUs, memory and
-// devices are to be: Kubernetes' topology manager.
+// Package numa decides which NUMA nodes a pod's CPUs, memory and devices come from: Kubernetes' topology
+// manager.
 //
-// Who gives away a resource is a Provider: it says by Hints on which sets of nodes
-// it could give what a container asks for, and which of these sets it prefers. The
-// Manager merges the hints of all of them by its policy, and has each of them give
-// on the nodes that came out. Merging is a pure function.
+// A manager of a resource is a Provider. Its Hints list the sets of nodes from which it could serve a
+// container, and which of them it prefers. The Manager merges the hints of all providers according to
+// its policy, and then each provider allocates on the resulting nodes. Merging is a pure function.
 //
-// Layout is what a machine's CPUs, caches, sockets and nodes are; it is read from
-// /sys once, because Kubernetes' resources do not change while a kubelet runs.
+// Layout describes the machine's CPUs, caches, sockets and nodes. It is read from /sys once, because the
+// node's resources do not change while the kubelet runs.
 package numa

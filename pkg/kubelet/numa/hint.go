@@ -9,7 +9,7 @@ import "slices"
 type Hint struct {
 	// Nodes is empty for any.
 	Nodes Mask
-	// Preferred tells that no smaller set could ever do.
+	// Preferred reports that no smaller set could ever do.
 	Preferred bool
 }
 
@@ -98,7 +98,7 @@ func (m *merger) combine(rest [][]Hint, sofar Hint, first Mask) {
 	}
 }
 
-// better tells whether a is to take the place of b. A preferred hint is better than
+// better reports whether a is to take the place of b. A preferred hint is better than
 // one that is not, and a fitter one is better than another of the kind; of two that are
 // not preferred the one whose size comes nearer to what is wanted from below.
 func (m *merger) better(a, b Hint) bool {
@@ -115,7 +115,7 @@ func (m *merger) better(a, b Hint) bool {
 	return sizeA > sizeB
 }
 
-// fitter tells whether set a is to be had rather than b.
+// fitter reports whether set a is to be had rather than b.
 func (m *merger) fitter(a, b Mask) bool {
 	if m.closest && a.Count() == b.Count() {
 		if x, y := m.layout.distance(a), m.layout.distance(b); x != y {

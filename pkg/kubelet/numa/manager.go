@@ -164,7 +164,7 @@ func (m *Manager) admit(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// decide merges hints by the policy and tells whether the pod may run with what came out.
+// decide merges hints by the policy and reports whether the pod may run with what came out.
 func (m *Manager) decide(all []Hints) (Hint, bool) {
 	hints := lists(all)
 	switch m.cfg.Policy {

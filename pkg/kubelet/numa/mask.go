@@ -28,7 +28,7 @@ func MaskOf(nodes ...int) Mask {
 // Count is how many nodes there are in the set.
 func (m Mask) Count() int { return bits.OnesCount64(uint64(m)) }
 
-// Has tells whether a node is in the set.
+// Has reports whether a node is in the set.
 func (m Mask) Has(node int) bool { return m&MaskOf(node) != 0 }
 
 // Nodes are those of the set, in order.

@@ -54,7 +54,7 @@ func (it *item) object() runtime.Object {
 	return it.obj
 }
 
-// set stores what is known now and tells whether that differs from before.
+// set stores what is known now and reports whether that differs from before.
 func (it *item) set(obj runtime.Object) (changed bool) {
 	it.mu.Lock()
 	defer it.mu.Unlock()

@@ -1,10 +1,10 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plugins takes up plugins that put a socket into the registration
-// directory: it asks each what it is, hands it to who deals with that type, and tells
-// it the outcome. A plugin whose socket goes is given up, one whose socket is made
-// anew is taken up again, and one that was refused is asked again later.
+// Package plugins registers plugins that create a socket in the registration directory. It reads a
+// plugin's type and name, passes it to the handler of that type and reports the result to the plugin. A
+// plugin is unregistered when its socket is removed and registered again when the socket is recreated. A
+// rejected plugin is retried later.
 package plugins
 
 import (

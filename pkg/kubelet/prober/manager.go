@@ -34,7 +34,7 @@ type Config struct {
 	Changed func(uid types.UID)
 	// Event records an event on a container of the pod.
 	Event func(pod *v1.Pod, container, eventType, reason, message string)
-	// Listening tells whether something listens at all of these TCP ports of a container.
+	// Listening reports whether something listens at all of these TCP ports of a container.
 	Listening func(ctx context.Context, id string, ports []int32) bool
 	// Metrics are where probes are counted; nil: nowhere.
 	Metrics prometheus.Registerer
@@ -185,7 +185,7 @@ func (m *Manager) Probed(id string) (known Known, ok bool) {
 	return Known{Started: r.started, Ready: r.started && r.ready}, true
 }
 
-// Failed tells whether a container is to be restarted, for which probe, and what it said.
+// Failed reports whether a container is to be restarted, for which probe, and what it said.
 func (m *Manager) Failed(id string) (kind Kind, message string, failed bool) {
 	r := m.run(id)
 	if r == nil {
@@ -292,7 +292,7 @@ func (m *Manager) ask(ctx context.Context, r *run, p *v1.Probe) (ok bool, messag
 	return m.cfg.Handler.Probe(ctx, Target{Container: r.spec, ID: r.id, IP: r.ip}, p)
 }
 
-// settle takes over an answer that counts, and tells whether the probe is done.
+// settle takes over an answer that counts, and reports whether the probe is done.
 func (m *Manager) settle(r *run, kind Kind, ok bool, message string) (done bool) {
 	r.mu.Lock()
 	changed := false
@@ -322,7 +322,7 @@ type counter struct {
 	n                int32
 }
 
-// add tells whether the answer has been given often enough to count.
+// add reports whether the answer has been given often enough to count.
 func (c *counter) add(ok bool) bool {
 	if c.n > 0 && c.last == ok {
 		c.n++

@@ -12,7 +12,7 @@ import (
 
 // Swap tells how containers may use the machine's swap.
 type Swap struct {
-	// Controller tells whether the kernel can limit it; without, nothing is written.
+	// Controller reports whether the kernel can limit it; without, nothing is written.
 	Controller bool
 	// Limited lets Burstable pods have a share of it; otherwise nobody has any.
 	Limited bool
@@ -20,7 +20,7 @@ type Swap struct {
 	Capacity int64
 }
 
-// Allows tells whether a container may use swap. Only Burstable pods that are not critical have any, and of them containers that
+// Allows reports whether a container may use swap. Only Burstable pods that are not critical have any, and of them containers that
 // ask for memory and not for as much as they may have.
 func (s Swap) Allows(pod *v1.Pod, c *v1.Container) bool {
 	request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()

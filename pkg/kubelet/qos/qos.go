@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package qos computes what a pod's resource requests and limits mean for the kernel: its QoS class,
-// CPU shares and quota, memory limits and OOM scores, by the formulae of Kubernetes. It is pure.
+// Package qos computes the kernel's view of a pod's resource requests and limits, with Kubernetes'
+// formulas: its QoS class, CPU shares and quota, memory limits and OOM scores. It is pure.
 package qos
 
 import (
@@ -86,7 +86,7 @@ func positive(l v1.ResourceList, name v1.ResourceName) bool {
 	return ok && q.Sign() > 0
 }
 
-// add adds CPU and memory of l to sum and tells whether there was any.
+// add adds CPU and memory of l to sum and reports whether there was any.
 func add(sum, l v1.ResourceList) bool {
 	some := false
 	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
@@ -167,10 +167,10 @@ func leastMemory(pod *v1.Pod) int64 {
 type Node struct {
 	// Memory is the node's memory in bytes.
 	Memory int64
-	// CFSQuota tells whether CPU limits are enforced, Period over which time.
+	// CFSQuota reports whether CPU limits are enforced, Period over which time.
 	CFSQuota bool
 	Period   time.Duration
-	// Unified tells whether the node has cgroup v2.
+	// Unified reports whether the node has cgroup v2.
 	Unified bool
 	// HugePages are the sizes of huge pages that the machine has.
 	HugePages []int64

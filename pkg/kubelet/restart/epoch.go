@@ -11,7 +11,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// CanRestartAll tells whether a container's rules may have all of the pod's containers started anew.
+// CanRestartAll reports whether a container's rules may have all of the pod's containers started anew.
 func CanRestartAll(pod *v1.Pod) bool {
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
@@ -48,15 +48,15 @@ func Epoch(pod *v1.Pod, seen *cri.Pod) int64 {
 	return epoch
 }
 
-// Before tells whether a run is of an earlier epoch.
+// Before reports whether a run is of an earlier epoch.
 func Before(run *cri.Container, epoch int64) bool { return run != nil && run.Epoch < epoch }
 
-// Began tells whether the epoch began with the end of a run.
+// Began reports whether the epoch began with the end of a run.
 func Began(pod *v1.Pod, run *cri.Container, epoch int64) bool {
 	return run != nil && run.Epoch+1 == epoch && ends(pod, run)
 }
 
-// ends tells whether a run ended its epoch.
+// ends reports whether a run ended its epoch.
 func ends(pod *v1.Pod, run *cri.Container) bool {
 	if run.State != cri.Exited {
 		return false

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package restart decides whether a container that ended is started again, and when.
+// Package restart decides whether and when a container that has ended is restarted.
 package restart
 
 import (
@@ -18,7 +18,7 @@ const (
 	DefaultMax  = 5 * time.Minute
 )
 
-// Should tells whether a container of the pod that ended with the exit code is to be started again.
+// Should reports whether a container of the pod that ended with the exit code is to be started again.
 // For init containers other than sidecars only failures count.
 func Should(pod *v1.Pod, c *v1.Container, exitCode int32, init bool) bool {
 	if action := rule(c, exitCode); action == v1.ContainerRestartRuleActionRestart || action == v1.ContainerRestartRuleActionRestartAllContainers {

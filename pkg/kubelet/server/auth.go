@@ -161,7 +161,7 @@ func verbOf(method string) string {
 	return ""
 }
 
-// below tells whether path is root or below it.
+// below reports whether path is root or below it.
 func below(path, root string) bool {
 	rest, ok := strings.CutPrefix(path, root)
 	return ok && (rest == "" || rest[0] == '/')

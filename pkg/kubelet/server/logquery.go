@@ -34,10 +34,10 @@ type logQuery struct {
 	pattern         string
 }
 
-// empty tells whether nothing is queried: a path is asked for.
+// empty reports whether nothing is queried: a path is asked for.
 func (q *logQuery) empty() bool { return !q.asked }
 
-// narrowed tells whether not all of a log is asked for.
+// narrowed reports whether not all of a log is asked for.
 func (q *logQuery) narrowed() bool {
 	return !q.since.IsZero() || !q.until.IsZero() || q.tail != nil || q.boot != nil || q.pattern != ""
 }

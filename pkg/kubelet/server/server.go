@@ -49,7 +49,7 @@ type Pods interface {
 type LogSource struct {
 	// Path is the log file in the CRI format.
 	Path string
-	// Running tells whether the container still runs; a followed log ends when it does not.
+	// Running reports whether the container still runs; a followed log ends when it does not.
 	Running func(ctx context.Context) (bool, error)
 }
 

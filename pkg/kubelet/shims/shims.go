@@ -1,12 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package shims finds the shims that containerd has lost: it gave one up, mostly when
-// the shim did not answer in time on a busy machine, removed its bundle and
-// forgot it, while the process lives on. Nobody can reach such a process any more.
+// Package shims finds the shims that containerd has lost. If a shim does not answer in time, mostly on a
+// busy machine, containerd removes its bundle and forgets it, while the process keeps running and can no
+// longer be reached.
 //
-// A shim counts as lost when the bundle that it was started in is gone and it has had
-// no child, so no container, for two minutes. Whatever else a process is, it is left alone.
+// A shim counts as lost if the bundle that it was started in no longer exists and it has had no child,
+// hence no container, for two minutes. No other process is touched.
 package shims
 
 import (

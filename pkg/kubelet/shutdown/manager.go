@@ -57,7 +57,7 @@ type Config struct {
 	Pods func() []*v1.Pod
 	// End ends a pod within that many seconds.
 	End func(pod *v1.Pod, grace int64)
-	// Ended tells whether nothing of a pod runs any more.
+	// Ended reports whether nothing of a pod runs any more.
 	Ended func(ctx context.Context, pod *v1.Pod) bool
 	// Changed is called when the node begins to go down, and when that is called off. It must not block.
 	Changed func()

@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package source tells where the pods of a node come from: from the API server,
-// or from files on the node. The latter are static pods; the API shows a mirror
-// of each, which is bound to the node and does nothing itself.
+// Package source reports where a pod of the node comes from: the API server, or files on the node. Pods
+// from files are static pods. The API shows a mirror of each, which is bound to the node and has no
+// containers of its own.
 package source
 
 import (
@@ -27,13 +27,13 @@ const (
 	API  = "api"
 )
 
-// Static tells whether the pod is a static one.
+// Static reports whether the pod is a static one.
 func Static(pod *v1.Pod) bool {
 	s, ok := pod.Annotations[AnnotationSource]
 	return ok && s != API
 }
 
-// Mirror tells whether the pod is the mirror of a static one.
+// Mirror reports whether the pod is the mirror of a static one.
 func Mirror(pod *v1.Pod) bool {
 	_, ok := pod.Annotations[AnnotationMirror]
 	return ok

@@ -24,7 +24,7 @@ import (
 type Pool interface {
 	Set(pod *v1.Pod)
 	Remove(uid types.UID)
-	// Knows tells whether something of a pod may be left on the node.
+	// Knows reports whether something of a pod may be left on the node.
 	Knows(uid types.UID) bool
 }
 

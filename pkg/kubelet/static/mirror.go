@@ -16,7 +16,7 @@ import (
 )
 
 // mirrors makes the mirrors that are missing and deletes those that show nothing
-// any more. It tells whether that could be seen to.
+// any more. It reports whether that could be seen to.
 func (m *Manager) mirrors(ctx context.Context) (done bool, err error) {
 	seen, known := m.cfg.Seen()
 	node := m.cfg.Node()
@@ -40,7 +40,7 @@ func (m *Manager) mirrors(ctx context.Context) (done bool, err error) {
 	return err == nil, err
 }
 
-// shows tells whether a mirror shows a pod of today.
+// shows reports whether a mirror shows a pod of today.
 func (m *Manager) shows(mirror *v1.Pod) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

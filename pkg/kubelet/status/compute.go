@@ -20,9 +20,9 @@ import (
 type Verdict struct {
 	Phase           v1.PodPhase
 	Reason, Message string
-	// Disruption tells that the pod goes for the node's sake.
+	// Disruption reports that the pod goes for the node's sake.
 	Disruption bool
-	// Condition is what the condition tells that says so; the message if it is empty.
+	// Condition is what the condition reports that says so; the message if it is empty.
 	Condition string
 }
 
@@ -39,24 +39,24 @@ type Input struct {
 	// Message returns the termination message of an ended container.
 	Message func(c *cri.Container) string
 	HostIPs []string
-	// SandboxReady tells that no new sandbox is needed.
+	// SandboxReady reports that no new sandbox is needed.
 	SandboxReady bool
-	// Ending tells that the pod is being stopped for good, Ended that nothing of it runs any more.
+	// Ending reports that the pod is being stopped for good, Ended that nothing of it runs any more.
 	Ending, Ended bool
 	Verdict       *Verdict
 	Resize        Resize
 	RuntimeName   string
 	// Devices tells how the devices of a container are.
 	Devices func(c *v1.Container) []v1.ResourceStatus
-	// RecursiveReadOnly tells whether the runtime handler supports it.
+	// RecursiveReadOnly reports whether the runtime handler supports it.
 	RecursiveReadOnly bool
 }
 
 // Resize is where the change of a pod's resources stands.
 type Resize struct {
-	// Pending is why the pod is not given what it asks for; "" if it is. Reason tells whether it may be later.
+	// Pending is why the pod is not given what it asks for; "" if it is. Reason reports whether it may be later.
 	Pending, Reason string
-	// InProgress tells that containers do not have what the pod was given at that
+	// InProgress reports that containers do not have what the pod was given at that
 	// generation, Error why.
 	InProgress bool
 	Since      int64
@@ -200,7 +200,7 @@ func concludeContainers(pod *v1.Pod, s *v1.PodStatus) {
 	}
 }
 
-// restartingAll tells whether a container ended because all of the pod's start anew.
+// restartingAll reports whether a container ended because all of the pod's start anew.
 func restartingAll(c v1.ContainerStatus) bool {
 	return c.State.Waiting != nil && c.State.Waiting.Reason == reasonRestartingAll
 }

@@ -82,7 +82,7 @@ func resize(s *v1.PodStatus, in Input) {
 	}
 }
 
-// restarting tells whether containers are being ended because all of them start anew.
+// restarting reports whether containers are being ended because all of them start anew.
 func restarting(in Input) v1.PodCondition {
 	epoch := restart.Epoch(in.Pod, in.Seen)
 	for _, list := range [][]v1.Container{in.Pod.Spec.InitContainers, in.Pod.Spec.Containers} {

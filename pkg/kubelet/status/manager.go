@@ -34,7 +34,7 @@ type Config struct {
 	Client kubernetes.Interface
 	Clock  clock.Clock
 	Log    *slog.Logger
-	// Metrics count containers that have ended; nil: nobody counts.
+	// Metrics count containers that have ended; nil disables that.
 	Metrics *metrics.Pods
 	// Mirror returns the pod of the API that shows a static pod, or nil.
 	Mirror func(pod *v1.Pod) *v1.Pod
@@ -161,7 +161,7 @@ func (m *Manager) shown(pod *v1.Pod) *v1.PodStatus {
 	return &pod.Status
 }
 
-// Delete tells that the pod, which is marked for deletion, holds nothing on this node any more.
+// Delete reports that the pod, which is marked for deletion, holds nothing on this node any more.
 func (m *Manager) Delete(pod *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -274,7 +274,7 @@ func (m *Manager) resume(pod *v1.Pod) bool {
 	return first
 }
 
-// reflect writes the status of a static pod to its mirror, and tells whether it did. Without one there is
+// reflect writes the status of a static pod to its mirror, and reports whether it did. Without one there is
 // nothing to write: whoever learns of a mirror calls Reflect.
 func (m *Manager) reflect(ctx context.Context, pod *v1.Pod, want v1.PodStatus) (bool, error) {
 	mirror := m.cfg.Mirror(pod)
@@ -303,7 +303,7 @@ func (m *Manager) Reflect() {
 	}
 }
 
-// patch writes the status of a pod, and tells whether there was something to write.
+// patch writes the status of a pod, and reports whether there was something to write.
 func (m *Manager) patch(ctx context.Context, known *v1.Pod, want v1.PodStatus) (bool, error) {
 	body, err := Patch(known, want)
 	if err != nil || body == nil {
@@ -325,7 +325,7 @@ func (m *Manager) patch(ctx context.Context, known *v1.Pod, want v1.PodStatus) (
 	return true, nil
 }
 
-// replaced tells whether another pod has the name now.
+// replaced reports whether another pod has the name now.
 func (m *Manager) replaced(ctx context.Context, known *v1.Pod) bool {
 	got, err := m.cfg.Client.CoreV1().Pods(known.Namespace).Get(ctx, known.Name, metav1.GetOptions{})
 	return apierrors.IsNotFound(err) || err == nil && got.UID != known.UID

@@ -1,13 +1,13 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package userns gives pods with hostUsers: false ranges of the machine's user
-// and group IDs, each its own, so that root in one pod is nobody elsewhere.
+// Package userns assigns ranges of user and group IDs to pods with hostUsers: false. The ranges do not
+// overlap, so that root in one pod has no rights outside it.
 //
-// Ranges begin after the first, which is the machine's, and are as many as the node
-// may have pods. A pod's range is kept in a file in its directory: it stays the same
-// over restarts of the kubelet, because files and processes have it. Pods of different
-// nodes rarely have the same one: they may share files.
+// The first range belongs to the machine. The number of ranges is the maximum number of pods on the node.
+// A pod's range is stored in a file in its directory and survives restarts of the kubelet, because files
+// and processes use it. Ranges are chosen so that pods of different nodes rarely have the same one, since
+// they may share files.
 package userns
 
 import (

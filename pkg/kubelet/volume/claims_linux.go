@@ -84,7 +84,7 @@ func (m *Manager) mountedClaims() []mountedClaim {
 	return slices.Collect(maps.Values(found))
 }
 
-// own tells whether a volume is a driver's or in the pod's directory.
+// own reports whether a volume is a driver's or in the pod's directory.
 func (m *Manager) own(uid types.UID, p prepared) bool {
 	return p.driven != nil || strings.HasPrefix(p.path, m.volumesDir(uid)+"/")
 }

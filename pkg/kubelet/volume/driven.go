@@ -23,7 +23,7 @@ type Drivers interface {
 	Expand(ctx context.Context, pod *v1.Pod, v csi.Volume) error
 	// Stats tells how full a volume is; nil: the driver does not tell.
 	Stats(ctx context.Context, pod *v1.Pod, v csi.Volume) (*statsapi.FsStats, error)
-	// Republishes tells whether Mount is to be repeated from time to time.
+	// Republishes reports whether Mount is to be repeated from time to time.
 	Republishes(ctx context.Context, driver string) (bool, error)
 }
 

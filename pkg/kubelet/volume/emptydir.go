@@ -59,7 +59,7 @@ func (m *Manager) makeEmptyDir(pod *v1.Pod, name string, s *v1.EmptyDirVolumeSou
 	return p, nil
 }
 
-// emptyDirReady tells whether the volume was completed before: users may have changed its mode and owner since.
+// emptyDirReady reports whether the volume was completed before: users may have changed its mode and owner since.
 func (m *Manager) emptyDirReady(dir, marker string, medium v1.StorageMedium) bool {
 	if _, err := os.Lstat(marker); err != nil {
 		return false

@@ -57,7 +57,7 @@ func claimName(pod *v1.Pod, v *v1.Volume) string {
 	return ""
 }
 
-// toGrow tells whether a volume has grown and what is on it has not. What was found
+// toGrow reports whether a volume has grown and what is on it has not. What was found
 // impossible is left alone until the control plane asks again.
 func toGrow(pvc *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) bool {
 	if pvc.Status.AllocatedResourceStatuses[v1.ResourceStorage] == v1.PersistentVolumeClaimNodeResizeInfeasible {
@@ -130,7 +130,7 @@ func aboutSize(c v1.PersistentVolumeClaimCondition) bool {
 	}
 }
 
-// infeasible tells whether a driver says that it will never do what it was asked for.
+// infeasible reports whether a driver says that it will never do what it was asked for.
 func infeasible(err error) bool {
 	switch status.Code(err) {
 	case codes.InvalidArgument, codes.NotFound, codes.OutOfRange:
@@ -140,7 +140,7 @@ func infeasible(err error) bool {
 	}
 }
 
-// takenBack tells whether a driver has failed before, and the claim asks for another size since. The control plane looks at that only
+// takenBack reports whether a driver has failed before, and the claim asks for another size since. The control plane looks at that only
 // when the node has given the present one up.
 func takenBack(pvc *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) bool {
 	asked := pvc.Spec.Resources.Requests[v1.ResourceStorage]
@@ -151,7 +151,7 @@ func nodeFailed(c v1.PersistentVolumeClaimCondition) bool {
 	return c.Type == v1.PersistentVolumeClaimNodeResizeError
 }
 
-// inUse tells whether a driver cannot let a volume grow that pods use.
+// inUse reports whether a driver cannot let a volume grow that pods use.
 func inUse(err error) bool { return status.Code(err) == codes.FailedPrecondition }
 
 // resizing notes how far the growing of a claim's volume is.

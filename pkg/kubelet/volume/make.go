@@ -60,7 +60,7 @@ func (m *Manager) makeUnclaimed(ctx context.Context, pod *v1.Pod, v *v1.Volume) 
 	return prepared{}, errors.New("no volume plugin matched")
 }
 
-// hasContent tells whether the volume's files are made from API objects.
+// hasContent reports whether the volume's files are made from API objects.
 func hasContent(v *v1.Volume) bool {
 	return v.ConfigMap != nil || v.Secret != nil || v.Projected != nil || v.DownwardAPI != nil
 }

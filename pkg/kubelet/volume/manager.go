@@ -71,7 +71,7 @@ type Config struct {
 	Label func(*v1.SELinuxOptions) (string, error)
 	Clock clock.Clock
 	Log   *slog.Logger
-	// Metrics count operations; nil: nobody counts.
+	// Metrics count operations; nil disables that.
 	Metrics *metrics.Storage
 	// Event records an event on a pod; it may be nil.
 	Event func(pod *v1.Pod, eventType, reason, message string)
@@ -97,7 +97,7 @@ type podVolumes struct {
 
 	mu    sync.Mutex          // held while the pod's volumes are made, refreshed or removed
 	ready map[string]prepared // by volume name
-	// inherited tells that the pod runs with volumes that an earlier process made, and this
+	// inherited reports that the pod runs with volumes that an earlier process made, and this
 	// one has not made its own yet.
 	inherited bool
 	// leaving are those that are being taken away.
@@ -110,11 +110,11 @@ type prepared struct {
 	path string
 	// device is the node's device of a block volume.
 	device string
-	// readOnly tells that containers cannot write it whatever their mounts say.
+	// readOnly reports that containers cannot write it whatever their mounts say.
 	readOnly bool
-	// managed tells that the volume is the pod's own, to relabel and to change the group of.
+	// managed reports that the volume is the pod's own, to relabel and to change the group of.
 	managed bool
-	// labelled tells that the files have their SELinux label already, so that nobody is to relabel them.
+	// labelled reports that the files have their SELinux label already, so that nobody is to relabel them.
 	labelled bool
 	// driven is what a driver made the volume from; nil if none did.
 	driven *csi.Volume

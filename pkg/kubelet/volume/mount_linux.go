@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isMount tells whether something is mounted at path.
+// isMount reports whether something is mounted at path.
 func isMount(path string) (bool, error) {
 	mounted, err := mountinfo.Mounted(path)
 	if err != nil {

@@ -29,7 +29,7 @@ type Options struct {
 	Images map[string]*runtimeapi.ImageSpec
 	// UIDMappings and GIDMappings are the pod's user namespace, if it has one.
 	UIDMappings, GIDMappings []*runtimeapi.IDMapping
-	// RecursiveReadOnly tells whether the runtime handler supports recursive read-only mounts.
+	// RecursiveReadOnly reports whether the runtime handler supports recursive read-only mounts.
 	RecursiveReadOnly bool
 }
 

@@ -55,7 +55,7 @@ func (s subpath) bind() (string, error) {
 	return target, nil
 }
 
-// bound tells whether the same file is bound at target already; another one, of
+// bound reports whether the same file is bound at target already; another one, of
 // the container's last run, is unmounted.
 func (s subpath) bound(target string, want unix.Stat_t) (bool, error) {
 	mounted, err := isMount(target)

@@ -49,12 +49,12 @@ func usedVolumes(pod *v1.Pod) []*v1.Volume {
 	return out
 }
 
-// isBlock tells whether containers get a volume as a device.
+// isBlock reports whether containers get a volume as a device.
 func isBlock(pv *v1.PersistentVolume) bool {
 	return pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock
 }
 
-// checkUse tells whether containers use a volume as what it is: they mount a file system, and have a block
+// checkUse reports whether containers use a volume as what it is: they mount a file system, and have a block
 // volume as a device.
 func checkUse(pod *v1.Pod, name string, pv *v1.PersistentVolume) error {
 	mounted, device := false, false

@@ -60,7 +60,7 @@ const manyCalls = 10000
 
 var errFake = errors.New("the runtime refuses")
 
-// enter counts a call and tells whether it is to fail. The caller holds the lock.
+// enter counts a call and reports whether it is to fail. The caller holds the lock.
 func (f *fakeRuntime) enter(call string) error {
 	f.calls[call]++
 	if f.calls[call] > manyCalls {
@@ -224,14 +224,14 @@ func (f *fakeRuntime) lastRun(c *cri.Container) *cri.Container {
 	return nil
 }
 
-// begun tells whether one of the pod's main containers was created in the sandbox and epoch of another.
+// begun reports whether one of the pod's main containers was created in the sandbox and epoch of another.
 func (f *fakeRuntime) begun(c *cri.Container) bool {
 	return slices.ContainsFunc(f.runs, func(o cri.Container) bool {
 		return o.SandboxID == c.SandboxID && o.State != cri.Created && initIndex(f.pod, o.Name) < 0 && o.Epoch >= c.Epoch
 	})
 }
 
-// done tells whether an init container has succeeded in the sandbox and epoch of another, or, if it is a sidecar, has started; it may
+// done reports whether an init container has succeeded in the sandbox and epoch of another, or, if it is a sidecar, has started; it may
 // die at any moment after that.
 func (f *fakeRuntime) done(spec *v1.Container, c *cri.Container) bool {
 	return slices.ContainsFunc(f.runs, func(o cri.Container) bool {
@@ -353,7 +353,7 @@ func (f *fakeRuntime) running(name string) string {
 	return ""
 }
 
-// alive tells whether a container of the pod runs.
+// alive reports whether a container of the pod runs.
 func (f *fakeRuntime) alive() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

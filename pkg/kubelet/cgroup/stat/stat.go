@@ -75,7 +75,7 @@ type Reader struct {
 // New reads below a mount, /sys/fs/cgroup.
 func New(mount string, unified bool) Reader { return Reader{mount, unified} }
 
-// Exists tells whether there is such a cgroup.
+// Exists reports whether there is such a cgroup.
 func (r Reader) Exists(path string) bool {
 	_, err := os.Stat(r.dir("memory", path))
 	return err == nil
