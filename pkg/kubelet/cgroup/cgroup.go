@@ -34,42 +34,46 @@ import (
 )
 
 // controllers are the v1 hierarchies in which a pod's cgroup is made.
-var controllers = []string{"cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "hugetlb", "systemd", "perf_event", "net_cls", "net_prio"}
+var controllers = []string{
+	"cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "hugetlb", "systemd",
+	"perf_event", "net_cls", "net_prio",
+}
 
 // Config is what a Manager needs.
 type Config struct {
-	// Mount is where the cgroup file systems are, /sys/fs/cgroup.
+	// Mount is the directory of the cgroup file systems, /sys/fs/cgroup.
 	Mount string
-	// Root is the cgroup below which "kubepods" is made, for example /.
+	// Root is the parent of the cgroup "kubepods", for example /.
 	Root string
-	// Node is what limits are computed from.
+	// Node are the values that limits are computed from.
 	Node qos.Node
 	// PidsPerPod limits the processes of a pod; 0 or less means no limit.
 	PidsPerPod int64
-	// Exclusive reports whether one of the pod's containers has CPUs to itself, and is not held up on them; nil: none has.
+	// Exclusive reports whether a container of the pod has CPUs of its own, so that the pod gets no CPU
+	// quota. If it is nil, no container has.
 	Exclusive func(pod types.UID) bool
-	// Pods are the limits of all pods together; nil: there are none.
+	// Pods are the limits of all pods together; nil for none.
 	Pods *qos.PodLimits
 	// Metrics tell how long operations on the cgroups of pods take, by Clock; nil disables that.
 	Metrics *metrics.Node
 	Clock   clock.Clock
-	// Others are cgroups of the system that have limits, by their names.
+	// Others are the limits of the system's own cgroups, by name.
 	Others map[string]qos.PodLimits
 }
 
-// Manager makes and removes cgroups. It is safe for concurrent use on different pods.
+// Manager creates and removes cgroups. It is safe for concurrent use on different pods.
 type Manager struct {
 	cfg     Config
 	unified bool
 	roots   []string               // v1: one per mounted controller; v2: the only one
 	cpusets map[string]bool        // v1: the roots that have the cpuset controller
-	slices  atomic.Pointer[Slices] // nil: the cgroupfs driver
+	slices  atomic.Pointer[Slices] // nil with the cgroupfs driver
 
 	mu     sync.Mutex
-	shared map[string]int64 // what was last written of what classes have
+	shared map[string]int64 // values last written to the cgroups of classes
 }
 
-// New makes a Manager for the hierarchies that are mounted.
+// New returns a Manager of the mounted hierarchies.
 func New(cfg Config) (*Manager, error) {
 	m := &Manager{cfg: cfg, unified: Unified(cfg.Mount), cpusets: map[string]bool{}, shared: map[string]int64{}}
 	if m.unified {
@@ -100,11 +104,11 @@ func Unified(mount string) bool {
 	return err == nil
 }
 
-// Use selects the driver: that of systemd, or nil for cgroupfs, which a Manager begins with. Cgroups that
-// are there keep their names, so it is for before Setup.
+// Use selects the driver: systemd's, or nil for cgroupfs, which is the default. It must be called before
+// Setup, because existing cgroups keep their names.
 func (m *Manager) Use(s *Slices) { m.slices.Store(s) }
 
-// Setup makes the cgroups above pods.
+// Setup creates the cgroups above those of pods.
 func (m *Manager) Setup() error {
 	least := int64(2)
 	for _, one := range []struct {
@@ -125,7 +129,7 @@ func deref(l *qos.PodLimits) qos.PodLimits {
 	return *l
 }
 
-// put makes a cgroup with limits.
+// put creates a cgroup, or updates its limits.
 func (m *Manager) put(path string, l qos.PodLimits) error {
 	if s := m.slices.Load(); s != nil {
 		if err := s.start(unit(path), unit(filepath.Dir(path)), m.properties(l)); err != nil {
@@ -138,7 +142,7 @@ func (m *Manager) put(path string, l qos.PodLimits) error {
 	return m.apply(path, l)
 }
 
-// timed begins an operation; the result ends it.
+// timed measures an operation until done is called.
 func (m *Manager) timed(operation string) (done func()) {
 	if m.cfg.Metrics == nil {
 		return func() {}
@@ -147,7 +151,7 @@ func (m *Manager) timed(operation string) (done func()) {
 	return func() { m.cfg.Metrics.Cgroup(operation, m.cfg.Clock.Since(begun)) }
 }
 
-// Parent returns the cgroup of a pod as the runtime wants it named.
+// Parent returns the name of a pod's cgroup as the runtime expects it.
 func (m *Manager) Parent(pod *v1.Pod) string {
 	path := m.Group(pod)
 	if m.slices.Load() != nil {
@@ -156,7 +160,7 @@ func (m *Manager) Parent(pod *v1.Pod) string {
 	return path
 }
 
-// Ensure makes the pod's cgroup with its limits.
+// Ensure creates the pod's cgroup, or updates its limits.
 func (m *Manager) Ensure(pod *v1.Pod) error {
 	operation := metrics.CgroupCreate
 	if m.exists(m.Group(pod)) {
@@ -180,7 +184,7 @@ func (m *Manager) Widen(before, after *v1.Pod) error {
 	return m.change(m.Group(after), qos.Larger(m.limits(before), m.limits(after)))
 }
 
-// change gives a cgroup that is there limits.
+// change updates the limits of an existing cgroup.
 func (m *Manager) change(path string, l qos.PodLimits) error {
 	if s := m.slices.Load(); s != nil {
 		if err := s.set(unit(path), m.properties(l)); err != nil {
@@ -190,7 +194,7 @@ func (m *Manager) change(path string, l qos.PodLimits) error {
 	return m.apply(path, l)
 }
 
-// Remove removes the pod's cgroup in every class, bottom-up, killing what is still in it.
+// Remove removes the pod's cgroup from every class, and kills the processes that are still in it.
 func (m *Manager) Remove(ctx context.Context, pod types.UID) error {
 	defer m.timed(metrics.CgroupDestroy)()
 	var errs []error
@@ -209,8 +213,8 @@ func (m *Manager) Remove(ctx context.Context, pod types.UID) error {
 	return errors.Join(errs...)
 }
 
-// hybrid is the version 2 hierarchy that some machines mount beside those of version 1. It limits nothing, but
-// the runtime makes groups in it that it does not remove.
+// hybrid returns the v2 hierarchy that some machines mount beside those of v1. It limits nothing, but the
+// runtime creates cgroups in it that it does not remove.
 func (m *Manager) hybrid() []string {
 	dir := filepath.Join(m.cfg.Mount, "unified")
 	if m.unified || !Unified(dir) {
@@ -219,7 +223,7 @@ func (m *Manager) hybrid() []string {
 	return []string{dir}
 }
 
-// Pods names the pods that have a cgroup.
+// Pods returns the pods that have a cgroup.
 func (m *Manager) Pods() []types.UID {
 	var uids []types.UID
 	for _, parent := range []string{m.path(), m.path("besteffort"), m.path("burstable")} {
@@ -238,7 +242,7 @@ func (m *Manager) Pods() []types.UID {
 	return uids
 }
 
-// podOf is the pod whose cgroup has that name in the one of its class, or "".
+// podOf returns the pod whose cgroup has that name below parent, or "".
 func (m *Manager) podOf(parent, name string) types.UID {
 	prefix := "pod"
 	if m.slices.Load() != nil {
@@ -255,10 +259,10 @@ func (m *Manager) podOf(parent, name string) types.UID {
 	return types.UID(uid)
 }
 
-// Group is a pod's cgroup as a path below the mount.
+// Group returns a pod's cgroup as a path below the mount.
 func (m *Manager) Group(pod *v1.Pod) string { return m.podPath(qos.Class(pod), pod.UID) }
 
-// GroupOf is the cgroup of a container of the pod, or of its sandbox, as runtimes name it.
+// GroupOf returns the cgroup of a container or sandbox of the pod, as runtimes name it.
 func (m *Manager) GroupOf(pod *v1.Pod, id string) string {
 	if m.slices.Load() != nil {
 		return filepath.Join(m.Group(pod), "cri-containerd-"+id+".scope")
@@ -266,7 +270,7 @@ func (m *Manager) GroupOf(pod *v1.Pod, id string) string {
 	return filepath.Join(m.Group(pod), id)
 }
 
-// Groups are the cgroups of all pods, and of the classes.
+// Groups returns the cgroup of all pods and those of the classes.
 func (m *Manager) Groups() []string {
 	return []string{m.path(), m.path("besteffort"), m.path("burstable")}
 }
@@ -362,7 +366,7 @@ func inheritCPUSet(parent, child string) error {
 	return nil
 }
 
-// apply writes limits. What the kernel lacks the files of is left out.
+// apply writes limits. It skips limits for which the kernel has no file.
 func (m *Manager) apply(path string, l qos.PodLimits) error {
 	files := m.files(l)
 	for _, f := range files {
@@ -376,7 +380,7 @@ func (m *Manager) apply(path string, l qos.PodLimits) error {
 // limitFile is a limit as it is written.
 type limitFile struct{ controller, name, value string }
 
-// files are the limits in the order in which they are to be written.
+// files returns the limits in the order in which they must be written.
 func (m *Manager) files(l qos.PodLimits) []limitFile {
 	if m.unified {
 		return unifiedFiles(l)
@@ -435,7 +439,7 @@ func unifiedFiles(l qos.PodLimits) []limitFile {
 	return out
 }
 
-// Weight turns v1 shares (2..262144) into a v2 weight (1..10000).
+// Weight converts v1 shares (2..262144) to a v2 weight (1..10000).
 func Weight(shares int64) int64 { return 1 + (shares-2)*9999/262142 }
 
 func (m *Manager) write(controller, path, file, value string) error {
@@ -445,13 +449,13 @@ func (m *Manager) write(controller, path, file, value string) error {
 		return nil
 	}
 	if _, missing := os.Stat(name); errors.Is(missing, fs.ErrNotExist) {
-		return nil // the controller is not there, or lacks this: in cgroup file systems no file can be made
+		return nil // not supported: files cannot be created in a cgroup file system
 	}
 	return err
 }
 
-// removeTree removes a cgroup and those below it. Removing a cgroup with a process in it fails with EBUSY: such
-// processes are killed, and the caller tries again.
+// removeTree removes a cgroup and those below it. If processes are in it, removing fails with EBUSY: it
+// kills them and returns an error, and the caller retries.
 func removeTree(dir string) error {
 	var dirs []string
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {

@@ -18,10 +18,10 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// enforce writes what the system's own cgroups may have.
+// enforce writes the limits of the system's own cgroups.
 func (m *Manager) enforce() error {
 	for _, name := range slices.Sorted(maps.Keys(m.cfg.Others)) {
-		// Somebody else made it and put processes into it: an empty one of ours would reserve nothing.
+		// It must exist with the system's processes in it; a new, empty one would reserve nothing.
 		path := m.reserved(name)
 		if !m.exists(path) {
 			return fmt.Errorf("cgroup %s does not exist, and its reservation is to be enforced", name)
@@ -42,8 +42,8 @@ func (m *Manager) exists(name string) bool {
 	return false
 }
 
-// Share gives each class what its pods, those of the node that have not ended, ask for together: Burstable pods as many shares of the CPUs as they
-// request, so that Guaranteed pods beside them have theirs.
+// Share gives each class what the given pods request together; ended pods must not be among them. The
+// class of Burstable pods gets as many CPU shares as its pods request, so that Guaranteed pods keep theirs.
 func (m *Manager) Share(pods []*v1.Pod) error {
 	var milli, least, low int64
 	for _, pod := range pods {
@@ -62,7 +62,9 @@ func (m *Manager) Share(pods []*v1.Pod) error {
 	list := []shared{share}
 	if m.unified && m.cfg.Node.Protection.Reserve {
 		// The kernel protects what is below a cgroup only as far as the cgroup itself is protected.
-		list = append(list, shared{m.path(), "", "memory.min", "MemoryMin", least}, shared{m.path(), "", "memory.low", "MemoryLow", low},
+		list = append(list,
+			shared{m.path(), "", "memory.min", "MemoryMin", least},
+			shared{m.path(), "", "memory.low", "MemoryLow", low},
 			shared{m.path("burstable"), "", "memory.low", "MemoryLow", low})
 	}
 	for _, s := range list {
@@ -73,13 +75,13 @@ func (m *Manager) Share(pods []*v1.Pod) error {
 	return nil
 }
 
-// shared is what a class has of something, as the kernel and as systemd have it.
+// shared is a value of a class's cgroup, with its names for the kernel and for systemd.
 type shared struct {
 	path, controller, file, property string
 	value                            int64
 }
 
-// rewrite writes a value unless it is what was written last.
+// rewrite writes a value unless it is the last one written.
 func (m *Manager) rewrite(s shared) error {
 	key := s.path + "/" + s.file
 	m.mu.Lock()

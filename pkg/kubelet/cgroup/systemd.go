@@ -22,8 +22,8 @@ import (
 // jobTimeout bounds how long systemd may take to start or to stop a slice.
 const jobTimeout = 30 * time.Second
 
-// Slices makes the cgroups above containers through systemd, which would undo what it was not told of. It is
-// safe for concurrent use.
+// Slices creates the cgroups above containers through systemd, which resets cgroups that it does not know
+// of. It is safe for concurrent use.
 type Slices struct {
 	dial func() (*systemd.Conn, error)
 
@@ -31,12 +31,12 @@ type Slices struct {
 	conn *systemd.Conn
 }
 
-// System is the systemd of the machine.
+// System returns Slices of the machine's systemd.
 func System() *Slices {
 	return NewSlices(func() (*systemd.Conn, error) { return systemd.NewWithContext(context.Background()) })
 }
 
-// NewSlices reaches systemd by dial, and again when the connection is lost.
+// NewSlices connects to systemd by dial, and again if the connection is lost.
 func NewSlices(dial func() (*systemd.Conn, error)) *Slices { return &Slices{dial: dial} }
 
 // Close ends the connection.
@@ -49,7 +49,7 @@ func (s *Slices) Close() {
 	}
 }
 
-// ask asks systemd for something, and again by another connection if the one there is turns out to be lost.
+// ask calls systemd. If the connection is lost it connects again and retries once.
 func (s *Slices) ask(what func(*systemd.Conn) error) error {
 	for first := true; ; first = false {
 		conn, err := s.connection()
@@ -78,7 +78,7 @@ func (s *Slices) connection() (*systemd.Conn, error) {
 	return s.conn, nil
 }
 
-// drop gives a connection up, unless somebody else has.
+// drop closes a connection, unless another goroutine has already replaced it.
 func (s *Slices) drop(conn *systemd.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +88,7 @@ func (s *Slices) drop(conn *systemd.Conn) {
 	}
 }
 
-// start has a slice in its parent run with limits, or gives them to the slice that runs.
+// start starts a slice with limits, or updates the limits of a running slice.
 func (s *Slices) start(name, parent string, limits []systemd.Property) error {
 	properties := []systemd.Property{
 		systemd.PropDescription("cgroup of the kubelet " + name), property("DefaultDependencies", false),
@@ -106,7 +106,7 @@ func (s *Slices) start(name, parent string, limits []systemd.Property) error {
 			err = wait(ctx, done)
 		}
 		if err != nil && !named(err, errExists) {
-			_ = conn.ResetFailedUnitContext(ctx, name) // so that it can be tried again
+			_ = conn.ResetFailedUnitContext(ctx, name) // so that it can be retried
 		}
 		return err
 	})
@@ -119,7 +119,7 @@ func (s *Slices) start(name, parent string, limits []systemd.Property) error {
 	return nil
 }
 
-// set gives a slice that runs limits, until the machine is started again.
+// set updates the limits of a running slice, until the machine reboots.
 func (s *Slices) set(name string, limits []systemd.Property) error {
 	if len(limits) == 0 {
 		return nil
@@ -135,7 +135,7 @@ func (s *Slices) set(name string, limits []systemd.Property) error {
 	return nil
 }
 
-// stop ends a slice with all that is in it. One that is not there is stopped.
+// stop stops a slice and all processes in it. It succeeds if the slice does not exist.
 func (s *Slices) stop(ctx context.Context, name string) error {
 	err := s.ask(func(conn *systemd.Conn) error {
 		ctx, cancel := context.WithTimeout(ctx, jobTimeout)
@@ -147,7 +147,7 @@ func (s *Slices) stop(ctx context.Context, name string) error {
 		if err := wait(ctx, done); err != nil {
 			return err
 		}
-		_ = conn.ResetFailedUnitContext(ctx, name) // if it ended badly it would stay
+		_ = conn.ResetFailedUnitContext(ctx, name) // systemd keeps failed units
 		return nil
 	})
 	if err != nil && !named(err, errNoUnit) {
@@ -156,7 +156,7 @@ func (s *Slices) stop(ctx context.Context, name string) error {
 	return nil
 }
 
-// Errors of systemd by their names, and that a job did not do what it was to.
+// Names of systemd's errors.
 const (
 	errExists = "org.freedesktop.systemd1.UnitExists"
 	errNoUnit = "org.freedesktop.systemd1.NoSuchUnit"
@@ -186,13 +186,14 @@ func property(name string, value any) systemd.Property {
 	return systemd.Property{Name: name, Value: dbus.MakeVariant(value)}
 }
 
-// infinity is systemd's word for no limit.
+// infinity is systemd's value for no limit.
 const infinity = uint64(math.MaxUint64)
 
 // hundredth is one percent of a second in microseconds: systemd counts CPU time in whole percents.
 const hundredth = 10000
 
-// quotaProperties are a CPU quota as systemd has it; what it rounds up is written to the cgroup as it is.
+// quotaProperties returns a CPU quota in systemd's properties, rounded up to whole percents. The exact
+// quota is written to the cgroup's file.
 func quotaProperties(quota, period int64) []systemd.Property {
 	second := infinity
 	if quota > 0 && period > 0 {
@@ -206,10 +207,10 @@ func quotaProperties(quota, period int64) []systemd.Property {
 	return out
 }
 
-// defaultPeriod is systemd's own, of which older ones need not be told.
+// defaultPeriod is systemd's default. It is not sent, because old versions do not know the property.
 const defaultPeriod = 100000
 
-// properties are limits as systemd knows them. It has no name for those of huge pages.
+// properties returns limits as systemd's properties. systemd has none for huge pages.
 func (m *Manager) properties(l qos.PodLimits) []systemd.Property {
 	var out []systemd.Property
 	add := func(name string, value int64) { out = append(out, property(name, uint64(value))) }
@@ -236,7 +237,7 @@ func (m *Manager) properties(l qos.PodLimits) []systemd.Property {
 	return out
 }
 
-// unit is the slice that a cgroup is, "" for the root.
+// unit returns the name of a cgroup's slice, or "" for the root.
 func unit(path string) string {
 	if path == "/" {
 		return ""
@@ -244,8 +245,8 @@ func unit(path string) string {
 	return filepath.Base(path)
 }
 
-// slicePath is where systemd has the slice of a name that consists of parts: a-b.slice is in a.slice. A dash within a part is an
-// underscore.
+// slicePath returns the path of the slice whose name consists of parts: a-b.slice is in a.slice. Dashes
+// within a part become underscores.
 func slicePath(parts []string) string {
 	path, name := "/", ""
 	for i, part := range parts {
@@ -258,7 +259,7 @@ func slicePath(parts []string) string {
 	return path
 }
 
-// reserved is the cgroup of the system of that name: with systemd the last part of it is a slice.
+// reserved returns the path of a system cgroup. With systemd the last part of its name is a slice.
 func (m *Manager) reserved(name string) string {
 	if m.slices.Load() == nil {
 		return name
