@@ -37,7 +37,7 @@ type Eviction struct {
 	Message string
 	// Grace is how many seconds it gets.
 	Grace int64
-	// Disruption reports that it goes for the node's sake, not for a limit of its own.
+	// Disruption reports that the pod is evicted because of the node, not because of its own limits.
 	Disruption bool
 	// Signal is what of the node ran short, or the limit.
 	Signal Signal
@@ -54,7 +54,7 @@ type Config struct {
 	MaxGrace int64
 	// Observe measures the node.
 	Observe func(ctx context.Context) (Observation, error)
-	// Reclaim gives back disk that nobody uses.
+	// Reclaim frees unused disk space.
 	Reclaim func(ctx context.Context) error
 	// Pods are those of the node that have not ended.
 	Pods func() []*v1.Pod

@@ -57,7 +57,8 @@ type Runtime interface {
 // Config is what a Puller needs.
 type Config struct {
 	Runtime Runtime
-	// Records remember with what images were pulled; nil lets every pod use what is on the node.
+	// Records store the credentials that images were pulled with. If it is nil, every pod may use every
+	// image on the node.
 	Records *Records
 	// Parallel is how many pulls may go on at a time; 0 means any number.
 	Parallel int
@@ -87,7 +88,7 @@ type Puller struct {
 	pulls  map[string]*pull  // by image; of those that are waited for
 }
 
-// pull is an image that somebody pulls.
+// pull is a pull in progress.
 type pull struct {
 	turn  chan struct{} // holds a token while it is pulled
 	users int
@@ -112,7 +113,7 @@ func New(cfg Config) *Puller {
 	return p
 }
 
-// Forget drops what is remembered of a pod.
+// Forget drops the state kept for a pod.
 func (p *Puller) Forget(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

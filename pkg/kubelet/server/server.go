@@ -107,7 +107,7 @@ type Config struct {
 	Containers prometheus.Gatherer
 	// Register takes the server's own metrics; it may be nil.
 	Register prometheus.Registerer
-	// Flags are the values of the process's flags, which /flagz tells.
+	// Flags are the values of the process's flags, for /flagz.
 	Flags map[string]string
 	// LogDir is what /logs/ serves, /var/log.
 	LogDir string

@@ -20,9 +20,9 @@ import (
 type Verdict struct {
 	Phase           v1.PodPhase
 	Reason, Message string
-	// Disruption reports that the pod goes for the node's sake.
+	// Disruption marks that the node ended the pod, for the condition DisruptionTarget.
 	Disruption bool
-	// Condition is what the condition reports that says so; the message if it is empty.
+	// Condition is the message of that condition; Message if it is empty.
 	Condition string
 }
 
@@ -32,32 +32,33 @@ type Input struct {
 	Pod  *v1.Pod
 	Seen *cri.Pod
 	Now  time.Time
-	// Waiting tells by container why it does not run.
+	// Waiting says why containers do not run, by name.
 	Waiting map[string]v1.ContainerStateWaiting
 	// Probed returns what the probes say of a running container.
 	Probed func(containerID string) (started, ready bool)
 	// Message returns the termination message of an ended container.
 	Message func(c *cri.Container) string
 	HostIPs []string
-	// SandboxReady reports that no new sandbox is needed.
+	// SandboxReady reports that the pod needs no new sandbox.
 	SandboxReady bool
 	// Ending reports that the pod is being stopped for good, Ended that nothing of it runs any more.
 	Ending, Ended bool
 	Verdict       *Verdict
 	Resize        Resize
 	RuntimeName   string
-	// Devices tells how the devices of a container are.
+	// Devices returns the health of a container's devices.
 	Devices func(c *v1.Container) []v1.ResourceStatus
 	// RecursiveReadOnly reports whether the runtime handler supports it.
 	RecursiveReadOnly bool
 }
 
-// Resize is where the change of a pod's resources stands.
+// Resize is the state of a pod's in-place resize.
 type Resize struct {
-	// Pending is why the pod is not given what it asks for; "" if it is. Reason reports whether it may be later.
+	// Pending is why the requested resources are not granted, or "". Reason is Deferred if they may be
+	// granted later, else Infeasible.
 	Pending, Reason string
-	// InProgress reports that containers do not have what the pod was given at that
-	// generation, Error why.
+	// InProgress reports that containers do not have yet what the generation Since was granted; Error is
+	// why.
 	InProgress bool
 	Since      int64
 	Error      string
