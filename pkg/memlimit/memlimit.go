@@ -24,7 +24,7 @@ const (
 	// Node is for the agents and control loops, which keep little and are idle most of the time.
 	Node Profile = 50
 	// Server is for the API server, whose requests make much garbage.
-	Server Profile = 100
+	Server Profile = 150
 )
 
 // Set applies a profile to the process. Main functions call it once, first.
