@@ -163,8 +163,10 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	if unknown {
 		c.loop.AddAfter(key, unknownAgain)
 	}
-	if err := c.watch(ctx, evaluators); err != nil {
-		return err
+	// What cannot be listed does not hold up the rest: the status keeps what it has of it.
+	evaluators, unlisted := c.watch(ctx, evaluators)
+	if ctx.Err() != nil {
+		return unlisted
 	}
 	if !c.view.follows(q) {
 		if q, err = c.newest(ctx, namespace, name); q == nil || err != nil {
@@ -175,7 +177,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	if err := c.view.count(q, evaluators, c.Clock.Now()); err != nil {
 		return fmt.Errorf("count: %w", err)
 	}
-	return c.write(ctx, q)
+	return errors.Join(c.write(ctx, q), unlisted)
 }
 
 // newest reads a quota from the store; it is nil if there is none. The controller may
@@ -322,23 +324,27 @@ func (c *Controller) resolve(resource schema.GroupResource) (schema.GroupVersion
 	return gvr, nil
 }
 
-// watch makes sure that what the evaluators count is watched.
-func (c *Controller) watch(ctx context.Context, evaluators []quotav1.Evaluator) error {
+// watch makes sure that what the evaluators count is watched. It returns those whose resources are listed.
+func (c *Controller) watch(ctx context.Context, evaluators []quotav1.Evaluator) (listed []quotav1.Evaluator, err error) {
+	var errs []error
 	for _, e := range evaluators {
 		resource := e.GroupResource()
 		if c.watched[resource] != nil {
+			listed = append(listed, e)
 			continue
 		}
-		gvr := v1.SchemeGroupVersion.WithResource(resource.Resource)
+		gvr, err := v1.SchemeGroupVersion.WithResource(resource.Resource), error(nil)
 		if !slices.ContainsFunc(c.builtin, func(b quotav1.Evaluator) bool { return b.GroupResource() == resource }) {
-			var err error
-			if gvr, err = c.resolve(resource); err != nil {
-				return err
-			}
+			gvr, err = c.resolve(resource)
 		}
-		if err := c.monitors.watch(ctx, gvr); err != nil {
-			return err
+		if err == nil {
+			err = c.monitors.watch(ctx, gvr)
 		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		listed = append(listed, e)
 	}
-	return nil
+	return listed, errors.Join(errs...)
 }

@@ -19,7 +19,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// patience is how long a count waits for a resource to be listed.
+// patience is how long after the start of a watch counts wait for the resource to be listed.
 const patience = 10 * time.Second
 
 var errNotListed = errors.New("not listed yet")
@@ -39,8 +39,9 @@ type monitors struct {
 type monitor struct {
 	gvr schema.GroupVersionResource
 	// end cancels the watch and waits until its last event is handled.
-	end    func()
-	synced cache.InformerSynced
+	end     func()
+	synced  cache.InformerSynced
+	started time.Time
 }
 
 func newMonitors(client metadata.Interface, changed func(resource schema.GroupResource, old, obj apiObject), ended func(schema.GroupResource)) *monitors {
@@ -63,7 +64,10 @@ func (m *monitors) watch(ctx context.Context, gvr schema.GroupVersionResource) e
 		m.byName[gvr.GroupResource()] = w
 	}
 	m.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	if w.synced() {
+		return nil
+	}
+	ctx, cancel := context.WithDeadline(ctx, w.started.Add(patience))
 	defer cancel()
 	if !cache.WaitForCacheSync(ctx.Done(), w.synced) {
 		return fmt.Errorf("resource %s: %w", gvr.GroupResource(), errNotListed)
@@ -94,7 +98,7 @@ func (m *monitors) start(ctx context.Context, gvr schema.GroupVersionResource) (
 		<-done
 		m.ended(gvr.GroupResource())
 	}
-	return &monitor{gvr, end, registration.HasSynced}, nil
+	return &monitor{gvr, end, registration.HasSynced, time.Now()}, nil
 }
 
 // handler calls changed for each event: old is nil for a new object, and obj for one that is gone.
