@@ -39,9 +39,10 @@ type monitors struct {
 type monitor struct {
 	gvr schema.GroupVersionResource
 	// end cancels the watch and waits until its last event is handled.
-	end     func()
-	synced  cache.InformerSynced
-	started time.Time
+	end    func()
+	synced cache.InformerSynced
+	// waited is closed when the patience, or the watch, is at its end.
+	waited <-chan struct{}
 }
 
 func newMonitors(client metadata.Interface, changed func(resource schema.GroupResource, old, obj apiObject), ended func(schema.GroupResource)) *monitors {
@@ -67,9 +68,7 @@ func (m *monitors) watch(ctx context.Context, gvr schema.GroupVersionResource) e
 	if w.synced() {
 		return nil
 	}
-	ctx, cancel := context.WithDeadline(ctx, w.started.Add(patience))
-	defer cancel()
-	if !cache.WaitForCacheSync(ctx.Done(), w.synced) {
+	if !cache.WaitForCacheSync(w.waited, w.synced) {
 		return fmt.Errorf("resource %s: %w", gvr.GroupResource(), errNotListed)
 	}
 	return nil
@@ -88,17 +87,19 @@ func (m *monitors) start(ctx context.Context, gvr schema.GroupVersionResource) (
 		cancel()
 		return nil, fmt.Errorf("watch %s: %w", gvr.GroupResource(), err)
 	}
+	waiting, giveUp := context.WithTimeout(ctx, patience)
 	done := make(chan struct{})
 	m.running.Go(func() {
 		defer close(done)
 		informer.RunWithContext(ctx)
 	})
 	end := func() {
+		giveUp()
 		cancel()
 		<-done
 		m.ended(gvr.GroupResource())
 	}
-	return &monitor{gvr, end, registration.HasSynced, time.Now()}, nil
+	return &monitor{gvr, end, registration.HasSynced, waiting.Done()}, nil
 }
 
 // handler calls changed for each event: old is nil for a new object, and obj for one that is gone.
