@@ -34,7 +34,7 @@ import (
 )
 
 // large is what exec carries one way, and medium what it carries otherwise. A port carries forwarded. A slow reader
-// gets little: a stream that takes five seconds may lose its end (see docs/decisions/streams.md).
+// gets little: a stream that takes five seconds may lose its end (see docs/decisions/0016-streams.md).
 const (
 	large     = 100 << 20
 	medium    = 16 << 20

@@ -6,7 +6,7 @@
 // change, subtracts what it sees go, and counts everything again at intervals.
 //
 // It never takes back what admission has charged for an object that is still being
-// written: see tally and docs/decisions/quota-counting.md.
+// written: see tally and docs/decisions/0014-quota-counting.md.
 //
 // Package quota says what an object counts for. Pods, services and claims come from
 // the informers that all controllers share. Of other resources only the number
