@@ -26,7 +26,7 @@ case ${1:-} in
 		          for drivers (External Storage), which have no label: LABELS='!Disruptive'; now: with
 		          volumes that are made at once, not when a pod wants them (none)
 		RESUME    1: go on with the last run, which was cut or had failures
-		OUT       what is written (docs/conformance.md)
+		OUT       what is written (docs/explanation/conformance.md)
 		NAME      of the cluster (conformance)
 		TITLE     of the section in it (by what was asked for)
 	USAGE
@@ -43,7 +43,7 @@ nodes=${NODES:-2}
 zones=${ZONES:-0}
 host=10.50.0.1 # of the control plane; what a URL has
 [[ $family != ipv6 ]] || host='[fd50::1]'
-out=${OUT:-docs/conformance.md}
+out=${OUT:-docs/explanation/conformance.md}
 
 storage=()
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)

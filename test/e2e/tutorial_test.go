@@ -18,11 +18,11 @@ import (
 // the commands have had, where it is another than the page shows.
 const tutorialUpdate = "KEELSON_TUTORIAL_UPDATE"
 
-// TestTutorial does what each page of docs/tutorial says: files are written, commands
+// TestTutorial does what each page of docs/start says: files are written, commands
 // run by a shell, and their output has to be what the page shows. A line "..." of a page
 // stands for any lines; see same for what else may differ.
 func TestTutorial(t *testing.T) {
-	pages, err := filepath.Glob("../../docs/tutorial/*.md")
+	pages, err := filepath.Glob("../../docs/start/[0-9]*.md")
 	if err != nil || len(pages) == 0 {
 		t.Fatalf("%d pages, %v", len(pages), err)
 	}

@@ -6,7 +6,7 @@
 //	report write -in REPORT[,REPORT] -out FILE [-plan PLAN]
 //	report plan -in REPORT [-done REPORT] [-share I/N] [-focus REGEXP]
 //
-// write turns reports into a section of docs/conformance.md: a table by SIG, and
+// write turns reports into a section of docs/explanation/conformance.md: a table by SIG, and
 // every spec that did not pass by name. The other sections of the file stay. What
 // a later report says of a spec is believed over an earlier one.
 //
