@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ctl is the command line: kubectl's verbs from its library, and Keelson's
-// own verbs: "cluster", which makes clusters on this machine, and "webhooks".
+// own verbs: "cluster", which makes clusters on this machine, "webhooks" and "why".
 //
 // Called under the name kubectl it is kubectl. Plug-ins called kubectl-NAME are
 // found as kubectl finds them.
@@ -10,6 +10,7 @@ package ctl
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -25,6 +26,8 @@ import (
 	"k8s.io/kubectl/pkg/cmd/plugin"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 	"k8s.io/kubectl/pkg/kuberc"
+
+	"keelson.dev/keelson/pkg/release"
 )
 
 // Run is the program: args are the process's, with its name first.
@@ -73,6 +76,21 @@ func kubectl(args []string, stdin io.Reader, stdout, stderr io.Writer) *cobra.Co
 	if filepath.Base(args[0]) != "kubectl" {
 		root.Use = "ctl"
 		root.AddCommand(clusterCommand(stdin, stdout, stderr), webhooksCommand(flags, stdout), whyCommand(flags, stdout))
+		addRelease(root, stdout)
 	}
 	return root
+}
+
+// addRelease makes "version" print Keelson's version in a line of its own. JSON and YAML
+// have kubectl's form.
+func addRelease(root *cobra.Command, stdout io.Writer) {
+	c, _, err := root.Find([]string{"version"})
+	if err != nil {
+		return // an alias of the user's preferences has taken the place of all commands
+	}
+	c.PostRun = func(c *cobra.Command, _ []string) {
+		if c.Flag("output").Value.String() == "" {
+			fmt.Fprintln(stdout, "Keelson Version:", release.Version)
+		}
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"keelson.dev/keelson/pkg/cluster"
+	"keelson.dev/keelson/pkg/release"
 )
 
 // TestVerbs: every verb that people know is there, "cluster" only under ctl's own name.
@@ -86,5 +87,31 @@ aliases:
 	}
 	if got := out.String(); !strings.Contains(got, `"clientVersion": {`) {
 		t.Error(got)
+	}
+}
+
+// TestVersion checks that ctl shows Keelson's version beside Kubernetes', and that neither
+// kubectl nor JSON do.
+func TestVersion(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args []string
+		own  bool
+	}{
+		"ctl":     {[]string{"ctl", "version", "--client"}, true},
+		"json":    {[]string{"ctl", "version", "--client", "-o", "json"}, false},
+		"kubectl": {[]string{"kubectl", "version", "--client"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out := &bytes.Buffer{}
+			root := kubectl(tc.args, strings.NewReader(""), out, &bytes.Buffer{})
+			root.SetArgs(tc.args[1:])
+			if err := root.Execute(); err != nil {
+				t.Fatal(err)
+			}
+			line := "Keelson Version: " + release.Version + "\n"
+			if got := strings.Contains(out.String(), line); got != tc.own {
+				t.Errorf("Keelson's version shown: %t, want %t, in\n%s", got, tc.own, out)
+			}
+		})
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/pflag"
+
+	"keelson.dev/keelson/pkg/release"
 )
 
 // errVersion is what Parse returns when the version was asked for.
@@ -30,7 +32,7 @@ func Main(name string, run func(ctx context.Context, args []string, stderr io.Wr
 	switch {
 	case err == nil, errors.Is(err, pflag.ErrHelp):
 	case errors.Is(err, errVersion):
-		fmt.Println("Keelson", Version)
+		fmt.Printf("Keelson %s (Kubernetes %s)\n", release.Version, Version)
 	default:
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 		os.Exit(1)
@@ -58,9 +60,7 @@ func Parse(fs *pflag.FlagSet, args []string) error {
 // kind of page and of its build.
 func NewMetrics() *prometheus.Registry {
 	r := prometheus.NewRegistry()
-	r.MustRegister(
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), newMemoryCollector(), buildInfo(),
-	)
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(), releaseInfo())
 	return r
 }
 
@@ -74,6 +74,17 @@ func buildInfo() prometheus.Collector {
 			"major": v.Major, "minor": v.Minor, "git_version": v.GitVersion, "git_commit": v.GitCommit, "git_tree_state": v.GitTreeState,
 			"build_date": v.BuildDate, "go_version": v.GoVersion, "compiler": v.Compiler, "platform": v.Platform,
 		},
+	})
+	g.Set(1)
+	return g
+}
+
+// releaseInfo is the metric with Keelson's own version.
+func releaseInfo() prometheus.Collector {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name:        "keelson_build_info",
+		Help:        "1, labeled by the version of Keelson.",
+		ConstLabels: prometheus.Labels{"version": release.Version},
 	})
 	g.Set(1)
 	return g

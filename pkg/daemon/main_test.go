@@ -3,26 +3,43 @@
 
 package daemon
 
-import "testing"
+import (
+	"testing"
 
-// TestBuildInfo: every process tells, by Kubernetes' metric, how it was built.
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"keelson.dev/keelson/pkg/release"
+)
+
+// TestBuildInfo checks that every process reports its build by Kubernetes' metric, and
+// Keelson's version by its own.
 func TestBuildInfo(t *testing.T) {
 	families, err := NewMetrics().Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
+	labels := map[string]map[string]string{}
 	for _, f := range families {
-		if f.GetName() != "kubernetes_build_info" {
-			continue
-		}
-		labels := map[string]string{}
+		labels[f.GetName()] = map[string]string{}
 		for _, l := range f.Metric[0].Label {
-			labels[l.GetName()] = l.GetValue()
+			labels[f.GetName()][l.GetName()] = l.GetValue()
 		}
-		if len(labels) != 9 || labels["git_version"] != Version || labels["minor"] != Minor || f.Metric[0].GetGauge().GetValue() != 1 {
-			t.Errorf("build info %v", f)
-		}
-		return
 	}
-	t.Error("no build info")
+	if build := labels["kubernetes_build_info"]; len(build) != 9 || build["git_version"] != Version || build["minor"] != Minor {
+		t.Errorf("build info %v", build)
+	}
+	if ours := labels["keelson_build_info"]; len(ours) != 1 || ours["version"] != release.Version {
+		t.Errorf("Keelson's build info %v", ours)
+	}
+}
+
+// TestVersionIsKubernetes checks that clients can parse the version, and find Keelson's in it.
+func TestVersionIsKubernetes(t *testing.T) {
+	v, err := version.ParseSemantic(VersionInfo().GitVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.Major() != 1 || v.Minor() != 36 || v.BuildMetadata() != "keelson."+release.Version {
+		t.Errorf("version %v", v)
+	}
 }

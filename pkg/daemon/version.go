@@ -8,16 +8,19 @@ import (
 	"runtime/debug"
 
 	"k8s.io/apimachinery/pkg/version"
+
+	"keelson.dev/keelson/pkg/release"
 )
 
-// The release of Kubernetes whose contract the processes keep.
+// The version of Kubernetes whose contract the processes keep.
 const (
 	Major, Minor, Patch = "1", "36", "6"
-	// Version is what every process says it is.
-	Version = "v" + Major + "." + Minor + "." + Patch + "+keelson"
+	// Version is what clients are told: a version of Kubernetes that they can parse, with
+	// Keelson's behind the plus sign.
+	Version = "v" + Major + "." + Minor + "." + Patch + "+keelson." + release.Version
 )
 
-// VersionInfo is what /version answers.
+// VersionInfo returns the answer of /version.
 func VersionInfo() version.Info {
 	info := version.Info{
 		Major: Major, Minor: Minor,
