@@ -45,7 +45,7 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	// What is said while the commands are put together (kuberc) is said as loudly as the rest. That
 	// the level is none is found when the flags are read.
 	_, _ = logs.GlogSetter(cmd.GetLogVerbosity(args))
-	root := kubectl(args, stdin, stdout, stderr)
+	root := Command(args, stdin, stdout, stderr)
 	if !slices.ContainsFunc(root.Commands(), isAlias) { // else the arguments are set: those that the alias stands for
 		root.SetArgs(args[1:])
 	}
@@ -61,8 +61,9 @@ func isAlias(c *cobra.Command) bool {
 	return ok
 }
 
-// kubectl is kubectl's tree of commands with Keelson's own added.
-func kubectl(args []string, stdin io.Reader, stdout, stderr io.Writer) *cobra.Command {
+// Command returns kubectl's tree of commands, with Keelson's own added unless args[0] is
+// kubectl.
+func Command(args []string, stdin io.Reader, stdout, stderr io.Writer) *cobra.Command {
 	streams := genericiooptions.IOStreams{In: stdin, Out: stdout, ErrOut: stderr}
 	flags := genericclioptions.NewConfigFlags(true).
 		WithDeprecatedPasswordFlag().WithDiscoveryBurst(300).WithDiscoveryQPS(50.0)

@@ -22,7 +22,7 @@ func TestVerbs(t *testing.T) {
 		port-forward proxy replace rollout run scale set taint top uncordon version wait`)
 	for name, own := range map[string]bool{"ctl": true, "kubectl": false} {
 		t.Run(name, func(t *testing.T) {
-			root := kubectl([]string{"/somewhere/" + name}, strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{})
+			root := Command([]string{"/somewhere/" + name}, strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{})
 			have := map[string]bool{}
 			for _, c := range root.Commands() {
 				have[c.Name()] = true
@@ -103,7 +103,7 @@ func TestVersion(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := &bytes.Buffer{}
-			root := kubectl(tc.args, strings.NewReader(""), out, &bytes.Buffer{})
+			root := Command(tc.args, strings.NewReader(""), out, &bytes.Buffer{})
 			root.SetArgs(tc.args[1:])
 			if err := root.Execute(); err != nil {
 				t.Fatal(err)

@@ -1,0 +1,166 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package docs
+
+import (
+	"fmt"
+	"go/ast"
+	"reflect"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
+	egressv1beta1 "k8s.io/apiserver/pkg/apis/apiserver/v1beta1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	proxyv1alpha1 "k8s.io/kube-proxy/config/v1alpha1"
+	schedulerv1 "k8s.io/kube-scheduler/config/v1"
+	kubeletv1 "k8s.io/kubelet/config/v1"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+)
+
+// configurationKind is a kind of configuration file.
+type configurationKind struct {
+	group string
+	value any
+	read  string // by which flag of which process
+}
+
+func configurationKinds() []configurationKind {
+	const (
+		server    = "apiserver.config.k8s.io/v1"
+		scheduler = "kubescheduler.config.k8s.io/v1"
+		args      = "`args` of the plugin in a KubeSchedulerConfiguration"
+	)
+	return []configurationKind{
+		{"kubelet.config.k8s.io/v1beta1", kubeletv1beta1.KubeletConfiguration{}, "`kubelet --config`"},
+		{"kubelet.config.k8s.io/v1", kubeletv1.CredentialProviderConfig{}, "`kubelet --image-credential-provider-config`"},
+		{"kubeproxy.config.k8s.io/v1alpha1", proxyv1alpha1.KubeProxyConfiguration{}, "`proxy --config`"},
+		{scheduler, schedulerv1.KubeSchedulerConfiguration{}, "`scheduler --config`"},
+		{scheduler, schedulerv1.DefaultPreemptionArgs{}, args},
+		{scheduler, schedulerv1.DynamicResourcesArgs{}, args},
+		{scheduler, schedulerv1.InterPodAffinityArgs{}, args},
+		{scheduler, schedulerv1.NodeAffinityArgs{}, args},
+		{scheduler, schedulerv1.NodeResourcesBalancedAllocationArgs{}, args},
+		{scheduler, schedulerv1.NodeResourcesFitArgs{}, args},
+		{scheduler, schedulerv1.PodTopologySpreadArgs{}, args},
+		{scheduler, schedulerv1.VolumeBindingArgs{}, args},
+		{server, admissionv1.AdmissionConfiguration{}, "`apiserver --admission-control-config-file`"},
+		{server, admissionv1.AuthenticationConfiguration{}, "`apiserver --authentication-config`"},
+		{server, admissionv1.AuthorizationConfiguration{}, "`apiserver --authorization-config`"},
+		{server, admissionv1.EncryptionConfiguration{}, "`apiserver --encryption-provider-config`"},
+		{server, admissionv1.TracingConfiguration{}, "`apiserver --tracing-config-file`"},
+		{"apiserver.k8s.io/v1beta1", egressv1beta1.EgressSelectorConfiguration{},
+			"`apiserver --egress-selector-config-file`"},
+		{"audit.k8s.io/v1", auditv1.Policy{}, "`apiserver --audit-policy-file`"},
+	}
+}
+
+func configurationPage(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString(`# Configuration
+
+The kinds of configuration files, with every field. They are Kubernetes' own kinds;
+[Kubernetes' reference](https://kubernetes.io/docs/reference/config-api/)
+describes what each field means. ` + "`[]`" + ` marks lists, ` + "`{}`" + ` maps.
+`)
+	for _, k := range configurationKinds() {
+		typ := reflect.TypeOf(k.value)
+		fmt.Fprintf(&b, "\n## %s\n\n`%s`, read by %s.\n\n", typ.Name(), k.group, k.read)
+		var remark map[string]string
+		if typ == reflect.TypeFor[kubeletv1beta1.KubeletConfiguration]() {
+			remark = unread(t)
+			b.WriteString("| field | type | not read, because |\n|---|---|---|\n")
+		} else {
+			b.WriteString("| field | type |\n|---|---|\n")
+		}
+		fields(typ, "", nil, func(path, kind, name string) {
+			if remark == nil {
+				fmt.Fprintf(&b, "| `%s` | %s |\n", path, kind)
+				return
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", path, kind, cell(remark[name]))
+		})
+	}
+	return b.String()
+}
+
+// fields calls f for each field of a type and of those below it; name is empty for the latter.
+func fields(typ reflect.Type, prefix string, above []reflect.Type, f func(path, kind, name string)) {
+	for i := range typ.NumField() {
+		field := typ.Field(i)
+		tag, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if field.Anonymous && (tag == "" || strings.Contains(options, "inline")) {
+			if field.Type.Name() != "TypeMeta" {
+				fields(field.Type, prefix, above, f)
+			}
+			continue
+		}
+		if tag == "" || tag == "-" {
+			continue
+		}
+		inner, marks := field.Type, ""
+		for inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Slice || inner.Kind() == reflect.Map {
+			switch {
+			case inner.Kind() == reflect.Map:
+				marks += "{}"
+			case inner.Kind() == reflect.Slice && inner.Elem().Kind() != reflect.Uint8:
+				marks += "[]"
+			}
+			inner = inner.Elem()
+		}
+		name := ""
+		if prefix == "" {
+			name = field.Name
+		}
+		path := prefix + tag + marks
+		f(path, kindOf(inner), name)
+		own := strings.Contains(inner.PkgPath(), "/config") || strings.Contains(inner.PkgPath(), "/apis/a")
+		if inner.Kind() == reflect.Struct && own && len(above) < 4 {
+			fields(inner, path+".", append(above, typ), f)
+		}
+	}
+}
+
+func kindOf(typ reflect.Type) string {
+	if typ.Name() != "" && typ.PkgPath() != "" {
+		switch typ.Kind() {
+		case reflect.Struct, reflect.Interface:
+			return typ.Name()
+		}
+	}
+	if typ.Kind() == reflect.Uint8 {
+		return "bytes"
+	}
+	return typ.Kind().String()
+}
+
+// unread returns the fields of a KubeletConfiguration that the kubelet does not read, with
+// the reason: the table of that name in its source.
+func unread(t *testing.T) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for _, s := range sources(t, "pkg/kubelet/command") {
+		ast.Inspect(s.ast, func(n ast.Node) bool {
+			v, ok := n.(*ast.ValueSpec)
+			if !ok || len(v.Values) != 1 || v.Names[0].Name != "unread" {
+				return true
+			}
+			table, ok := v.Values[0].(*ast.CompositeLit)
+			if !ok {
+				return true
+			}
+			for _, e := range table.Elts {
+				kv := e.(*ast.KeyValueExpr)
+				name, _ := s.value(kv.Key)
+				out[name], _ = s.value(kv.Value)
+			}
+			return false
+		})
+	}
+	if len(out) == 0 {
+		t.Error("the kubelet's table of fields that are not read was not found")
+	}
+	return out
+}

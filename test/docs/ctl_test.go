@@ -1,0 +1,86 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package docs
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"keelson.dev/keelson/pkg/ctl"
+)
+
+// tree is ctl's tree of commands.
+func tree() *cobra.Command {
+	return ctl.Command([]string{"ctl"}, strings.NewReader(""), io.Discard, io.Discard)
+}
+
+// ownCommands are the commands that kubectl does not have.
+func ownCommands() []string { return []string{"cluster", "webhooks", "why"} }
+
+func ctlPage() string {
+	var b strings.Builder
+	b.WriteString("# ctl\n\n`ctl` is kubectl with commands of its own. ")
+	b.WriteString("Called under the name `kubectl`, it is kubectl.\n\n## Own commands\n")
+	root := tree()
+	for _, c := range root.Commands() {
+		if slices.Contains(ownCommands(), c.Name()) {
+			command(&b, c)
+		}
+	}
+	b.WriteString("\n## Commands of kubectl\n\n`ctl COMMAND --help` describes each.\n\n| command | |\n|---|---|\n")
+	for _, c := range root.Commands() {
+		if !slices.Contains(ownCommands(), c.Name()) && !c.Hidden {
+			fmt.Fprintf(&b, "| `ctl %s` | %s |\n", c.Name(), cell(c.Short))
+		}
+	}
+	return b.String()
+}
+
+// command describes c and the commands below it.
+func command(b *strings.Builder, c *cobra.Command) {
+	path := "ctl " + strings.TrimPrefix(c.CommandPath(), "ctl ")
+	fmt.Fprintf(b, "\n### %s\n\n%s.\n", path, strings.TrimSuffix(cell(oneLine(first(c.Long, c.Short))), "."))
+	if c.Runnable() {
+		usage := c.Use[len(c.Name()):]
+		if strings.TrimSpace(usage) == "" {
+			usage = ""
+		}
+		fmt.Fprintf(b, "\n```\n%s%s [flags]\n```\n", path, strings.TrimSuffix(usage, " [flags]"))
+	}
+	header := false
+	row := func(f *pflag.Flag) {
+		if f.Hidden || f.Name == "help" {
+			return
+		}
+		if !header {
+			b.WriteString("\n| flag | type | default | what it does |\n|---|---|---|---|\n")
+			header = true
+		}
+		standard := ""
+		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "[]" {
+			standard = "`" + f.DefValue + "`"
+		}
+		fmt.Fprintf(b, "| `--%s` | %s | %s | %s |\n", f.Name, f.Value.Type(), standard, cell(f.Usage))
+	}
+	c.NonInheritedFlags().VisitAll(row)
+	for _, sub := range c.Commands() {
+		if !sub.Hidden && sub.Name() != "help" && sub.Name() != "completion" {
+			command(b, sub)
+		}
+	}
+}
+
+func first(texts ...string) string {
+	for _, s := range texts {
+		if s != "" {
+			return s
+		}
+	}
+	return ""
+}

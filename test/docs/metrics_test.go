@@ -1,0 +1,207 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package docs
+
+import (
+	"fmt"
+	"go/ast"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// metricsOf says which directories hold the metrics of which process.
+var metricsOf = []struct {
+	title string
+	dirs  []string
+}{
+	{"Every process", []string{"pkg/daemon", "pkg/health"}},
+	{"API server", []string{"pkg/apiserver", "staging/src/keelson.dev/apiserver"}},
+	{"Controller manager", []string{"pkg/controllers"}},
+	{"Scheduler", []string{"pkg/scheduler"}},
+	{"Kubelet", []string{"pkg/kubelet"}},
+	{"Proxy", []string{"pkg/proxy", "pkg/netpolicy"}},
+	{"Ingress proxy", []string{"pkg/ingress"}},
+}
+
+var (
+	metricName = regexp.MustCompile(`^(…|[a-z][a-z0-9]*)(_[a-z0-9]+|_?…)+$`)
+	stability  = regexp.MustCompile(`^\[(ALPHA|BETA|STABLE)\] ?`)
+)
+
+// metric is what the definition of a metric says.
+type metric struct {
+	help   string
+	labels []string
+}
+
+func metricsPage(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString(`# Metrics
+
+Every metric that Keelson's code defines, by process, with Kubernetes' stability level where it has one.
+Names and labels are Kubernetes' where Kubernetes has the metric; ` + "`keelson_`" + ` marks Keelson's own.
+` + "`…`" + ` stands for a part that the program fills in. Labels are those that the definition itself names.
+
+Libraries add theirs: Go's runtime and process (` + "`go_*`, `process_*`" + `), client-go, and in the API server
+Kubernetes' admission, authentication, flow control and CEL.
+
+How to read them: [Monitor the processes](../howto/monitor.md).
+`)
+	for _, group := range metricsOf {
+		found := map[string]metric{}
+		for _, s := range sources(t, group.dirs...) {
+			s.metrics(found)
+		}
+		if len(found) == 0 {
+			t.Errorf("no metrics of %s", group.title)
+		}
+		fmt.Fprintf(&b, "\n## %s\n\n| metric | labels | level | meaning |\n|---|---|---|---|\n", group.title)
+		for _, name := range slices.Sorted(maps.Keys(found)) {
+			m, level := found[name], ""
+			if l := stability.FindStringSubmatch(m.help); l != nil {
+				m.help, level = m.help[len(l[0]):], strings.ToLower(l[1])
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, strings.Join(m.labels, ", "), level, cell(oneLine(m.help)))
+		}
+	}
+	return b.String()
+}
+
+// metrics adds the metrics that a file defines: composite literals with Name and Help, calls
+// whose first two arguments are a name and a help text, and rows that begin with them. A
+// function that completes a name from its parameter (Name: "apiserver_audit_" + name) gives
+// its prefix to the calls of it in the file.
+func (s *source) metrics(found map[string]metric) {
+	prefixes := s.prefixes()
+	note := func(name, help string, labels []string) {
+		known := stability.MatchString(help) || strings.Contains(help, " ")
+		if !metricName.MatchString(name) || !known || strings.HasSuffix(help, "] "+unknown) {
+			return
+		}
+		if old := found[name]; len(labels) == 0 {
+			labels = old.labels
+		}
+		found[name] = metric{help, labels}
+	}
+	ast.Inspect(s.ast, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.BasicLit: // series of a container whose help is put together elsewhere
+			name, _ := s.value(n)
+			if _, known := found[name]; !known && strings.HasPrefix(name, "container_") && strings.HasSuffix(name, "_total") {
+				found[name] = metric{}
+			}
+		case *ast.CompositeLit:
+			if name, help, ok := s.options(n); ok && !strings.HasSuffix(name, unknown) {
+				note(name, help, nil)
+			}
+			if len(n.Elts) > 2 {
+				if name, ok := s.value(n.Elts[0]); ok {
+					note(name, s.partial(n.Elts[1]), nil)
+				}
+			}
+		case *ast.CallExpr:
+			if len(n.Args) < 2 {
+				return true
+			}
+			if opts, ok := n.Args[0].(*ast.CompositeLit); ok {
+				if name, help, ok := s.options(opts); ok && !strings.HasSuffix(name, unknown) {
+					note(name, help, s.labels(n.Args[1:]))
+				}
+				return true
+			}
+			name := s.partial(n.Args[0])
+			if called, ok := n.Fun.(*ast.Ident); ok {
+				name = prefixes[called.Name] + name
+			}
+			if name != unknown && !strings.HasSuffix(name, "_"+unknown) {
+				note(name, s.partial(n.Args[1]), s.labels(n.Args[2:]))
+			}
+		}
+		return true
+	})
+}
+
+func callee(c *ast.CallExpr) string {
+	if name, ok := c.Fun.(*ast.Ident); ok {
+		return name.Name
+	}
+	return ""
+}
+
+// options returns the name and the help of prometheus' options.
+func (s *source) options(c *ast.CompositeLit) (name, help string, ok bool) {
+	fields := map[string]string{}
+	for _, e := range c.Elts {
+		if kv, ok := e.(*ast.KeyValueExpr); ok {
+			if key, ok := kv.Key.(*ast.Ident); ok {
+				fields[key.Name] = s.partial(kv.Value)
+			}
+		}
+	}
+	parts := []string{fields["Namespace"], fields["Subsystem"], fields["Name"]}
+	parts = slices.DeleteFunc(parts, func(p string) bool { return p == "" })
+	return strings.Join(parts, "_"), fields["Help"], fields["Name"] != "" && fields["Help"] != ""
+}
+
+// labels returns the texts among arguments, lists of texts included.
+func (s *source) labels(args []ast.Expr) (out []string) {
+	for _, a := range args {
+		if list, ok := a.(*ast.CompositeLit); ok {
+			if _, ok := list.Type.(*ast.ArrayType); ok {
+				out = append(out, s.labels(list.Elts)...)
+			}
+			continue
+		}
+		if text, ok := s.value(a); ok && text != "" {
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
+// prefixes are what functions of the file put before the names that they are given.
+func (s *source) prefixes() map[string]string {
+	out := map[string]string{}
+	note := func(name string, body ast.Node) {
+		ast.Inspect(body, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.CompositeLit:
+				if full, _, ok := s.options(n); ok {
+					if prefix, ok := strings.CutSuffix(full, unknown); ok && !strings.Contains(prefix, unknown) && prefix != "" {
+						out[name] = prefix
+					}
+				}
+			case *ast.CallExpr:
+				if len(n.Args) > 0 && strings.HasSuffix(s.partial(n.Args[0]), "_"+unknown) {
+					out[name] = strings.TrimSuffix(s.partial(n.Args[0]), unknown)
+				} else if len(n.Args) > 1 && s.partial(n.Args[0]) == unknown && out[callee(n)] != "" {
+					out[name] = out[callee(n)]
+				}
+			}
+			return true
+		})
+	}
+	ast.Inspect(s.ast, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			if n.Body != nil && n.Type.Params.NumFields() > 0 {
+				note(n.Name.Name, n.Body)
+			}
+		case *ast.AssignStmt:
+			for i, e := range n.Rhs {
+				if f, ok := e.(*ast.FuncLit); ok && i < len(n.Lhs) {
+					if name, ok := n.Lhs[i].(*ast.Ident); ok {
+						note(name.Name, f.Body)
+					}
+				}
+			}
+		}
+		return true
+	})
+	return out
+}
