@@ -14,24 +14,29 @@ import (
 	"testing"
 )
 
-// tutorialUpdate names an environment variable: when it is set, pages get the output that
-// the commands have had, where it is another than the page shows.
-const tutorialUpdate = "KEELSON_TUTORIAL_UPDATE"
+// docsUpdate names an environment variable: if it is set, pages get the output that the
+// commands printed, where it differs from what the page shows.
+const docsUpdate = "KEELSON_DOCS_UPDATE"
 
-// TestTutorial does what each page of docs/start says: files are written, commands
-// run by a shell, and their output has to be what the page shows. A line "..." of a page
-// stands for any lines; see same for what else may differ.
-func TestTutorial(t *testing.T) {
-	pages, err := filepath.Glob("../../docs/start/[0-9]*.md")
+// TestStart and TestHowTo do what the pages of docs/start and docs/howto say: files are
+// written, and commands are run by a shell, in a namespace for each page.
+//
+//   - "```yaml FILE" is written to FILE.
+//   - "```sh" is run, and has to succeed. "```sh norun REASON" is left out.
+//   - "```console" has commands behind "$ ", whose output has to be what the page shows. A
+//     line "..." of a page stands for any lines; see same for what else may differ.
+func TestStart(t *testing.T) { followAll(t, "../../docs/start/*.md") }
+
+// TestHowTo is described at TestStart.
+func TestHowTo(t *testing.T) { followAll(t, "../../docs/howto/*.md") }
+
+func followAll(t *testing.T, pattern string) {
+	pages, err := filepath.Glob(pattern)
 	if err != nil || len(pages) == 0 {
 		t.Fatalf("%d pages, %v", len(pages), err)
 	}
 	for _, page := range pages {
-		name := strings.TrimSuffix(filepath.Base(page), ".md")
-		if name == "README" {
-			continue
-		}
-		t.Run(name, func(t *testing.T) { follow(t, page) })
+		t.Run(strings.TrimSuffix(filepath.Base(page), ".md"), func(t *testing.T) { follow(t, page) })
 	}
 }
 
@@ -40,7 +45,10 @@ func follow(t *testing.T, page string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sh := newShell(t, strings.TrimSuffix(filepath.Base(page), ".md"))
+	if !hasCommands(string(text)) {
+		t.Skip("the page has no commands to run")
+	}
+	sh := newShell(t, filepath.Base(filepath.Dir(page))+"-"+strings.TrimSuffix(filepath.Base(page), ".md"))
 	var out []string
 	lines := strings.Split(string(text), "\n")
 	for i := 0; i < len(lines); {
@@ -55,20 +63,27 @@ func follow(t *testing.T, page string) {
 			t.Fatalf("%s:%d: no end", page, i)
 		}
 		body := lines[i : i+n]
-		switch kind, file, _ := strings.Cut(info, " "); {
+		switch kind, argument, _ := strings.Cut(info, " "); {
 		case kind == "console":
 			body = sh.console(body)
-		case file != "":
-			sh.write(file, body)
+		case kind == "sh" && argument == "":
+			sh.script(body)
+		case kind == "yaml":
+			sh.write(argument, body)
 		}
 		out = append(append(out, body...), "```")
 		i += n + 1
 	}
-	if os.Getenv(tutorialUpdate) != "" {
+	if os.Getenv(docsUpdate) != "" {
 		if err := os.WriteFile(page, []byte(strings.Join(out, "\n")), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// hasCommands reports whether a page has a block that is run.
+func hasCommands(page string) bool {
+	return strings.Contains(page, "\n```sh\n") || strings.Contains(page, "\n```console\n")
 }
 
 // shell is where the reader of a page works: a directory, and a namespace that the page starts in.
@@ -80,7 +95,7 @@ type shell struct {
 
 func newShell(t *testing.T, page string) *shell {
 	t.Helper()
-	ns := namespace(t, "tutorial-"+page)
+	ns := namespace(t, page)
 	s := &shell{t: t, dir: t.TempDir()}
 	config, err := os.ReadFile(shared.kubeconfig)
 	if err != nil {
@@ -112,6 +127,18 @@ func (s *shell) run(command string) string {
 	return string(out)
 }
 
+// script runs a block of commands, each of which has to succeed.
+func (s *shell) script(block []string) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-e", "-o", "pipefail", "-x", "-c", strings.Join(block, "\n"))
+	cmd.Dir, cmd.Env = s.dir, s.env
+	if out, err := cmd.CombinedOutput(); err != nil {
+		s.t.Fatalf("%v\n%s", err, out)
+	}
+}
+
 // console runs the commands of a block and returns the block with the output that they had.
 func (s *shell) console(block []string) []string {
 	s.t.Helper()
@@ -140,14 +167,14 @@ func (s *shell) console(block []string) []string {
 			continue
 		}
 		out = append(out, got...)
-		if os.Getenv(tutorialUpdate) == "" {
+		if os.Getenv(docsUpdate) == "" {
 			s.t.Fatalf("$ %s\n%s\n--- the page shows\n%s", command, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 	}
 	return out
 }
 
-// match tells whether lines are those of a page.
+// match reports whether lines are those of a page.
 func match(want, got []string) bool {
 	if len(want) == 0 {
 		return len(got) == 0
