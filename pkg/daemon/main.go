@@ -60,7 +60,10 @@ func Parse(fs *pflag.FlagSet, args []string) error {
 // kind of page and of its build.
 func NewMetrics() *prometheus.Registry {
 	r := prometheus.NewRegistry()
-	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(), releaseInfo())
+	r.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		newMemoryCollector(), buildInfo(), releaseInfo(),
+	)
 	return r
 }
 
