@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -52,41 +53,10 @@ func (f *file) imports() map[string]string {
 	return out
 }
 
-// sources parses every Go file that is ours and written by hand.
+// sources returns every Go file that is ours and written by hand.
 func sources(t *testing.T) []*file {
 	t.Helper()
-	var files []*file
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(root, path)
-		if err != nil {
-			return err
-		}
-		if d.IsDir() {
-			if name := d.Name(); path != root && (strings.HasPrefix(name, ".") || name == "bin" || name == "testdata") {
-				return filepath.SkipDir
-			}
-			return nil
-		}
-		if !strings.HasSuffix(path, ".go") {
-			return nil
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		fset := token.NewFileSet()
-		tree, err := parser.ParseFile(fset, path, text, parser.ParseComments)
-		if err != nil {
-			return err
-		}
-		if !ast.IsGenerated(tree) {
-			files = append(files, &file{filepath.ToSlash(rel), string(text), fset, tree})
-		}
-		return nil
-	})
+	files, err := parsed()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,4 +64,77 @@ func sources(t *testing.T) []*file {
 		t.Fatalf("only %d files found: the walk is wrong", len(files))
 	}
 	return files
+}
+
+// parsed parses the tree once for all rules.
+var parsed = sync.OnceValues(func() ([]*file, error) {
+	var files []*file
+	err := walk(func(path string, text []byte) error {
+		if !strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		fset := token.NewFileSet()
+		tree, err := parser.ParseFile(fset, path, text, parser.ParseComments)
+		if err == nil && !ast.IsGenerated(tree) {
+			files = append(files, &file{path, string(text), fset, tree})
+		}
+		return err
+	})
+	return files, err
+})
+
+// page is a text that people read and no Go compiler does: Markdown or a script.
+type page struct {
+	path string // from the root, with slashes
+	text string
+}
+
+func (p *page) script() bool { return !strings.HasSuffix(p.path, ".md") }
+
+// pages returns every page of the tree.
+func pages(t *testing.T) []*page {
+	t.Helper()
+	var out []*page
+	err := walk(func(path string, text []byte) error {
+		if strings.HasSuffix(path, ".md") || strings.HasSuffix(path, ".sh") || path == "Makefile" || path == ".ci/run" {
+			out = append(out, &page{path, string(text)})
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out) < 20 {
+		t.Fatalf("only %d pages found: the walk is wrong", len(out))
+	}
+	return out
+}
+
+// walk calls visit for every source file of the tree: no build results, no test data.
+func walk(visit func(path string, text []byte) error) error {
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := d.Name()
+		if d.IsDir() {
+			hidden := strings.HasPrefix(name, ".") && name != ".ci"
+			if path != root && (hidden || name == "bin" || name == "testdata") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if ext := filepath.Ext(name); ext != ".go" && ext != ".md" && ext != ".sh" && ext != "" {
+			return nil
+		}
+		rel, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return visit(filepath.ToSlash(rel), text)
+	})
 }

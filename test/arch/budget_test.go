@@ -1,0 +1,109 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package arch
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"slices"
+	"testing"
+)
+
+// budget is how many statements each room may have, tests aside: statements, because lines can be
+// saved by writing longer ones. To raise a number, say in the commit what users or maintainers get.
+var budget = map[string]int{
+	"hack":                              470,
+	"pkg/api":                           9590,
+	"pkg/apiserver":                     12850,
+	"pkg/cluster":                       2730,
+	"pkg/controllers":                   11610,
+	"pkg/ctl":                           520,
+	"pkg/daemon":                        890,
+	"pkg/ingress":                       940,
+	"pkg/kubelet":                       16540,
+	"pkg/netpolicy":                     1220,
+	"pkg/network":                       1330,
+	"pkg/proxy":                         2530,
+	"pkg/quota":                         340,
+	"pkg/scheduler":                     5700,
+	"staging/src/keelson.dev/apiserver": 13550,
+	"test/bench":                        650,
+	"test/conformance":                  220,
+	"test/csi":                          640,
+	"test/images":                       260,
+	"test/soak":                         290,
+}
+
+// small is the budget of a room without a line in the table.
+const small = 150
+
+// TestBudget: no room grows unnoticed. Code that is not written need not be read.
+func TestBudget(t *testing.T) {
+	have := map[string]int{}
+	for _, f := range sources(t) {
+		if !f.test() {
+			have[room(f.path)] += statements(f.ast)
+		}
+	}
+	for _, r := range slices.Sorted(maps.Keys(have)) {
+		allowed, listed := budget[r]
+		if !listed {
+			allowed = small
+		}
+		if have[r] > allowed {
+			t.Errorf("%s has %d statements, more than its budget of %d. First look for code that can go. If the "+
+				"growth is worth it, raise the number in test/arch/budget_test.go, in a commit that says what "+
+				"users or maintainers get for it", r, have[r], allowed)
+		}
+	}
+	for _, r := range slices.Sorted(maps.Keys(budget)) {
+		if have[r] <= small {
+			t.Errorf("%s has %d statements: it needs no line in test/arch/budget_test.go", r, have[r])
+		}
+	}
+}
+
+// statements counts the statements of a file. Blocks, labels and empty statements do nothing themselves.
+func statements(f *ast.File) int {
+	n := 0
+	ast.Inspect(f, func(node ast.Node) bool {
+		switch node.(type) {
+		case *ast.BlockStmt, *ast.LabeledStmt, *ast.EmptyStmt:
+		case ast.Stmt:
+			n++
+		}
+		return true
+	})
+	return n
+}
+
+func TestStatements(t *testing.T) {
+	const text = `package p
+func f(a int) int {
+	if a > 1 { // 1
+		return a // 2
+	}
+	for i := range a { // 3
+		a += i // 4
+	}
+	switch a { // 5
+	case 1: // 6
+		return 0 // 7
+	}
+	x := func() { a++ } // 8, 9
+	x() // 10
+	return a // 11
+}
+var table = map[string]int{"one": 1}
+`
+	f, err := parser.ParseFile(token.NewFileSet(), "p.go", text, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := statements(f); got != 11 {
+		t.Errorf("%d statements, want 11", got)
+	}
+}
