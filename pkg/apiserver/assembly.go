@@ -107,7 +107,7 @@ func (s *Server) assemble(ctx context.Context, d *databases) (*assembly, error) 
 		decides: make(chan struct{}),
 	}
 	var err error
-	if a.self, err = newSelf(); err != nil {
+	if a.self, err = newSelf(ctx); err != nil {
 		return nil, err
 	}
 	for _, step := range []func() error{

@@ -4,6 +4,7 @@
 package apiserver
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 
@@ -25,7 +26,8 @@ import (
 // self is the server as a client of itself: requests go to its handlers by
 // calls, with all rights, past authentication and limits.
 type self struct {
-	ready   chan struct{} // closed once handler is set: requests wait for it
+	ready   chan struct{}   // closed once handler is set: requests wait for it
+	ended   <-chan struct{} // closed when the server ends, which may be before it is ready
 	handler http.Handler
 
 	client    kubernetes.Interface
@@ -34,8 +36,9 @@ type self struct {
 	informers informers.SharedInformerFactory
 }
 
-func newSelf() (*self, error) {
-	s := &self{ready: make(chan struct{})}
+// newSelf returns the client of a server that runs until ctx is done.
+func newSelf(ctx context.Context) (*self, error) {
+	s := &self{ready: make(chan struct{}), ended: ctx.Done()}
 	cfg := &rest.Config{
 		Host:      "https://apiserver.loopback",
 		Transport: loopback.RoundTripper{Handler: http.HandlerFunc(s.serve)},
@@ -91,6 +94,11 @@ func (s *self) serve(w http.ResponseWriter, r *http.Request) {
 	select {
 	case <-s.ready:
 	case <-r.Context().Done():
+	case <-s.ended: // admission plugins of Kubernetes ask with a context that never ends
+	}
+	select {
+	case <-s.ready:
+	default:
 		http.Error(w, "apiserver is starting", http.StatusServiceUnavailable)
 		return
 	}

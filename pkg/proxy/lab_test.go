@@ -36,10 +36,6 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	if os.Getuid() != 0 {
-		fmt.Println("needs root for a network namespace of its own")
-		return
-	}
 	unshare.Run(m, unshare.Network)
 }
 
@@ -53,6 +49,7 @@ type space struct {
 // own is the namespace that the tests run in.
 func own(t testing.TB) *space {
 	t.Helper()
+	unshare.Need(t)
 	s := &space{t: t}
 	var err error
 	s.ns, err = netns.Get()
@@ -79,6 +76,7 @@ func (s *space) in(f func() error) error {
 
 func newSpace(t testing.TB) *space {
 	t.Helper()
+	unshare.Need(t)
 	s := &space{t: t}
 	done := make(chan error)
 	go func() {

@@ -49,7 +49,7 @@ func serveWith(t *testing.T, register func(*grpc.Server)) (endpoint string, stop
 func TestOlderDriver(t *testing.T) {
 	d := &fakeDriver{request: "two/second"}
 	endpoint, _ := serveWith(t, func(s *grpc.Server) { v1beta1.RegisterDRAPluginServer(s, v1beta1.V1ServerWrapper{DRAPluginServer: d}) })
-	m := manager(filepath.Join(t.TempDir(), "state"), claimOf("one", "a"))
+	m := manager(t, filepath.Join(t.TempDir(), "state"), claimOf("one", "a"))
 	defer m.closeAll()
 	if err := m.Register(t.Context(), plugins.Plugin{Name: "driver", Endpoint: endpoint, Versions: []string{"v1alpha7.DRAPlugin", v1beta1.DRAPluginService}}); err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestOlderDriver(t *testing.T) {
 // TestReplacedDriver: while a driver is replaced two of its processes are registered; the one that can be reached is asked.
 func TestReplacedDriver(t *testing.T) {
 	first, second := &fakeDriver{}, &fakeDriver{}
-	m := manager(filepath.Join(t.TempDir(), "state"), claimOf("one", "a"), claimOf("two", "a"))
+	m := manager(t, filepath.Join(t.TempDir(), "state"), claimOf("one", "a"), claimOf("two", "a"))
 	defer m.closeAll()
 	one, two := first.serve(t), second.serve(t)
 	for _, p := range []plugins.Plugin{one, two} {
@@ -95,7 +95,7 @@ func TestReplacedDriver(t *testing.T) {
 // long; what fails is tried again, and a driver that comes back in time keeps its own.
 func TestSlicesOfDriversThatAreGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := manager(filepath.Join(t.TempDir(), "state"))
+		m := manager(t, filepath.Join(t.TempDir(), "state"))
 		begun := time.Now()
 		wiped, fails := "", 0
 		m.cfg.Wipe = func(_ context.Context, driver string) error {
@@ -172,7 +172,7 @@ func TestHealth(t *testing.T) {
 		api.RegisterDRAPluginServer(server, d)
 		healthapi.RegisterDRAResourceHealthServer(server, s)
 	})
-	m := manager(filepath.Join(t.TempDir(), "state"), claimOf("one", "a"))
+	m := manager(t, filepath.Join(t.TempDir(), "state"), claimOf("one", "a"))
 	defer m.closeAll()
 	told := make(chan types.UID, 10)
 	m.cfg.Changed = func(uid types.UID) { told <- uid }
@@ -234,8 +234,8 @@ func shorter(message string) string {
 // TestHealthThatIsOld: what was said long ago does not hold.
 func TestHealthThatIsOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := manager(filepath.Join(t.TempDir(), "state"))
-		d := &driver{name: "driver"}
+		m := manager(t, filepath.Join(t.TempDir(), "state"))
+		d := &driver{end: func() {}, name: "driver"}
 		m.drivers["driver"] = []*driver{d}
 		say := func(name string, seconds int64) time.Duration {
 			return m.hear(d, []*healthapi.DeviceHealth{{Device: &healthapi.DeviceIdentifier{PoolName: "p", DeviceName: name}, Health: healthapi.HealthStatus_HEALTHY, HealthCheckTimeoutSeconds: seconds}})

@@ -31,7 +31,7 @@ func TestExtendedResources(t *testing.T) {
 			},
 		}},
 	}
-	m, d := manager(filepath.Join(t.TempDir(), "state"), claimOf("special", "p")), &fakeDriver{}
+	m, d := manager(t, filepath.Join(t.TempDir(), "state"), claimOf("special", "p")), &fakeDriver{}
 	if err := m.Register(t.Context(), d.serve(t)); err != nil {
 		t.Fatal(err)
 	}

@@ -105,21 +105,27 @@ func podOf(uid types.UID, claim string) *v1.Pod {
 	}
 }
 
-func manager(file string, claims ...*resourceapi.ResourceClaim) *Manager {
-	return NewManager(Config{File: file, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Changed: func(types.UID) {}, Claim: func(_ context.Context, _, name string) (*resourceapi.ResourceClaim, error) {
-		for _, c := range claims {
-			if c.Name == name {
-				return c, nil
+func manager(t *testing.T, file string, claims ...*resourceapi.ResourceClaim) *Manager {
+	cfg := Config{
+		File: file, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Changed: func(types.UID) {},
+		Claim: func(_ context.Context, _, name string) (*resourceapi.ResourceClaim, error) {
+			for _, c := range claims {
+				if c.Name == name {
+					return c, nil
+				}
 			}
-		}
-		return nil, errors.New("not found")
-	}})
+			return nil, errors.New("not found")
+		},
+	}
+	m := NewManager(cfg)
+	t.Cleanup(m.closeAll)
+	return m
 }
 
 func TestClaims(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state")
 	claims := []*resourceapi.ResourceClaim{claimOf("shared", "a", "b"), claimOf("other", "z")}
-	m, d := manager(file, claims...), &fakeDriver{}
+	m, d := manager(t, file, claims...), &fakeDriver{}
 	a, b := podOf("a", "shared"), podOf("b", "shared")
 	if err := m.Prepare(t.Context(), a); err == nil || !strings.Contains(err.Error(), "DRA driver driver is not registered") {
 		t.Fatalf("without a driver: %v", err)
@@ -150,7 +156,7 @@ func TestClaims(t *testing.T) {
 	}
 
 	// The kubelet dies. The driver is asked again before the next start, and undoes after the last pod.
-	m = manager(file, claims...)
+	m = manager(t, file, claims...)
 	if err := m.Register(t.Context(), plugin); err != nil {
 		t.Fatal(err)
 	}
@@ -177,9 +183,10 @@ func TestClaims(t *testing.T) {
 // TestMetrics: what is done for claims is counted, and how many are in use; of pods without claims nothing is told.
 func TestMetrics(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	m := manager(filepath.Join(t.TempDir(), "state"), claimOf("shared", "a"))
+	m := manager(t, filepath.Join(t.TempDir(), "state"), claimOf("shared", "a"))
 	m.cfg.Metrics = registry
 	m = NewManager(m.cfg)
+	t.Cleanup(m.closeAll)
 	d := &fakeDriver{}
 	expect := func(name string, want map[string]float64) {
 		t.Helper()
@@ -232,7 +239,7 @@ func TestMetrics(t *testing.T) {
 func TestClaimsThatMayNotBeUsed(t *testing.T) {
 	unallocated := claimOf("unallocated", "a")
 	unallocated.Status.Allocation = nil
-	m := manager(filepath.Join(t.TempDir(), "state"), claimOf("other", "z"), unallocated)
+	m := manager(t, filepath.Join(t.TempDir(), "state"), claimOf("other", "z"), unallocated)
 	for name, want := range map[string]string{
 		"other": "pod a (a) is not allowed to use ResourceClaim other (uid-other)", "unallocated": "claim is not allocated", "missing": "fetch ResourceClaim missing: not found",
 	} {
@@ -250,7 +257,7 @@ func TestClaimsThatMayNotBeUsed(t *testing.T) {
 
 // TestNoDriver: a pod whose driver is not there does not start, and does not wait for it to be gone.
 func TestNoDriver(t *testing.T) {
-	m := manager(filepath.Join(t.TempDir(), "state"), claimOf("c", "a"))
+	m := manager(t, filepath.Join(t.TempDir(), "state"), claimOf("c", "a"))
 	if err := m.Prepare(t.Context(), podOf("a", "c")); err == nil || !strings.HasSuffix(err.Error(), "DRA driver driver is not registered") {
 		t.Errorf("prepared: %v", err)
 	}

@@ -9,38 +9,22 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"strconv"
 	"testing"
-	"time"
 
-	"go.uber.org/goleak"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/leaktest"
 	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/apiserver/store/kv/etcd"
 	"keelson.dev/apiserver/store/kv/memory"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if code == 0 {
-		// What was told to end may need a while for it where much else runs.
-		err := goleak.Find()
-		for deadline := time.Now().Add(patience); err != nil && time.Now().Before(deadline); {
-			err = goleak.Find()
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "store:", err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // thing is the kind that these tests store: it runs on a node, as pods do.
 type thing struct {

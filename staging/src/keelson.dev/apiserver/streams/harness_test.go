@@ -11,15 +11,15 @@ import (
 	"net/http"
 	"testing"
 
-	"go.uber.org/goleak"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"keelson.dev/apiserver/leaktest"
 	"keelson.dev/apiserver/streams"
 	"keelson.dev/apiserver/streams/streamstest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // serveTaken serves answers that are taken from the server, which send writes, at /taken,
 // and plain ones elsewhere. It returns the address.

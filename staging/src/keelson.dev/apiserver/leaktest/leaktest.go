@@ -1,0 +1,50 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package leaktest fails the tests of a package that leave goroutines behind.
+//
+// A package that starts goroutines has a TestMain that calls Main:
+//
+//	func TestMain(m *testing.M) { leaktest.Main(m) }
+package leaktest
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// attempts is how often Run looks for goroutines that still run. Each look waits for about half a
+// second, so that on a busy machine goroutines have ten seconds to end.
+const attempts = 20
+
+// Main runs m's tests and exits the process with what Run returns.
+func Main(m *testing.M) { os.Exit(Run(m)) }
+
+// Run runs m's tests and returns the exit code of the process. It fails passed tests if goroutines
+// that they started still run.
+func Run(m *testing.M) int {
+	code := m.Run()
+	if code != 0 {
+		return code
+	}
+	// A kept connection of the default client has goroutines and is no leak.
+	http.DefaultClient.CloseIdleConnections()
+	var err error
+	for range attempts {
+		if err = goleak.Find(background...); err == nil {
+			return code
+		}
+	}
+	fmt.Fprintln(os.Stderr, "goroutines still run after the tests:", err)
+	return 1
+}
+
+// background are goroutines that libraries start at import or at first use and never end.
+var background = []goleak.Option{
+	goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"),
+	goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"), // one for each log, never ended
+}

@@ -1,0 +1,98 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package arch
+
+import (
+	"go/ast"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestLeaksAreChecked: the tests of a package that starts goroutines fail if some still run
+// afterwards. testdata/unchecked.txt lists older packages that do not check it yet.
+func TestLeaksAreChecked(t *testing.T) {
+	starts, tested, checked := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, f := range sources(t) {
+		if !strings.HasPrefix(f.path, "pkg/") && !strings.HasPrefix(f.path, staging) {
+			continue
+		}
+		dir := f.dir()
+		if !f.test() {
+			starts[dir] = starts[dir] || startsGoroutines(f)
+			continue
+		}
+		tested[dir] = true
+		for _, d := range f.ast.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Name.Name == "TestMain" {
+				checked[dir] = checksLeaks(f, fn)
+			}
+		}
+	}
+	text, err := os.ReadFile("testdata/unchecked.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unchecked := strings.Fields(string(text))
+	for _, dir := range unchecked {
+		if checked[dir] {
+			t.Errorf("%s is checked: remove it from testdata/unchecked.txt", dir)
+		}
+	}
+	for _, dir := range slices.Sorted(maps.Keys(starts)) {
+		if starts[dir] && tested[dir] && !checked[dir] && !slices.Contains(unchecked, dir) {
+			t.Errorf("%s starts goroutines and its tests do not check that they end: add\n"+
+				"\tfunc TestMain(m *testing.M) { leaktest.Main(m) }", dir)
+		}
+	}
+}
+
+// startsGoroutines reports whether a file has a go statement or a call of a method Go, such as
+// those of sync.WaitGroup and errgroup.Group.
+func startsGoroutines(f *file) bool {
+	found := false
+	ast.Inspect(f.ast, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			found = true
+		case *ast.CallExpr:
+			sel, ok := n.Fun.(*ast.SelectorExpr)
+			found = found || ok && sel.Sel.Name == "Go" && len(n.Args) == 1
+		}
+		return !found
+	})
+	return found
+}
+
+// checksLeaks reports whether fn calls leaktest.
+func checksLeaks(f *file, fn *ast.FuncDecl) bool {
+	imports, found := f.imports(), false
+	ast.Inspect(fn.Body, func(n ast.Node) bool {
+		if sel, ok := n.(*ast.SelectorExpr); ok {
+			if id, ok := sel.X.(*ast.Ident); ok {
+				path := imports[id.Name]
+				found = found || path == "keelson.dev/apiserver/leaktest"
+			}
+		}
+		return !found
+	})
+	return found
+}
+
+// TestRootIsAskedForInOneWay: a test that needs root says so by test/unshare, so that -short and
+// users without root skip the same tests, each with its reason in the log.
+func TestRootIsAskedForInOneWay(t *testing.T) {
+	for _, f := range sources(t) {
+		if !f.test() {
+			continue
+		}
+		eachCall(f, func(n ast.Node, path, name string) {
+			if path == "os" && (name == "Getuid" || name == "Geteuid") {
+				t.Errorf("%s:%d: os.%s: call unshare.Need or unshare.NeedRoot", f.path, f.line(n), name)
+			}
+		})
+	}
+}
