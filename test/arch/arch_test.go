@@ -31,7 +31,10 @@ func TestImports(t *testing.T) {
 		{staging, module, nil, "a staging module stands without the rest"},
 		{"pkg/api/", module + "pkg/apiserver", nil, "what a kind means does not depend on the server"},
 		{"pkg/scheduler/", module + "pkg/apiserver", nil, "processes meet only through the API"},
-		{"pkg/controllers/", module + "pkg/apiserver", []string{"pkg/controllers/controllertest/", "pkg/controllers/perturb/"}, "processes meet only through the API"},
+		{
+			"pkg/controllers/", module + "pkg/apiserver",
+			[]string{"pkg/controllers/controllertest/", "pkg/controllers/perturb/"}, "processes meet only through the API",
+		},
 		{"pkg/kubelet/", module + "pkg/apiserver", nil, "processes meet only through the API"},
 		{"pkg/proxy/", module + "pkg/apiserver", nil, "processes meet only through the API"},
 		{"pkg/scheduler/", module + "pkg/controllers", nil, "processes meet only through the API"},
@@ -66,9 +69,12 @@ const clockPackage = staging + "keelson.dev/api/clock"
 // time with a seed.
 func TestTimeAndRandomnessArePassedIn(t *testing.T) {
 	forbidden := map[string][]string{
-		"time":         {"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"},
-		"math/rand":    nil, // all of it
-		"math/rand/v2": {"Int", "IntN", "Int32", "Int32N", "Int64", "Int64N", "Uint32", "Uint64", "N", "Float64", "Float32", "Perm", "Shuffle", "NormFloat64", "ExpFloat64"},
+		"time":      {"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"},
+		"math/rand": nil, // all of it
+		"math/rand/v2": {
+			"Int", "IntN", "Int32", "Int32N", "Int64", "Int64N", "Uint32", "Uint64", "N", "Float64", "Float32",
+			"Perm", "Shuffle", "NormFloat64", "ExpFloat64",
+		},
 	}
 	for _, f := range sources(t) {
 		if f.dir() == clockPackage || f.test() || strings.HasPrefix(f.path, "test/") || strings.HasPrefix(f.path, "hack/") {

@@ -15,7 +15,7 @@ import (
 // budget is how many statements each room may have, tests aside: statements, because lines can be
 // saved by writing longer ones. To raise a number, say in the commit what users or maintainers get.
 var budget = map[string]int{
-	"hack":                              470,
+	"hack":                              480,
 	"pkg/api":                           9590,
 	"pkg/apiserver":                     12850,
 	"pkg/cluster":                       2730,

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestModulesAreComplete: each module names all modules that its packages need, so that others can use it: in the workspace
-// it is enough that another module does.
+// TestModulesAreComplete: each module names all modules that its packages need, so that it can be
+// used alone. Inside the workspace it would be enough that another module names them.
 func TestModulesAreComplete(t *testing.T) {
 	modules, err := filepath.Glob("../../staging/src/keelson.dev/*/go.mod")
 	if err != nil || len(modules) == 0 {

@@ -20,7 +20,7 @@ var idioms = []struct {
 	instead string
 }{
 	{regexp.MustCompile(`(?i)\btell(s|ing)?\s+(whether|if)\b`), "report whether"},
-	{regexp.MustCompile(`(?i)\b(is|are|was|were|be|been|being|gets?|got)\s+told\b`), "name what is reported, returned or logged"},
+	{regexp.MustCompile(`(?i)\b(is|are|was|were|be|been|being|gets?|got)\s+told\b`), "report, return or log"},
 	{regexp.MustCompile(`(?i)\bjudg(e|es|ed|ing)\b`), "check, evaluate, decide"},
 	{regexp.MustCompile(`(?i)\banew\b`), "again"},
 	{regexp.MustCompile(`(?i)\bwho(m)?ever\b`), "name the actor: the caller, a client, the kubelet"},
@@ -34,8 +34,8 @@ var stems = []string{"tell", "told", "judg", "anew", "who", "which"}
 
 // quantity is what makes "of which" plain: "each of which".
 var quantity = regexp.MustCompile(
-	`(?i)(?:\b(?:all|any|both|each|either|few|half|last|first|many|most|much|neither|none|one|part|some|two|three|four|five|six|` +
-		`newest|oldest|rest)|\d)\s+$`)
+	`(?i)(?:\b(?:all|any|both|each|either|few|half|last|first|many|most|much|neither|none|one|part|` +
+		`some|two|three|four|five|six|newest|oldest|rest)|\d)\s+$`)
 
 // findIdioms returns the byte offset of each idiom in text and what to say instead.
 func findIdioms(text string) map[int]string {

@@ -6,7 +6,6 @@ package soak
 import (
 	"errors"
 	"net/http"
-	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -14,13 +13,12 @@ import (
 	"time"
 
 	"keelson.dev/keelson/test/soak/history"
+	"keelson.dev/keelson/test/unshare"
 )
 
 // TestIdentitiesSeeTwo: two processes with one identity are seen, one is believed.
 func TestIdentitiesSeeTwo(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("process namespaces need root")
-	}
+	unshare.NeedRoot(t) // for process namespaces
 	seed := uint64(time.Now().UnixNano())
 	i := newIdentities(seed)
 	start := func(identity string) {

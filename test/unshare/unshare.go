@@ -1,12 +1,15 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unshare runs the tests of a package in a namespace of their own:
-// what they mount, or the links, addresses and rules they make, is seen by no
-// one else and goes with them, however they end.
+// Package unshare runs the tests of a package in a namespace of their own.
+// Their mounts, links, addresses and rules are invisible to the rest of the
+// machine, and the kernel removes them when the tests end, however they end.
 //
-// A package's TestMain calls Run; a test that cannot do without the namespace
-// calls Need. Without root there is no namespace, and such tests are skipped.
+// A package's TestMain calls Run; a test that needs the namespace calls Need,
+// one that needs root alone calls NeedRoot. These two are the only ways in
+// which tests of this repository ask for root. Without root and with -short
+// such tests are skipped, so that `make check` runs the same tests for every
+// user.
 package unshare
 
 import (
@@ -20,21 +23,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Namespace is what tests have of their own.
+// Namespace is the kind of namespace that tests run in.
 type Namespace uintptr
 
 const (
-	// Mount makes mounts that do not reach the machine.
+	// Mount is a mount namespace. Mounts made in it do not reach the machine.
 	Mount Namespace = syscall.CLONE_NEWNS
-	// Network is an empty network, with its loopback up.
+	// Network is a network namespace with a loopback link that is up, and nothing else.
 	Network Namespace = syscall.CLONE_NEWNET
 )
 
-// inside tells the second run of a test binary that it is in its namespace.
+// inside is set in the environment of a test binary that runs in its namespace.
 const inside = "KEELSON_TEST_UNSHARED"
 
-// Run runs m's tests, with root in a namespace ns: the test binary starts
-// itself again there. It ends the process.
+// Run runs m's tests and exits the process. With root it runs them in a new
+// namespace ns, by starting the test binary again there. It does so with -short
+// too, so that a test that forgets to call Need cannot change the machine.
 func Run(m *testing.M, ns Namespace) {
 	if os.Getenv(inside) != "" {
 		if err := prepare(ns); err != nil {
@@ -71,10 +75,19 @@ func prepare(ns Namespace) error {
 	return netlink.LinkSetUp(lo)
 }
 
-// Need skips a test that has no namespace of its own.
+// Need skips a test unless it runs with root in a namespace of its own, and
+// with -short.
 func Need(tb testing.TB) {
 	tb.Helper()
-	if os.Getenv(inside) == "" {
+	if testing.Short() || os.Getenv(inside) == "" {
 		tb.Skip("needs root for a namespace of its own")
+	}
+}
+
+// NeedRoot skips a test unless it runs with root, and with -short.
+func NeedRoot(tb testing.TB) {
+	tb.Helper()
+	if testing.Short() || os.Getuid() != 0 {
+		tb.Skip("needs root")
 	}
 }
