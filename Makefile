@@ -10,12 +10,13 @@ FOCUS      ?=
 FUZZTIME   ?= 5000x
 SEEDS      ?= 1000
 DURATION   ?= 1h
+TURN       ?=
 
 # Programs and tests are compiled alike, so that what they share is compiled once.
 export CGO_ENABLED = 0
 export GOFLAGS = -trimpath
 
-.PHONY: help up down cis deps build tools images test unit fuzz perturb e2e soak lint conformance clean
+.PHONY: help up down cis deps build tools images check test unit lint race fuzz perturb e2e soak conformance turn clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,10 +43,16 @@ tools: ## containerd, crun, CNI plugins and CoreDNS, into bin/tools/
 images: tools ## the images that nodes are loaded with, into .build/images/
 	@hack/images.sh
 
+check: lint ## lint, and the tests that need neither root nor built tools: run it after each change
+	@hack/test.sh -short -count=1
+
 test: lint unit e2e ## everything that must hold
 
 unit: tools ## unit and integration tests, and the rules of the house
 	@hack/test.sh
+
+race: tools ## the race detector over every package that starts goroutines
+	@hack/race.sh
 
 fuzz: ## every fuzz target for FUZZTIME
 	@hack/fuzz.sh $(FUZZTIME)
@@ -65,11 +72,14 @@ soak: deps tools build images ## a cluster under load for DURATION while everyth
 	@hack/images.sh e2e
 	@KEELSON_SOAK=$(DURATION) go test -count=1 -timeout 0 -v ./test/soak
 
-lint: ## go vet and staticcheck
+lint: ## gofmt, go vet and staticcheck over the modules of go.work
 	@hack/lint.sh
 
 conformance: deps tools build images ## the upstream Conformance suite; FOCUS=REGEX for a part of it
 	@test/conformance/run.sh '$(FOCUS)'
+
+turn: ## the long check that is this commit's turn, or TURN=NAME
+	@hack/turn.sh $(TURN)
 
 clean: down ## remove what was built
 	@rm -rf bin .build

@@ -2,27 +2,42 @@
 # Copyright The Keelson Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs gofmt, go vet and staticcheck over every module. The rules that are our
-# own are tests: test/arch.
+# Runs gofmt, go vet and staticcheck over every module of go.work. Rules of our
+# own are tests in test/arch.
 set -euo pipefail
+
+usage() {
+	cat <<-'USAGE'
+		usage: hack/lint.sh [--more [GOLANGCI-LINT FLAGS...]]
+
+		--more runs the linters of .golangci.yml instead, whose findings are not all corrected yet.
+	USAGE
+}
 
 case ${1:-} in
 -h | --help)
-	echo "usage: hack/lint.sh"
+	usage
 	exit
 	;;
 esac
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-cd "$root"
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 hack/tools.sh lint
 unformatted=$(gofmt -l cmd hack pkg staging test)
 if [[ -n $unformatted ]]; then
 	echo "not as gofmt would have it:" $unformatted >&2
 	exit 1
 fi
-modules=(. staging/src/keelson.dev/api staging/src/keelson.dev/apiserver staging/src/keelson.dev/scheduling)
-for module in "${modules[@]}"; do
-	echo "lint: $module"
-	(cd "$module" && go vet ./... && "$root/bin/tools/staticcheck" ./...)
-done
+packages=(./... ./staging/src/keelson.dev/{api,apiserver,scheduling}/...)
+step() {
+	SECONDS=0
+	echo "lint: $1"
+	"${@:2}"
+	echo "lint: $1 took $SECONDS s"
+}
+if [[ ${1:-} == --more ]]; then
+	step golangci-lint bin/tools/golangci-lint run "${@:2}" "${packages[@]}"
+	exit
+fi
+step "go vet" go vet "${packages[@]}"
+step staticcheck bin/tools/staticcheck "${packages[@]}"

@@ -2,26 +2,44 @@
 # Copyright The Keelson Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs the unit and integration tests of every module. Those that need root make
-# network namespaces of their own.
+# Runs the unit and integration tests of every module, prints one line for each
+# package, and ends with the list of tests that were skipped and why.
 set -euo pipefail
 
-case ${1:-} in
--h | --help)
-	echo "usage: hack/test.sh [GO TEST FLAGS...]"
-	exit
-	;;
-esac
+usage() {
+	cat <<-'USAGE'
+		usage: hack/test.sh [GO TEST FLAGS...]
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-cd "$root"
-for module in staging/src/keelson.dev/api staging/src/keelson.dev/apiserver staging/src/keelson.dev/scheduling .; do
-	echo "test: $module"
-	(cd "$module" && go test -timeout 30m "$@" ./... | { grep -v 'no test files' || true; })
+		Runs all tests but those that make a cluster. Needs root and the tools of `make tools`.
+		-short leaves out the tests that need root and the modules outside of go.work, and
+		needs neither.
+	USAGE
+}
+
+short=
+for flag in "$@"; do
+	case $flag in
+	-h | --help)
+		usage
+		exit
+		;;
+	-short | -short=true) short=yes ;;
+	esac
 done
-# The storage driver against csi-sanity, in a module of its own.
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+if [[ -z $short && $(id -u) != 0 ]]; then
+	echo "test: needs root; -short runs the tests that do not" >&2
+	exit 1
+fi
+hack/tools.sh lint
+# hack/lint.sh runs go vet over the same packages, therefore -vet=off.
+bin/tools/gotestsum --format pkgname --format-icons text --format-hide-empty-pkg -- \
+	-vet=off -timeout 30m "$@" \
+	./... ./staging/src/keelson.dev/{api,apiserver,scheduling}/...
+[[ -z $short ]] || exit 0
+# Two modules of their own: the storage driver against csi-sanity, and the shim.
 echo "test: test/csi/sanity"
 (cd test/csi/sanity && GOWORK=off go test -timeout 30m "$@" .)
-# The shim, in the module of the tools.
 echo "test: hack/tools/containerd-shim-runc-v2"
 (cd hack/tools && GOWORK=off go test -timeout 30m "$@" ./containerd-shim-runc-v2)

@@ -4,8 +4,8 @@
 #
 # Builds the daemons that a cluster runs beside Keelson's own processes, each
 # from the Go module that hack/tools pins: containerd, its shim, ctr, runc, the
-# CNI plugins, CoreDNS; crun from its source; etcd for clusters of several control planes; staticcheck for the
-# linters; Helm and Kubernetes' CSI sidecars for the e2e tests.
+# CNI plugins, CoreDNS; crun from its source; etcd for clusters of several control planes; golangci-lint,
+# staticcheck and gotestsum for checks; Helm and Kubernetes' CSI sidecars for the e2e tests.
 # They land in bin/tools. A stamp per group holds a digest of what the group is made from,
 # so a second run does nothing.
 set -euo pipefail
@@ -109,7 +109,9 @@ etcd() {
 
 lint() {
 	local flags=()
-	CGO_ENABLED=0 group lint "$root/hack/tools/lint" "$out" honnef.co/go/tools/cmd/staticcheck
+	CGO_ENABLED=0 group lint "$root/hack/tools/lint" "$out" \
+		github.com/golangci/golangci-lint/v2/cmd/golangci-lint gotest.tools/gotestsum \
+		honnef.co/go/tools/cmd/staticcheck
 }
 
 helm() {

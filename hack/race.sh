@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Copyright The Keelson Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Runs the tests of every package that starts goroutines, in its code or in its
+# tests, with the race detector. A package that starts none cannot race alone.
+set -euo pipefail
+
+usage() {
+	cat <<-'USAGE'
+		usage: hack/race.sh [--list] [GO TEST FLAGS...]
+
+		--list prints the packages and runs nothing. Without root the tests that need it are skipped.
+	USAGE
+}
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# A go statement, or a call of a method Go, such as WaitGroup's and errgroup's.
+start='(^|[[:space:];{])go (func\b|[A-Za-z_.]+\()|\.Go\('
+packages=$(git grep --untracked -lE "$start" -- 'pkg/*.go' 'staging/*.go' 'test/*.go' | xargs -n 1 dirname | sort -u |
+	while read -r dir; do
+		case $dir in test/e2e* | test/conformance* | test/csi/sanity) continue ;; esac
+		if compgen -G "$dir/*_test.go" >/dev/null; then echo "./$dir"; fi
+	done)
+
+case ${1:-} in
+-h | --help)
+	usage
+	exit
+	;;
+--list)
+	echo "$packages"
+	exit
+	;;
+esac
+hack/tools.sh lint
+# The race detector is C: it needs cgo. Goroutines are slower with it, and so are time limits.
+# shellcheck disable=SC2086 # one argument for each package
+CGO_ENABLED=1 bin/tools/gotestsum --format pkgname --format-icons text -- \
+	-race -vet=off -timeout 30m "$@" $packages

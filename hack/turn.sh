@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Copyright The Keelson Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Runs one of the long checks that take turns in CI. Each change gets one of them,
+# chosen by its commit, so that all of them pass over the tree every few changes.
+set -euo pipefail
+
+usage() {
+	cat <<-'USAGE'
+		usage: hack/turn.sh [--list | --record] [TURN]
+
+		Runs TURN, or the one that the hash of the current commit chooses, for at most 40 minutes.
+
+		--list    print the turns
+		--record  after a pass, write date, commit and duration into docs/project/turns.md
+	USAGE
+}
+
+# The turns. Each is sized for 20 to 30 minutes on two cores.
+turns=(race fuzz perturb soak conformance-1 conformance-2 conformance-3)
+
+run() {
+	case $1 in
+	race) make race ;;
+	fuzz) make fuzz FUZZTIME=20000x ;;
+	perturb) make perturb SEEDS=100 ;;
+	soak) make soak DURATION=20m ;;
+	conformance-*) SHARE=${1#conformance-}/3 ATTEMPTS=2 OUT=.build/conformance.md make conformance ;;
+	esac
+}
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+record=
+case ${1:-} in
+-h | --help)
+	usage
+	exit
+	;;
+--list)
+	printf '%s\n' "${turns[@]}"
+	exit
+	;;
+--record)
+	record=yes
+	shift
+	;;
+--run) # what this script calls itself with, under a time limit
+	run "$2"
+	exit
+	;;
+esac
+
+commit=$(git rev-parse --short=12 HEAD)
+turn=${1:-${turns[$((0x${commit:0:8} % ${#turns[@]}))]}}
+if [[ " ${turns[*]} " != *" $turn "* ]]; then
+	usage >&2
+	exit 2
+fi
+if [[ -n $record && -n $(git status --porcelain --untracked-files=no -- . ':!docs/project/turns.md') ]]; then
+	echo "turn: a pass with changes that are not committed is no pass of a commit" >&2
+	exit 1
+fi
+echo "turn: $turn"
+SECONDS=0
+timeout --kill-after=1m 40m hack/turn.sh --run "$turn"
+row="| $turn | $(date -u +%Y-%m-%d) | $commit | $((SECONDS / 60)) min |"
+echo "turn: passed: $row"
+[[ -z $record ]] || sed -i "s/^| $turn |.*/$row/" docs/project/turns.md
