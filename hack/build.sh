@@ -2,8 +2,8 @@
 # Copyright The Keelson Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Builds the six programs and the CNI plugin into bin/. Does nothing when no source has changed
-# since the last time.
+# Builds the six programs and the CNI plugin into bin/, unless no source has changed since the last
+# build.
 set -euo pipefail
 
 case ${1:-} in
@@ -15,6 +15,8 @@ esac
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
+# shellcheck source=hack/progress.sh
+source hack/progress.sh
 programs=(apiserver scheduler controller-manager kubelet cni proxy ctl)
 stamp=bin/.stamp
 
@@ -43,9 +45,8 @@ mkdir -p bin
 began=$(mktemp bin/.began.XXXXXX)
 trap 'rm -rf "$began" "${out:-}"' EXIT
 out=$(mktemp -d bin/.build.XXXXXX)
-echo "build: ${programs[*]}"
-# Each program appears by rename: what runs keeps its own file.
-CGO_ENABLED=0 go build -trimpath -ldflags "$flags" -o "$out/" "${programs[@]/#/./cmd/}"
+step "${programs[*]}" go build -v -ldflags "$flags" -o "$out/" "${programs[@]/#/./cmd/}"
+# Each program appears by rename, so that a running process keeps its file.
 mv -f "$out"/* bin/
 ln -f bin/ctl bin/kubectl # no symbolic link: it is copied into containers
 touch -r "$began" "$stamp"

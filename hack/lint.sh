@@ -36,6 +36,7 @@ step() {
 	echo "lint: $1 took $SECONDS s"
 }
 if [[ ${1:-} == --more ]]; then
+	hack/tools.sh golangci
 	step golangci-lint bin/tools/golangci-lint run "${@:2}" "${packages[@]}"
 	exit
 fi

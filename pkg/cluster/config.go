@@ -54,7 +54,7 @@ type Config struct {
 	DataDir string `json:"dataDir"`
 	// BinDir holds Keelson's own programs.
 	BinDir string `json:"binDir"`
-	// ToolsDir holds containerd, its shim, ctr, runc, and the CNI plugins in cni/.
+	// ToolsDir holds containerd, its shim, ctr, the OCI runtimes, and the CNI plugins in cni/.
 	ToolsDir string `json:"toolsDir"`
 	// ImagesDir holds the archives of the images that each node starts with.
 	ImagesDir string `json:"imagesDir"`
@@ -62,6 +62,8 @@ type Config struct {
 	IPFamily IPFamily `json:"ipFamily,omitempty"`
 	// NetworkPlugin is keelson, also when it is empty, or external: the nodes have no pod network until somebody installs one.
 	NetworkPlugin string `json:"networkPlugin,omitempty"`
+	// Runtime is the OCI runtime of containers whose pod has no RuntimeClass: crun, also if empty, or runc.
+	Runtime string `json:"runtime,omitempty"`
 	// LoadBalancers are the addresses of services of type LoadBalancer: ranges on the nodes' link, as
 	// FIRST-LAST or as a prefix, separated by commas. Empty: the family's own.
 	LoadBalancers string `json:"loadBalancers"`
@@ -84,6 +86,14 @@ const externalNetwork = "external"
 
 var errNetworkPlugin = errors.New("the network plugin is keelson or external")
 
+// The OCI runtimes.
+const (
+	crun = "crun"
+	runc = "runc"
+)
+
+var errRuntime = errors.New("the runtime is crun or runc")
+
 // ownNetwork tells whether the cluster has a pod network of its own.
 func (c *Config) ownNetwork() bool { return c.NetworkPlugin != externalNetwork }
 
@@ -103,6 +113,9 @@ func (c *Config) Complete() error {
 	}
 	if !slices.Contains([]string{"", "keelson", externalNetwork}, c.NetworkPlugin) {
 		return errNetworkPlugin
+	}
+	if !slices.Contains([]string{"", crun, runc}, c.Runtime) {
+		return errRuntime
 	}
 	if c.Nodes < 0 || c.Nodes > maxNodes {
 		return fmt.Errorf("nodes: want 0 to %d, have %d", maxNodes, c.Nodes)

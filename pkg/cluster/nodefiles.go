@@ -5,6 +5,7 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -105,7 +106,7 @@ func nodeFiles(c *Config, n Node) ([]nodeFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("proxy configuration: %w", err)
 	}
-	runtime, err := containerdConfig(containerdRoot)
+	runtime, err := containerdConfig(containerdRoot, cmp.Or(c.Runtime, crun), exists(filepath.Join(c.ToolsDir, runc)))
 	if err != nil {
 		return nil, err
 	}
@@ -208,8 +209,8 @@ func hostsFile(n Node) string {
 
 func pointer[T any](v T) *T { return &v }
 
-// containerdTemplate is containerd's configuration. Containers are crun's; runc is
-// there for pods that ask for it by a RuntimeClass, and the first once more under another name.
+// containerdTemplate is containerd's configuration. A RuntimeClass may name the handlers crun, runc if
+// it is built, and test-handler, which the Conformance suite uses and which is crun too.
 var containerdTemplate = template.Must(template.New("containerd").Parse(`version = 3
 root = "{{.Root}}"
 state = "/run/containerd"
@@ -232,17 +233,20 @@ state = "/run/containerd"
   # The kubelet takes rates over ten seconds itself: counting every second is for nobody.
   stats_collect_period = "10s"
   [plugins."io.containerd.cri.v1.runtime".containerd]
-    default_runtime_name = "crun"
+    default_runtime_name = "{{.Default}}"
     [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.crun]
       runtime_type = "io.containerd.runc.v2"
       # What the runtime tells kubelets: left out it is systemd's where that runs, and containers are made by cgroupfs.
       [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.crun.options]
         BinaryName = "{{.Tools}}/crun"
         SystemdCgroup = false
+{{- if .Runc}}
     [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
       [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+        BinaryName = "{{.Tools}}/runc"
         SystemdCgroup = false
+{{- end}}
     [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.test-handler]
       runtime_type = "io.containerd.runc.v2"
       [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.test-handler.options]
@@ -258,10 +262,13 @@ state = "/run/containerd"
   disable = true
 `))
 
-func containerdConfig(root string) ([]byte, error) {
+// containerdConfig returns containerd's configuration for a state directory and a default runtime. It
+// has the handler runc only if withRunc is set.
+func containerdConfig(root, defaultRuntime string, withRunc bool) ([]byte, error) {
 	var buf bytes.Buffer
-	err := containerdTemplate.Execute(&buf, map[string]string{
+	err := containerdTemplate.Execute(&buf, map[string]any{
 		"Root": root, "Socket": containerdSock, "Sandbox": sandboxImage, "Registry": registryConfig, "Tools": insideTools,
+		"Default": defaultRuntime, "Runc": withRunc,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("containerd configuration: %w", err)

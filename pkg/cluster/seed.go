@@ -117,7 +117,7 @@ func SeedHost(ctx context.Context, tools, images, root string, deps Deps) error 
 			return err
 		}
 	}
-	cfg, err := containerdConfig(root)
+	cfg, err := containerdConfig(root, crun, false)
 	if err != nil {
 		return err
 	}

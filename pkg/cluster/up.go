@@ -112,30 +112,38 @@ func start(ctx context.Context, c *Config, p *progress) error {
 	return startSupervisor(ctx, c, machine, p)
 }
 
-// checkPrograms tells what is not built before anything is started.
+// checkPrograms reports each program that the cluster needs and that is not built, with the command
+// that builds it.
 func checkPrograms(c *Config) error {
-	programs := []string{filepath.Join(c.BinDir, apiserver), filepath.Join(c.BinDir, controllerManager), filepath.Join(c.BinDir, scheduler)}
+	err := checkBuilt(c.BinDir, "hack/build.sh", apiserver, controllerManager, scheduler)
 	if c.Nodes > 0 {
-		for _, name := range []string{"kubelet", "cni", "proxy"} {
-			programs = append(programs, filepath.Join(c.BinDir, name))
-		}
-		for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr", "crun", "runc", "cni/portmap"} {
-			programs = append(programs, filepath.Join(c.ToolsDir, name))
-		}
+		err = errors.Join(err,
+			checkBuilt(c.BinDir, "hack/build.sh", "kubelet", "cni", "proxy"),
+			checkBuilt(c.ToolsDir, "hack/tools.sh containerd", "containerd", "containerd-shim-runc-v2", "ctr"),
+			checkBuilt(c.ToolsDir, "hack/tools.sh crun", crun),
+			checkBuilt(c.ToolsDir, "hack/tools.sh cni", "cni/portmap"))
+	}
+	if c.Nodes > 0 && c.Runtime == runc {
+		err = errors.Join(err, checkBuilt(c.ToolsDir, "hack/tools.sh runc", runc))
 	}
 	if c.replicated() {
-		programs = append(programs, filepath.Join(c.ToolsDir, etcd))
+		err = errors.Join(err, checkBuilt(c.ToolsDir, "hack/tools.sh etcd", etcd))
 	}
+	return err
+}
+
+// checkBuilt reports the programs that are not in dir.
+func checkBuilt(dir, command string, programs ...string) error {
 	var err error
 	for _, name := range programs {
-		if !exists(name) {
-			err = errors.Join(err, fmt.Errorf("%s: %w", name, errNotBuilt))
+		if file := filepath.Join(dir, name); !exists(file) {
+			err = errors.Join(err, fmt.Errorf("%s: %w; build it with %s", file, errNotBuilt, command))
 		}
 	}
 	return err
 }
 
-var errNotBuilt = errors.New("not there; build it first")
+var errNotBuilt = errors.New("not built")
 
 // openMachinePort opens the socket by which the machine reaches the cluster. It
 // belongs to the machine's network namespace, because it is opened here.

@@ -94,11 +94,12 @@ func (s *clusters) upCommand() *cobra.Command {
 	f.StringVar(&cfg.LoadBalancers, "load-balancer-addresses", "", fmt.Sprintf("addresses of services of type LoadBalancer, on the nodes' link (default %s)", cluster.Dual.LoadBalancers()))
 	f.StringVar((*string)(&cfg.IPFamily), "ip-family", "", "addresses of nodes, pods and services: ipv4, ipv6 or dual (default ipv4)")
 	f.StringVar(&cfg.NetworkPlugin, "network-plugin", "", "keelson, or external for a pod network that you install; it enforces network policies, too (default keelson)")
+	f.StringVar(&cfg.Runtime, "runtime", "", "OCI runtime of containers whose pod has no RuntimeClass: crun or runc (default crun)")
 	f.BoolVar(&cfg.Ingress, "ingress", false, "serve Ingresses of the class keelson, at the address of the Service kube-system/ingress")
 	f.IntVar(&cfg.Port, "port", 0, fmt.Sprintf("port of the API server on 127.0.0.1 (default %d, or the next that is free)", cluster.DefaultPort))
 	f.StringVar(&cfg.Kubeconfig, "kubeconfig", "", "file to add the administrator's credentials to")
 	f.StringVar(&cfg.BinDir, "bin-dir", "", "directory of Keelson's programs (default: that of ctl)")
-	f.StringVar(&cfg.ToolsDir, "tools-dir", "", "directory of containerd, runc and the CNI plugins (default: tools beside ctl)")
+	f.StringVar(&cfg.ToolsDir, "tools-dir", "", "directory of containerd, the OCI runtimes and the CNI plugins (default: tools beside ctl)")
 	f.StringVar(&cfg.ImagesDir, "images-dir", "", "directory of the image archives that nodes start with (default: ../.build/images beside ctl)")
 	f.BoolVar(&egress, "egress", false, "let the cluster reach out; not offered, because it would change the machine's own network")
 	return c
