@@ -1,15 +1,19 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command watchfloor measures what it takes to send one watch event to one
-// watcher, without an API server: the processor time of a process that sends the
-// same bytes to many connections at a steady rate, by TCP, by TLS, by frames of HTTP/2
-// that are written by one goroutine, and by Go's HTTP/2 server. No watch can be cheaper than
-// what it is sent by.
+// Command watchfloor measures what it costs to send one watch event to one watcher, without an API
+// server. A process sends the same bytes to many watchers at a steady rate, by each of these:
 //
-//	go run ./test/bench/watchfloor
+//	tcp     a TCP connection for each watcher
+//	tls     a TLS connection for each watcher
+//	frames  HTTP/2 frames that one goroutine writes
+//	stock   the HTTP/2 server of net/http
+//	own     package http2server
 //
-// Those who read are a process of their own, whose time does not count.
+// The figure is the processor time of that process. The readers are a process of their own, whose
+// time does not count.
+//
+//	go run ./test/bench/watchfloor --by stock,own --rounds 5 --per-connection 25
 package main
 
 import (
@@ -21,27 +25,38 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/sys/unix"
 	certutil "k8s.io/client-go/util/cert"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/http2server"
 )
 
 type options struct {
 	watchers, size, rate int
+	perConnection        int
 	duration             time.Duration
+	by                   string
+	rounds               int
 	read, address        string // of the process that reads
 }
 
 func main() {
 	var o options
-	flag.IntVar(&o.watchers, "watchers", 500, "connections")
+	flag.IntVar(&o.watchers, "watchers", 500, "number of watchers")
+	flag.IntVar(&o.perConnection, "per-connection", 1, "watchers that share an HTTP/2 connection; at most 100")
+	flag.StringVar(&o.by, "by", "tcp,tls,frames,stock,own", "what to measure")
+	flag.IntVar(&o.rounds, "rounds", 1, "how many times to measure each, in turns")
 	flag.IntVar(&o.size, "size", 5900, "bytes of an event")
 	flag.IntVar(&o.rate, "rate", 20, "events a second, each to all watchers")
 	flag.DurationVar(&o.duration, "duration", 5*time.Second, "of each measurement")
-	flag.StringVar(&o.read, "read", "", "be the readers: tcp, tls, frames or http2")
+	flag.StringVar(&o.read, "read", "", "be the readers of one of --by")
 	flag.StringVar(&o.address, "address", "", "to read from")
 	flag.Parse()
 	if err := run(o); err != nil {
@@ -54,12 +69,24 @@ func run(o options) error {
 	if o.read != "" {
 		return o.readAll()
 	}
-	for _, by := range []string{"tcp", "tls", "frames", "http2"} {
-		each, err := o.measure(by)
-		if err != nil {
-			return fmt.Errorf("%s: %w", by, err)
+	kinds := strings.Split(o.by, ",")
+	taken := map[string][]time.Duration{}
+	for range o.rounds {
+		for _, by := range kinds {
+			each, err := o.measure(by)
+			if err != nil {
+				return fmt.Errorf("%s: %w", by, err)
+			}
+			taken[by] = append(taken[by], each)
 		}
-		fmt.Printf("%-6s %.1f µs of CPU per event\n", by, float64(each.Nanoseconds())/1000)
+	}
+	for _, by := range kinds {
+		fmt.Printf("%-6s CPU-µs per event:", by)
+		slices.Sort(taken[by])
+		for _, each := range taken[by] {
+			fmt.Printf(" %.1f", float64(each.Nanoseconds())/1000)
+		}
+		fmt.Println()
 	}
 	return nil
 }
@@ -117,7 +144,8 @@ func (o options) measure(by string) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	readers := exec.Command(self, "--read", by, "--address", l.Addr().String(), "--watchers", fmt.Sprint(o.watchers))
+	readers := exec.Command(self, "--read", by, "--address", l.Addr().String(), "--watchers", fmt.Sprint(o.watchers),
+		"--per-connection", fmt.Sprint(o.perConnection))
 	readers.Stderr = os.Stderr
 	if err := readers.Start(); err != nil {
 		return 0, err
@@ -160,9 +188,10 @@ func processor() (time.Duration, error) {
 }
 
 func serve(l net.Listener, by string, cfg *tls.Config, a *audience) {
-	if by == "http2" {
-		s := &http.Server{TLSConfig: cfg, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	if by == "stock" || by == "own" {
+		s := &http.Server{TLSConfig: cfg, WriteTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			rc := http.NewResponseController(w)
+			_ = rc.SetWriteDeadline(time.Time{})
 			_ = rc.Flush()
 			for event := range a.join() {
 				if _, err := w.Write(event); err != nil || rc.Flush() != nil {
@@ -170,7 +199,13 @@ func serve(l net.Listener, by string, cfg *tls.Config, a *audience) {
 				}
 			}
 		})}
-		_ = s.ServeTLS(l, "", "")
+		if by == "own" {
+			if err := http2server.Configure(s, clock.Real()); err != nil {
+				fmt.Fprintln(os.Stderr, "watchfloor:", err)
+				return
+			}
+		}
+		_ = s.ServeTLS(l, "", "") // until the listener is closed
 		return
 	}
 	if by == "frames" {
@@ -230,9 +265,13 @@ func serveFrames(c net.Conn, a *audience) {
 // readAll reads what all watchers are sent, until the process is killed.
 func (o options) readAll() error {
 	failed := make(chan error)
-	for range o.watchers {
+	client := o.client()
+	for i := range o.watchers {
+		if i%o.perConnection == 0 {
+			client = o.client()
+		}
 		go func() {
-			r, err := o.open()
+			r, err := o.open(client)
 			if err == nil {
 				_, err = io.Copy(io.Discard, r)
 			}
@@ -242,11 +281,18 @@ func (o options) readAll() error {
 	return <-failed
 }
 
-func (o options) open() (io.Reader, error) {
-	cfg := &tls.Config{InsecureSkipVerify: true} // it is this program that answers
-	if o.read == "http2" || o.read == "frames" {
-		t := &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true}
-		resp, err := (&http.Client{Transport: t}).Get("https://" + o.address + "/")
+// client returns a client with a connection of its own.
+func (o options) client() *http.Client {
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: o.tls(), ForceAttemptHTTP2: true}}
+}
+
+func (o options) tls() *tls.Config {
+	return &tls.Config{InsecureSkipVerify: true} // this program answers
+}
+
+func (o options) open(client *http.Client) (io.Reader, error) {
+	if o.read != "tcp" && o.read != "tls" {
+		resp, err := client.Get("https://" + o.address + "/")
 		if err != nil {
 			return nil, err
 		}
@@ -257,7 +303,7 @@ func (o options) open() (io.Reader, error) {
 		return nil, err
 	}
 	if o.read == "tls" {
-		c = tls.Client(c, cfg)
+		c = tls.Client(c, o.tls())
 	}
 	_, err = c.Write([]byte{1})
 	return c, err

@@ -1,0 +1,188 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package http2server
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+
+	"golang.org/x/net/http2"
+)
+
+// receiveWindow is what the client may send.
+type receiveWindow struct {
+	size      int64 // the most that the client may have outstanding
+	available int64
+	unsent    int64 // consumed, but not granted again
+}
+
+// take reports whether the client may send n bytes.
+func (w *receiveWindow) take(n int64) bool {
+	if n > w.available {
+		return false
+	}
+	w.available -= n
+	return true
+}
+
+// give returns how much to grant now that n bytes have been consumed. Small grants wait.
+func (w *receiveWindow) give(n int64) int64 {
+	if w.unsent += n; w.unsent < w.size/4 {
+		return 0
+	}
+	n, w.unsent = w.unsent, 0
+	w.available += n
+	return n
+}
+
+// grantLocked lets the client send as much again as has been consumed of a stream; nil stands for
+// one that has ended.
+func (c *conn) grantLocked(st *stream, n int64) {
+	update := func(id uint32, n int64) {
+		if n > 0 {
+			c.appendControlLocked(func(f *http2.Framer) error { return f.WriteWindowUpdate(id, uint32(n)) }) //nolint:gosec // a window
+		}
+	}
+	update(0, c.receive.give(n))
+	if st != nil && !st.remoteClosed && st.err == nil {
+		update(st.id, st.receive.give(n))
+	}
+}
+
+var errBodyClosed = errors.New("http2: the request's body is closed")
+
+// body is the body of a request. The connection's reader adds to it, the handler reads. The lock of
+// the connection may be held while its lock is taken, but not the other way round.
+type body struct {
+	stream *stream
+
+	mu      sync.Mutex
+	more    sync.Cond
+	data    []byte
+	at      int   // data up to here has been read
+	err     error // after data, or instead of it if failed
+	failed  bool
+	trailer http.Header // what has come; for Request.Trailer at the end
+	invite  bool        // the client waits for 100
+}
+
+func newBody(st *stream) *body {
+	b := &body{stream: st}
+	b.more.L = &b.mu
+	return b
+}
+
+// add appends data and returns how much of it will be consumed later.
+func (b *body) add(p []byte) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err != nil {
+		return 0
+	}
+	if b.at > 0 && len(b.data)+len(p) > cap(b.data) {
+		b.data = b.data[:copy(b.data, b.data[b.at:])]
+		b.at = 0
+	}
+	b.data = append(b.data, p...)
+	b.more.Broadcast()
+	return len(p)
+}
+
+// addTrailer keeps a trailer and reports whether it may be one.
+func (b *body) addTrailer(name, value string) bool {
+	key := http.CanonicalHeaderKey(name)
+	switch key {
+	case "Transfer-Encoding", "Trailer", "Content-Length":
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.trailer == nil {
+		b.trailer = http.Header{}
+	}
+	b.trailer.Add(key, value)
+	return true
+}
+
+// end notes that all has been added.
+func (b *body) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err == nil {
+		b.err = io.EOF
+	}
+	b.more.Broadcast()
+}
+
+// fail makes reads fail. It drops what has not been read if that will not be either, and returns how
+// much that was.
+func (b *body) fail(err error, drop bool) (dropped int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err == nil || b.err == io.EOF && drop { //nolint:errorlint // it is set above
+		b.err, b.failed = err, drop
+	}
+	if drop {
+		dropped = len(b.data) - b.at
+		b.data, b.at = nil, 0
+	}
+	b.more.Broadcast()
+	return dropped
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	invite := b.invite
+	b.invite = false
+	b.mu.Unlock()
+	if invite {
+		b.stream.response.invite()
+	}
+	n, err := b.read(p)
+	if n > 0 {
+		c := b.stream.conn
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.grantLocked(b.stream, int64(n))
+		c.flushSoonLocked()
+	}
+	return n, err
+}
+
+func (b *body) read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.at == len(b.data) && b.err == nil {
+		b.more.Wait()
+	}
+	if b.failed || b.at == len(b.data) {
+		declared := b.stream.request.Trailer
+		for key, values := range b.trailer {
+			if _, ok := declared[key]; ok && b.err == io.EOF { //nolint:errorlint // set by end
+				declared[key] = values
+			}
+		}
+		return 0, b.err
+	}
+	n := copy(p, b.data[b.at:])
+	if b.at += n; b.at == len(b.data) {
+		b.data, b.at = b.data[:0], 0
+	}
+	return n, nil
+}
+
+// Close implements io.Closer. The rest of the body is dropped.
+func (b *body) Close() error {
+	if n := b.fail(errBodyClosed, true); n > 0 {
+		c := b.stream.conn
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.grantLocked(b.stream, int64(n))
+		c.flushSoonLocked()
+	}
+	return nil
+}

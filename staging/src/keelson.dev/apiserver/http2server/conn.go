@@ -1,0 +1,269 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package http2server
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// timer is a timer of a clock.
+type timer interface {
+	Stop() bool
+	Reset(d time.Duration) bool
+}
+
+// farewell is how long a client has to read GOAWAY before its connection is closed.
+const farewell = time.Second
+
+var (
+	errConnClosed = errors.New("http2: the connection is closed")
+	errNoAnswer   = errors.New("http2: the client does not answer a ping")
+	errStalled    = errors.New("http2: the client grants no window")
+)
+
+// conn is a connection. Frames are read by the goroutine of serve.
+type conn struct {
+	server   *server
+	net      net.Conn  // TLS
+	below    io.Closer // what net is over
+	handler  http.Handler
+	base     context.Context // of requests; ends with the connection
+	end      context.CancelFunc
+	tlsState *tls.ConnectionState
+	remote   string
+	framer   *http2.Framer // reads
+
+	mu sync.Mutex // guards everything below
+
+	// streams
+	streams map[uint32]*stream
+	lastID  uint32    // highest stream that the client has opened
+	running int       // handlers, including those of streams that have been reset
+	queued  []*stream // waiting for a handler to return
+
+	// output; see write.go
+	out       *[]byte // frames to be sent; nil if there are none
+	control   int     // frames in out that take no window
+	writing   bool    // a goroutine writes
+	err       error   // nothing is read or written any more
+	encoder   *hpack.Encoder
+	block     bytes.Buffer // of the encoder
+	maxFrame  int64        // largest payload to send
+	window    int64        // of the connection, for data to the client
+	initial   int64        // window of a new stream
+	waiting   []*stream    // wait for window or for room in out
+	stalled   timer        // runs while streams wait for the connection's window
+	leaving   bool         // GOAWAY has been queued
+	leaveCode http2.ErrCode
+
+	// input
+	receive  receiveWindow
+	lastRead time.Time // when a frame was read last
+	pinged   bool      // and no frame since
+	idle     time.Time // since when there has been no stream
+	timer    timer
+}
+
+// newConn returns the connection over n, which is over below.
+func newConn(s *server, n net.Conn, below io.Closer, state *tls.ConnectionState, h http.Handler, base context.Context) *conn {
+	c := &conn{
+		server: s, net: n, below: below, handler: h, tlsState: state, remote: n.RemoteAddr().String(),
+		streams: map[uint32]*stream{}, maxFrame: maxSend, window: defaultWindow, initial: defaultWindow,
+		receive: receiveWindow{size: int64(s.limits.MaxReceiveBufferPerConnection), available: int64(s.limits.MaxReceiveBufferPerConnection)},
+	}
+	c.base, c.end = context.WithCancel(base)
+	c.encoder = hpack.NewEncoder(&c.block)
+	c.framer = http2.NewFramer(io.Discard, n)
+	c.framer.SetReuseFrames()
+	c.framer.SetMaxReadFrameSize(uint32(s.limits.MaxReadFrameSize)) //nolint:gosec // a frame has less than 16 MiB
+	c.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	c.framer.MaxHeaderListSize = s.maxHeaderList()
+	return c
+}
+
+// serve reads frames until the connection ends.
+func (c *conn) serve(draining bool) {
+	defer c.end()
+	now := c.server.clock.Now()
+	_ = c.net.SetReadDeadline(now.Add(c.server.prefaceLimit())) // fails if it is closed
+	if err := c.readPreface(); err != nil {
+		return
+	}
+	c.mu.Lock()
+	c.greetLocked()
+	c.lastRead, c.idle = now, now
+	c.watchLocked()
+	c.flushSoonLocked()
+	c.mu.Unlock()
+	if draining {
+		c.goAway()
+	}
+	err := c.readFrames()
+	c.mu.Lock()
+	c.failLocked(err)
+	c.mu.Unlock()
+}
+
+func (c *conn) readPreface() error {
+	b := make([]byte, len(http2.ClientPreface))
+	if _, err := io.ReadFull(c.net, b); err != nil {
+		return err
+	}
+	if string(b) != http2.ClientPreface {
+		return errors.New("http2: the client does not begin with the preface")
+	}
+	return nil
+}
+
+// readFrames returns why the connection ends.
+func (c *conn) readFrames() error {
+	for first := true; ; first = false {
+		f, err := c.framer.ReadFrame()
+		if err == nil {
+			if _, ok := f.(*http2.SettingsFrame); first && !ok {
+				err = http2.ConnectionError(http2.ErrCodeProtocol)
+			} else {
+				err = c.process(f)
+			}
+		}
+		if first {
+			_ = c.net.SetReadDeadline(time.Time{})
+		}
+		var ofStream http2.StreamError
+		var ofConn http2.ConnectionError
+		switch {
+		case err == nil:
+		case errors.As(err, &ofStream):
+			c.resetUnknown(ofStream.StreamID, ofStream.Code)
+		case errors.As(err, &ofConn):
+			c.refuse(http2.ErrCode(ofConn))
+			return err
+		case errors.Is(err, http2.ErrFrameTooLarge):
+			c.refuse(http2.ErrCodeFrameSize)
+			return err
+		default:
+			return err
+		}
+	}
+}
+
+// refuse reports an error of the connection to the client, which has some time to read it.
+func (c *conn) refuse(code http2.ErrCode) {
+	c.mu.Lock()
+	c.goAwayLocked(code)
+	c.flushSoonLocked()
+	c.mu.Unlock()
+	_ = c.net.SetReadDeadline(c.server.clock.Now().Add(farewell)) // fails if it is closed
+	// Closing with unread input would reset the connection, and the client would lose GOAWAY.
+	_, _ = io.Copy(io.Discard, io.LimitReader(c.net, maxOut))
+}
+
+// goAway asks the client to open no more streams here.
+func (c *conn) goAway() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.goAwayLocked(http2.ErrCodeNo)
+	c.flushSoonLocked()
+}
+
+func (c *conn) goAwayLocked(code http2.ErrCode) {
+	if c.leaving && (code == http2.ErrCodeNo || c.leaveCode != http2.ErrCodeNo) {
+		return
+	}
+	c.leaving, c.leaveCode = true, code
+	c.appendControlLocked(func(f *http2.Framer) error { return f.WriteGoAway(c.lastID, code, nil) })
+	c.closeIfDoneLocked()
+}
+
+// closeIfDoneLocked closes a connection that the server has left, after its last stream.
+func (c *conn) closeIfDoneLocked() {
+	if !c.leaving || len(c.streams) > 0 || c.err != nil {
+		return
+	}
+	c.server.clock.AfterFunc(farewell, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.failLocked(errConnClosed)
+	})
+}
+
+// failLocked ends the connection and its streams.
+func (c *conn) failLocked(err error) {
+	if c.err != nil {
+		return
+	}
+	c.err = err
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	if c.stalled != nil {
+		c.stalled.Stop()
+	}
+	for _, st := range c.streams {
+		st.failLocked(err)
+	}
+	c.queued = nil
+	c.end()
+	// Not c.net.Close: closing TLS waits for a write that waits for the client.
+	_ = c.below.Close()
+}
+
+// watchLocked sets the timer to when the client has to be pinged or has been idle for too long.
+func (c *conn) watchLocked() {
+	l, now := &c.server.limits, c.server.clock.Now()
+	next := time.Duration(0)
+	at := func(t time.Time, d time.Duration) {
+		if wait := max(t.Add(d).Sub(now), time.Millisecond); d > 0 && (next == 0 || wait < next) {
+			next = wait
+		}
+	}
+	if c.pinged {
+		at(now, l.PingTimeout)
+	} else {
+		at(c.lastRead, l.SendPingTimeout)
+	}
+	if len(c.streams) == 0 && !c.leaving {
+		at(c.idle, c.server.http.IdleTimeout)
+	}
+	switch {
+	case next == 0:
+	case c.timer == nil:
+		c.timer = c.server.clock.AfterFunc(next, c.watch)
+	default:
+		c.timer.Reset(next)
+	}
+}
+
+func (c *conn) watch() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return
+	}
+	l, now := &c.server.limits, c.server.clock.Now()
+	if idle := c.server.http.IdleTimeout; idle > 0 && len(c.streams) == 0 && now.Sub(c.idle) >= idle {
+		c.goAwayLocked(http2.ErrCodeNo)
+	}
+	switch {
+	case c.pinged:
+		c.failLocked(errNoAnswer)
+		return
+	case l.SendPingTimeout > 0 && now.Sub(c.lastRead) >= l.SendPingTimeout:
+		c.pinged = true
+		c.appendControlLocked(func(f *http2.Framer) error { return f.WritePing(false, [8]byte{}) })
+	}
+	c.flushSoonLocked()
+	c.watchLocked()
+}

@@ -1,0 +1,131 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package http2test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"io"
+	"net"
+	"testing"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// Client speaks HTTP/2 frame by frame and sends only what the test asks for.
+type Client struct {
+	*http2.Framer
+	Conn *tls.Conn
+
+	t       testing.TB
+	block   bytes.Buffer
+	encoder *hpack.Encoder
+}
+
+// Dial opens a connection, announces settings and grants as much more of the connection's window.
+func Dial(t testing.TB, address string, granted uint32, settings ...http2.Setting) *Client {
+	t.Helper()
+	conn := DialRaw(t, address)
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	c := &Client{Framer: http2.NewFramer(conn, conn), Conn: conn, t: t}
+	c.encoder = hpack.NewEncoder(&c.block)
+	c.Must(c.WriteSettings(settings...))
+	if granted > 0 {
+		c.Must(c.WriteWindowUpdate(0, granted))
+	}
+	return c
+}
+
+// DialRaw opens a TLS connection that negotiates HTTP/2, with a small receive buffer.
+func DialRaw(t testing.TB, address string) *tls.Conn {
+	t.Helper()
+	below, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = below.Close() })
+	if err := below.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
+		t.Fatal(err)
+	}
+	conn := tls.Client(below, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}) //nolint:gosec // the server is the test's
+	if err := conn.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// Must fails the test if err is not nil.
+func (c *Client) Must(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// Get requests a path. The request has no body.
+func (c *Client) Get(stream uint32, path string) {
+	c.t.Helper()
+	c.Must(c.Begin(stream, "GET", path, true))
+}
+
+// Begin sends the header of a request.
+func (c *Client) Begin(stream uint32, method, path string, end bool, more ...hpack.HeaderField) error {
+	return c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: c.Block(method, path, more...), EndHeaders: true, EndStream: end})
+}
+
+// Block returns an encoded header.
+func (c *Client) Block(method, path string, more ...hpack.HeaderField) []byte {
+	c.block.Reset()
+	fields := []hpack.HeaderField{{Name: ":method", Value: method}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "x"}, {Name: ":path", Value: path}}
+	for _, f := range append(fields, more...) {
+		c.Must(c.encoder.WriteField(f))
+	}
+	return bytes.Clone(c.block.Bytes())
+}
+
+// Until reads frames until one satisfies the condition, and returns it. It returns nil if the connection
+// ends before.
+func (c *Client) Until(condition func(http2.Frame) bool) http2.Frame {
+	for {
+		f, err := c.ReadFrame()
+		if err != nil {
+			return nil
+		}
+		if condition(f) {
+			return f
+		}
+	}
+}
+
+// Reset reports whether a frame resets a stream.
+func Reset(stream uint32) func(http2.Frame) bool {
+	return func(f http2.Frame) bool {
+		r, ok := f.(*http2.RSTStreamFrame)
+		return ok && r.StreamID == stream
+	}
+}
+
+// Ended reports whether a frame ends the answer of a stream, or resets it.
+func Ended(stream uint32) func(http2.Frame) bool {
+	return func(f http2.Frame) bool {
+		switch f := f.(type) {
+		case *http2.DataFrame:
+			return f.StreamID == stream && f.StreamEnded()
+		case *http2.HeadersFrame:
+			return f.StreamID == stream && f.StreamEnded()
+		}
+		return Reset(stream)(f)
+	}
+}
+
+// Left reports whether a frame is GOAWAY with a code.
+func Left(code http2.ErrCode) func(http2.Frame) bool {
+	return func(f http2.Frame) bool {
+		g, ok := f.(*http2.GoAwayFrame)
+		return ok && g.ErrCode == code
+	}
+}

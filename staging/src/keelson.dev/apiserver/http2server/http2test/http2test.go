@@ -1,0 +1,90 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package http2test serves tests by HTTP/2, and has a client that speaks it frame by frame.
+package http2test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/http2server"
+)
+
+// sendBuffer is how much the kernel buffers of a connection's output, in bytes. It is small, so that a
+// client that reads nothing soon blocks the server.
+const sendBuffer = 64 << 10
+
+type listener struct{ net.Listener }
+
+func (l listener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return conn, conn.(*net.TCPConn).SetWriteBuffer(sendBuffer)
+}
+
+// Certificate returns a self-signed certificate.
+func Certificate(t testing.TB, name string) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Unix(1<<35, 0)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// Serve serves h until the test ends, and returns the address. The certificate is self-signed. The
+// options change the server before it starts.
+func Serve(t testing.TB, h http.Handler, options ...func(*http.Server)) (address string) {
+	t.Helper()
+	address, _ = Start(t, h, options...)
+	return address
+}
+
+// Start is like Serve, but returns the server, too.
+func Start(t testing.TB, h http.Handler, options ...func(*http.Server)) (address string, server *http.Server) {
+	t.Helper()
+	server = &http.Server{
+		Handler: h, ErrorLog: log.New(io.Discard, "", 0), HTTP2: &http.HTTP2Config{},
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{Certificate(t, "127.0.0.1")}},
+	}
+	for _, option := range options {
+		option(server)
+	}
+	if err := http2server.Configure(server, clock.Real()); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(tls.NewListener(listener{l}, server.TLSConfig)) // until it is closed
+	}()
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-done
+	})
+	return l.Addr().String(), server
+}

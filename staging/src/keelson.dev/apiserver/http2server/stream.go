@@ -1,0 +1,239 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package http2server
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// stream is a request and its answer. Its fields are guarded by the connection's lock.
+type stream struct {
+	conn   *conn
+	id     uint32
+	cancel context.CancelFunc // of the request's context
+	err    error              // nothing is sent any more
+
+	// request
+	request      *http.Request
+	body         *body // nil if there is none
+	declared     int64 // content-length; -1 if unknown
+	received     int64
+	receive      receiveWindow
+	remoteClosed bool // the client has ended the request
+	tooLarge     bool // a part of the header has been left out
+
+	// answer
+	response    *response
+	window      int64
+	localClosed bool          // the end of the answer has been queued
+	wake        chan struct{} // signals the goroutine that waits
+	waits       bool          // a goroutine waits for wake
+	listed      bool          // in conn.waiting
+
+	readTimer, writeTimer timer
+}
+
+// openLocked opens the stream of a request.
+func (c *conn) openLocked(f *http2.MetaHeadersFrame) error {
+	st := &stream{
+		conn: c, id: f.StreamID, window: c.initial, declared: -1, wake: make(chan struct{}, 1), remoteClosed: f.StreamEnded(), tooLarge: f.Truncated,
+		receive: receiveWindow{size: int64(c.server.limits.MaxReceiveBufferPerStream), available: int64(c.server.limits.MaxReceiveBufferPerStream)},
+	}
+	if err := st.makeRequest(f); err != nil {
+		return err
+	}
+	st.response = newResponse(st)
+	c.streams[st.id] = st
+	st.readTimer = st.timerLocked(c.server.http.ReadTimeout, st.endReads)
+	st.writeTimer = st.timerLocked(c.server.http.WriteTimeout, st.endWrites)
+	if c.running < c.server.limits.MaxConcurrentStreams {
+		c.running++
+		go st.run()
+		return nil
+	}
+	// Streams that the client has reset still have handlers that run.
+	if len(c.queued) >= c.server.limits.MaxConcurrentStreams {
+		return connError(http2.ErrCodeEnhanceYourCalm)
+	}
+	c.queued = append(c.queued, st)
+	return nil
+}
+
+// run runs the handler.
+func (st *stream) run() {
+	c := st.conn
+	defer c.handlerDone()
+	defer func() {
+		if p := recover(); p != nil {
+			if p != http.ErrAbortHandler { //nolint:errorlint // as net/http compares it
+				c.server.logf("http2: panic serving %v: %v\n%s", c.remote, p, debug.Stack())
+			}
+			st.abort()
+		}
+	}()
+	if st.tooLarge {
+		handleTooLarge(st.response)
+	} else {
+		c.handler.ServeHTTP(st.response, st.request)
+	}
+	st.response.finish()
+}
+
+func handleTooLarge(w http.ResponseWriter) {
+	w.WriteHeader(http.StatusRequestHeaderFieldsTooLarge)
+	_, _ = w.Write([]byte("<h1>HTTP Error 431</h1><p>Request Header Field(s) Too Large</p>")) // the client may be gone
+}
+
+// abort resets the stream of a handler that has panicked.
+func (st *stream) abort() {
+	c := st.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	st.resetLocked(http2.ErrCodeInternal, http.ErrAbortHandler)
+	st.response.releaseLocked()
+	c.flushSoonLocked()
+}
+
+// handlerDone starts the next handler.
+func (c *conn) handlerDone() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.queued) > 0 {
+		st := c.queued[0]
+		c.queued[0] = nil
+		c.queued = c.queued[1:]
+		if st.err == nil {
+			go st.run()
+			return
+		}
+	}
+	c.running--
+}
+
+// endLocked ends the stream after its answer has been queued.
+func (st *stream) endLocked() {
+	if st.err != nil {
+		return
+	}
+	st.localClosed = true
+	if !st.remoteClosed { // the rest of the request is not wanted (RFC 9113, section 8.1)
+		c, id := st.conn, st.id
+		c.appendControlLocked(func(f *http2.Framer) error { return f.WriteRSTStream(id, http2.ErrCodeNo) })
+	}
+	st.closeLocked(errConnClosed)
+}
+
+// resetLocked resets the stream: err is what the handler gets.
+func (st *stream) resetLocked(code http2.ErrCode, err error) {
+	if st.err != nil {
+		return
+	}
+	c, id := st.conn, st.id
+	c.appendControlLocked(func(f *http2.Framer) error { return f.WriteRSTStream(id, code) })
+	st.closeLocked(err)
+}
+
+// closeLocked removes the stream from its connection.
+func (st *stream) closeLocked(err error) {
+	if st.err != nil {
+		return
+	}
+	c := st.conn
+	st.failLocked(err)
+	delete(c.streams, st.id)
+	if len(c.streams) == 0 {
+		c.idle = c.server.clock.Now()
+		if c.server.limits.SendPingTimeout == 0 {
+			c.watchLocked()
+		}
+		c.closeIfDoneLocked()
+	}
+}
+
+// failLocked ends what the handler waits for.
+func (st *stream) failLocked(err error) {
+	if st.err != nil {
+		return
+	}
+	st.err = err
+	st.cancel()
+	for _, t := range []timer{st.readTimer, st.writeTimer} {
+		if t != nil {
+			t.Stop()
+		}
+	}
+	st.signalLocked()
+	if st.body != nil {
+		st.conn.grantLocked(nil, int64(st.body.fail(err, true)))
+	}
+}
+
+func (st *stream) signalLocked() {
+	if st.waits {
+		st.waits = false
+		st.wake <- struct{}{}
+	}
+}
+
+// endBodyLocked notes that the client has sent all of the request.
+func (st *stream) endBodyLocked() {
+	st.remoteClosed = true
+	st.body.end()
+	if st.readTimer != nil {
+		st.readTimer.Stop()
+	}
+}
+
+// timerLocked returns a timer, or nil if there is no limit.
+func (st *stream) timerLocked(limit time.Duration, end func()) timer {
+	if limit <= 0 {
+		return nil
+	}
+	return st.conn.server.clock.AfterFunc(limit, end)
+}
+
+// endReads makes reads of the body fail.
+func (st *stream) endReads() {
+	if st.body != nil {
+		_ = st.body.fail(os.ErrDeadlineExceeded, false)
+	}
+}
+
+// endWrites resets the stream, because the answer has taken too long.
+func (st *stream) endWrites() {
+	c := st.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	st.resetLocked(http2.ErrCodeInternal, os.ErrDeadlineExceeded)
+	c.flushSoonLocked()
+}
+
+// setDeadline replaces a timer; the zero time means no limit.
+func (st *stream) setDeadline(timer *timer, t time.Time, end func()) error {
+	c := st.conn
+	c.mu.Lock()
+	if st.err != nil {
+		defer c.mu.Unlock()
+		return st.err
+	}
+	if *timer != nil {
+		(*timer).Stop()
+		*timer = nil
+	}
+	wait := t.Sub(c.server.clock.Now())
+	if !t.IsZero() && wait > 0 {
+		*timer = st.timerLocked(wait, end)
+	}
+	c.mu.Unlock()
+	if !t.IsZero() && wait <= 0 {
+		end()
+	}
+	return nil
+}

@@ -1,0 +1,228 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package http2server
+
+import (
+	"encoding/binary"
+	"runtime"
+	"slices"
+
+	"golang.org/x/net/http2"
+)
+
+const (
+	defaultWindow = 1<<16 - 1 // RFC 9113, section 6.9.2
+	maxWindow     = 1<<31 - 1
+	frameHeader   = 9
+	// maxSend is the largest payload that is sent: with its header it fills a TLS record.
+	maxSend = 16<<10 - frameHeader
+	// maxOut bounds the frames that wait to be written. A stream whose data exceed it waits.
+	maxOut = 64 << 10
+	// maxControl bounds the frames that wait to be written and take no window. A client that
+	// causes more of them than it reads loses the connection.
+	maxControl = 1000
+	// maxTurns is how many times a goroutine writes before another takes over.
+	maxTurns = 4
+)
+
+// sink appends what a Framer writes to a connection's output.
+type sink struct{ c *conn }
+
+// Write implements io.Writer.
+func (s sink) Write(b []byte) (int, error) {
+	out := s.c.outLocked()
+	*out = append(*out, b...)
+	return len(b), nil
+}
+
+// outLocked returns the frames to be sent, to append to.
+func (c *conn) outLocked() *[]byte {
+	if c.out == nil {
+		c.out = c.server.buffer()
+	}
+	return c.out
+}
+
+// appendControlLocked queues a frame that takes no window.
+func (c *conn) appendControlLocked(write func(*http2.Framer) error) {
+	if c.err != nil {
+		return
+	}
+	if c.control++; c.control > maxControl {
+		c.failLocked(connError(http2.ErrCodeEnhanceYourCalm))
+		return
+	}
+	if err := write(http2.NewFramer(sink{c}, nil)); err != nil {
+		c.failLocked(err)
+	}
+}
+
+// greetLocked queues the server's settings and opens the connection's receive window.
+func (c *conn) greetLocked() {
+	l := &c.server.limits
+	c.appendControlLocked(func(f *http2.Framer) error {
+		return f.WriteSettings(
+			http2.Setting{ID: http2.SettingMaxFrameSize, Val: uint32(l.MaxReadFrameSize)},               //nolint:gosec // small
+			http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: uint32(l.MaxConcurrentStreams)},   //nolint:gosec // small
+			http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: c.server.maxHeaderList()},            //
+			http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(l.MaxReceiveBufferPerStream)}, //nolint:gosec // small
+			http2.Setting{ID: http2.SettingNoRFC7540Priorities, Val: 1},
+		)
+	})
+	if more := l.MaxReceiveBufferPerConnection - defaultWindow; more > 0 {
+		c.appendControlLocked(func(f *http2.Framer) error { return f.WriteWindowUpdate(0, uint32(more)) }) //nolint:gosec // a window
+	}
+}
+
+// appendFrameLocked queues the header of a frame.
+func (c *conn) appendFrameLocked(kind http2.FrameType, flags http2.Flags, id uint32, size int) *[]byte {
+	out := c.outLocked()
+	*out = append(*out, byte(size>>16), byte(size>>8), byte(size), byte(kind), byte(flags)) //nolint:gosec // a frame's size
+	*out = binary.BigEndian.AppendUint32(*out, id)
+	return out
+}
+
+// appendBlockLocked queues what is in c.block as HEADERS and CONTINUATION frames.
+func (c *conn) appendBlockLocked(id uint32, end bool) {
+	b, kind, flags := c.block.Bytes(), http2.FrameHeaders, http2.Flags(0)
+	if end {
+		flags = http2.FlagHeadersEndStream
+	}
+	for {
+		n := min(len(b), int(c.maxFrame))
+		if n == len(b) {
+			flags |= http2.FlagHeadersEndHeaders // the same bit in CONTINUATION
+		}
+		out := c.appendFrameLocked(kind, flags, id, n)
+		*out = append(*out, b[:n]...)
+		if b = b[n:]; len(b) == 0 {
+			break
+		}
+		kind, flags = http2.FrameContinuation, 0
+	}
+	c.block.Reset()
+}
+
+// sendLocked queues p as DATA of a stream, and sends while it waits for room or for a window.
+func (c *conn) sendLocked(st *stream, p []byte, end bool) error {
+	for {
+		if st.err != nil {
+			return st.err
+		}
+		n := max(0, min(int64(len(p)), c.maxFrame, st.window, c.window))
+		if (n == 0 && len(p) > 0) || c.out != nil && len(*c.out) >= maxOut {
+			if c.out != nil && !c.writing {
+				c.flushLocked()
+			} else {
+				c.waitLocked(st)
+			}
+			continue
+		}
+		flags := http2.Flags(0)
+		if end && n == int64(len(p)) {
+			flags = http2.FlagDataEndStream
+		}
+		out := c.appendFrameLocked(http2.FrameData, flags, st.id, int(n))
+		*out = append(*out, p[:n]...)
+		st.window -= n
+		c.window -= n
+		if p = p[n:]; len(p) == 0 {
+			return nil
+		}
+	}
+}
+
+// waitLocked waits until something has changed for the stream. It releases the lock meanwhile.
+func (c *conn) waitLocked(st *stream) {
+	st.waits = true
+	if !st.listed {
+		st.listed = true
+		c.waiting = append(c.waiting, st)
+	}
+	limit := c.server.http.WriteTimeout
+	if c.window <= 0 && c.stalled == nil && limit > 0 {
+		c.stalled = c.server.clock.AfterFunc(limit, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.stalled != nil && slices.ContainsFunc(c.waiting, func(st *stream) bool { return st.waits }) {
+				c.failLocked(errStalled)
+			}
+			c.stalled = nil
+		})
+	}
+	c.mu.Unlock()
+	<-st.wake
+	c.mu.Lock()
+}
+
+// signalWaitingLocked makes all streams that wait look again.
+func (c *conn) signalWaitingLocked() {
+	for i, st := range c.waiting {
+		st.listed = false
+		st.signalLocked()
+		c.waiting[i] = nil
+	}
+	c.waiting = c.waiting[:0]
+}
+
+// flushSoonLocked sends what is queued without waiting for it.
+func (c *conn) flushSoonLocked() {
+	if c.out == nil || c.writing || c.err != nil {
+		return
+	}
+	c.writing = true
+	go func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.writeLocked()
+	}()
+}
+
+// flushLocked sends what is queued, unless another goroutine does. It releases the lock meanwhile.
+func (c *conn) flushLocked() {
+	if c.out == nil || c.writing || c.err != nil {
+		return
+	}
+	c.writing = true
+	if len(c.streams) > 1 && len(*c.out) < maxOut {
+		// Others that are about to run may have frames for the same write.
+		c.mu.Unlock()
+		runtime.Gosched()
+		c.mu.Lock()
+	}
+	c.writeLocked()
+}
+
+// writeLocked writes until nothing is queued. The caller has set c.writing.
+func (c *conn) writeLocked() {
+	for turn := 0; c.out != nil && c.err == nil; turn++ {
+		if turn == maxTurns { // the caller has a handler to go on with
+			go func() {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				c.writeLocked()
+			}()
+			return
+		}
+		b := c.out
+		c.out, c.control = nil, 0
+		c.signalWaitingLocked()
+		c.mu.Unlock()
+		err := c.write(*b)
+		c.server.putBuffer(b)
+		c.mu.Lock()
+		if err != nil {
+			c.failLocked(err)
+		}
+	}
+	c.writing = false
+}
+
+func (c *conn) write(b []byte) error {
+	if limit := c.server.http.WriteTimeout; limit > 0 {
+		_ = c.net.SetWriteDeadline(c.server.clock.Now().Add(limit)) // fails if it is closed
+	}
+	_, err := c.net.Write(b)
+	return err
+}
