@@ -21,9 +21,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/http2server"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store/kv"
-	"keelson.dev/apiserver/streams"
 	"keelson.dev/keelson/pkg/api"
 	"keelson.dev/keelson/pkg/apiserver/audit"
 	"keelson.dev/keelson/pkg/apiserver/authn"
@@ -295,8 +295,7 @@ func (s *Server) serve(ctx context.Context, l net.Listener, a *assembly) error {
 	listeners := append([]net.Listener{l}, s.inherited...)
 	failed := make(chan error, len(listeners))
 	for _, l := range listeners {
-		secure := newHandshaking(newGathering(l, s.deps.Clock.AfterFunc), server.TLSConfig, readHeaderTimeout)
-		go func() { failed <- server.Serve(secure) }()
+		go func() { failed <- server.Serve(tls.NewListener(l, server.TLSConfig)) }()
 	}
 	s.log.Info("Serving", "address", l.Addr().String())
 	select {
@@ -355,7 +354,7 @@ func (s *Server) httpServer(h http.Handler, base context.Context) (*http.Server,
 		MaxHeaderBytes:    1 << 20,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return base },
-		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return announced(authn.WithConnection(ctx), c) },
+		ConnContext:       func(ctx context.Context, _ net.Conn) context.Context { return authn.WithConnection(ctx) },
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          cmp.Or(s.cfg.MaxHTTP2Streams, maxStreams),
 			MaxReadFrameSize:              16 << 10,
@@ -369,5 +368,8 @@ func (s *Server) httpServer(h http.Handler, base context.Context) (*http.Server,
 		server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){}
 		return server, nil
 	}
-	return server, streams.Configure(server, s.deps.Clock)
+	if err := http2server.Configure(server, s.deps.Clock); err != nil {
+		return nil, err
+	}
+	return server, nil
 }

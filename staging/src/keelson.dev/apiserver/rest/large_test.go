@@ -17,8 +17,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"keelson.dev/apiserver/http2server/http2test"
 	"keelson.dev/apiserver/rest"
-	"keelson.dev/apiserver/streams/streamstest"
 )
 
 // fillLarge makes lists of config maps larger than what a client grants at once.
@@ -76,8 +76,8 @@ func sizes(t *testing.T, registry *prometheus.Registry) (sum float64) {
 	return sum
 }
 
-// TestLargeLists lists by HTTP/2, where bodies are sent past the server, several times at once by one
-// connection, and in memory, where they are not: header, body and what is counted are the same.
+// TestLargeLists lists by HTTP/2, several times at once on one connection, and in memory. Header, body
+// and the metric of sizes are the same.
 func TestLargeLists(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	e := newEnv(t, func(c *rest.Config) { c.Metrics = registry })
@@ -117,7 +117,7 @@ func TestLargeListIsCut(t *testing.T) {
 	e := newEnv(t, nil)
 	fillLarge(t, e)
 	end, ended := make(chan struct{}), make(chan struct{})
-	host := "https://" + streamstest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	host := "https://" + http2test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		go func() {

@@ -19,7 +19,6 @@ import (
 
 	"keelson.dev/apiserver/deflate"
 	"keelson.dev/apiserver/negotiate"
-	"keelson.dev/apiserver/streams"
 	"keelson.dev/apiserver/wire"
 )
 
@@ -84,42 +83,15 @@ type answer struct {
 	indent *indenter
 
 	r    *http.Request
-	conn Announcer // may be nil
 	held *[]byte
-	to   io.Writer // once the header is sent
+	to   io.Writer // nil until the header is sent
 	zip  *deflate.Stream
-	// taken is what a large body is sent by, past the HTTP server; nil: that sends it.
-	taken *streams.Stream
-	err   error
+	err  error
 }
 
 func (p *pools) answer(w http.ResponseWriter, r *http.Request, code int, mediaType string) *answer {
 	w.Header().Set("Content-Type", mediaType)
-	return &answer{pools: p, w: w, code: code, gzip: acceptsGzip(r), r: r, conn: announcer(r), held: p.buffers.Get().(*[]byte)}
-}
-
-// Announcer is a connection that is told of an answer of which the size is known
-// before its header and its body are written one after the other. It may send them
-// together. Announce is called at most once per answer, by any goroutine.
-type Announcer interface {
-	Announce(size int)
-}
-
-type announcerKey struct{}
-
-// WithAnnouncer adds the connection to the context of its requests.
-func WithAnnouncer(ctx context.Context, conn Announcer) context.Context {
-	return context.WithValue(ctx, announcerKey{}, conn)
-}
-
-// announcer returns the connection, if it is one of HTTP/2 and there will be a body:
-// of HTTP/1.1 header and body are written together.
-func announcer(r *http.Request) Announcer {
-	if r.ProtoMajor < 2 || r.Method == http.MethodHead {
-		return nil
-	}
-	conn, _ := r.Context().Value(announcerKey{}).(Announcer)
-	return conn
+	return &answer{pools: p, w: w, code: code, gzip: acceptsGzip(r), r: r, held: p.buffers.Get().(*[]byte)}
 }
 
 func acceptsGzip(r *http.Request) bool {
@@ -184,7 +156,7 @@ func (a *answer) flush() {
 			}
 		}
 		a.w.WriteHeader(a.code)
-		a.to = a.body()
+		a.to = untilDone{a.r.Context(), a.w}
 		if a.gzip {
 			a.zip = a.pools.deflate.Stream(a.to)
 			a.to = a.zip
@@ -207,35 +179,48 @@ func (a *answer) piece(p deflate.Piece) {
 // Close ends the answer and gives its buffers back.
 func (a *answer) Close() error {
 	if a.to == nil {
-		if a.conn != nil && len(*a.held) > 0 {
-			a.conn.Announce(len(*a.held))
-		}
 		a.w.WriteHeader(a.code)
 		_, a.err = a.w.Write(*a.held)
-	} else {
-		a.flush()
+		a.release()
+		return a.err
 	}
+	a.flush()
 	if a.zip != nil {
 		if err := a.zip.Close(); a.err == nil {
 			a.err = err
 		}
 	}
-	a.pools.putBuffer(a.held)
-	a.held = nil
-	if a.taken != nil {
-		if a.err != nil {
-			a.abort()
-		}
-		a.taken.Release()
+	a.release()
+	if a.err != nil {
+		a.abort()
 	}
-	return a.err
+	return nil
+}
+
+// abort breaks an answer off, because the client has only a part of it and must not take that for the whole.
+func (a *answer) abort() { panic(http.ErrAbortHandler) }
+
+// untilDone is a response writer that fails once the context of the request has ended.
+type untilDone struct {
+	ctx context.Context
+	w   http.ResponseWriter
+}
+
+// Write implements io.Writer.
+func (u untilDone) Write(b []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.w.Write(b)
 }
 
 // begun reports whether the header has left.
 func (a *answer) begun() bool { return a.to != nil }
 
 // abandon drops what is held back, for an error to be sent instead.
-func (a *answer) abandon() {
+func (a *answer) abandon() { a.release() }
+
+func (a *answer) release() {
 	a.pools.putBuffer(a.held)
 	a.held = nil
 }

@@ -44,7 +44,6 @@ type Server struct {
 	scaleFields *managedfields.FieldManager
 	// ownership keeps what the managedFields of the kinds have in common.
 	ownership *ownership.Types
-	pushes    pushes
 
 	mu    sync.Mutex // serialises changes of state
 	state atomic.Pointer[state]
@@ -125,7 +124,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.MinWatchTimeout == 0 {
 		cfg.MinWatchTimeout = 30 * time.Minute
 	}
-	s := &Server{cfg: cfg, decoders: newDecoders(cfg.Scheme), pools: newPools(newTexts(cfg.Clock)), ages: table.NewAges(rand.Text()), pushes: newPushes()}
+	s := &Server{cfg: cfg, decoders: newDecoders(cfg.Scheme), pools: newPools(newTexts(cfg.Clock)), ages: table.NewAges(rand.Text())}
 	m, err := newMetrics(cfg.Metrics, cfg.Clock)
 	if err != nil {
 		return nil, fmt.Errorf("request metrics: %w", err)

@@ -61,7 +61,6 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 	if out.As == "PartialObjectMetadataList" {
 		watcher = listless{watcher}
 	}
-	watcher = dedicateIfCostly(watcher, &o)
 	if isWebSocket(r) {
 		return s.serveWebSocket(ctx, cancel, w, r, watcher, enc)
 	}
@@ -90,23 +89,6 @@ func (l listless) Next(ctx context.Context) ([]store.Event, error) {
 	return nil, err
 }
 
-// costlySelector is the maximum length of a watch's selectors, in bytes, up to which one goroutine
-// serves the watch together with others. Each event is compared with each term of the selectors.
-const costlySelector = 4 << 10
-
-// dedicated is a watch that is served by its own goroutine. It implements only store.Watcher, so that
-// the shared senders do not take it.
-type dedicated struct{ store.Watcher }
-
-// dedicateIfCostly excludes watches with very long selectors from shared sending: the other watches
-// would wait while events are compared with these selectors.
-func dedicateIfCostly(w store.Watcher, o *metav1.ListOptions) store.Watcher {
-	if len(o.LabelSelector)+len(o.FieldSelector) > costlySelector {
-		return dedicated{w}
-	}
-	return w
-}
-
 // stream writes events as HTTP chunks. It ends without a word when removed is
 // done: then the store is gone too.
 func (s *Server) stream(ctx, removed context.Context, to http.ResponseWriter, watcher store.Watcher, enc *eventEncoder) error {
@@ -115,9 +97,6 @@ func (s *Server) stream(ctx, removed context.Context, to http.ResponseWriter, wa
 	w.WriteHeader(http.StatusOK)
 	_ = w.FlushError()
 	defer enc.v.frames.begin()()
-	if pushed, err := s.push(ctx, removed, w, watcher, enc); pushed {
-		return err
-	}
 	for {
 		events, err := watcher.Next(ctx)
 		if err != nil {
@@ -208,24 +187,6 @@ func (e *eventEncoder) contentType() string {
 // shared returns the frame of ev that other watches are sent too, or nil.
 func (e *eventEncoder) shared(ev *store.Event) ([]byte, error) {
 	return e.v.frames.of(ev, e.out, func() ([]byte, error) { return e.append(nil, ev) })
-}
-
-// frames returns the frames of the first n events, and of all unless that is much: one that is
-// shared, which nobody modifies, or what buf has then.
-func (e *eventEncoder) frames(buf *[]byte, events []store.Event) (frames []byte, n int, err error) {
-	if len(events) == 1 {
-		if frame, err := e.shared(&events[0]); err != nil || frame != nil {
-			return frame, 1, err
-		}
-	}
-	*buf = (*buf)[:0]
-	for n < len(events) && len(*buf) < flushSize {
-		if *buf, err = e.append(*buf, &events[n]); err != nil {
-			return nil, 0, err
-		}
-		n++
-	}
-	return *buf, n, nil
 }
 
 // append appends the frame of ev.

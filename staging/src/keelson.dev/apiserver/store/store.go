@@ -144,17 +144,6 @@ type Watcher interface {
 	Stop()
 }
 
-// Prompter is a Watcher that need not be waited for.
-type Prompter interface {
-	Watcher
-	// Poll is Next without waiting: it returns no events if there are none yet.
-	Poll() ([]Event, error)
-	// Prompt has f called whenever there may be something to Poll, from then on, and no Next wait
-	// for it any more. f is called with locks held: it waits for nothing and calls nothing of
-	// the watcher.
-	Prompt(f func())
-}
-
 // UpdateFunc computes an object's next state from its present one, which it may
 // not modify. It is called again when another write came first, and when it has
 // refused, or changed nothing of, a state that turns out to be no longer the

@@ -46,8 +46,7 @@ type watcher struct {
 	due       atomic.Bool // a bookmark is
 	sent      int64       // revision of the last event or bookmark delivered
 
-	wake   chan struct{}
-	prompt atomic.Pointer[func()] // instead of wake; may be nil
+	wake chan struct{}
 
 	// Guarded by c.mu: notify and end hold it for writing, read for reading, and
 	// only who uses the watcher reads.
@@ -58,7 +57,7 @@ type watcher struct {
 	oldest  int64
 }
 
-var _ Prompter = (*watcher)(nil)
+var _ Watcher = (*watcher)(nil)
 
 // notify says that there is something at pos. The cache's lock is held.
 func (w *watcher) notify(pos uint64) {
@@ -75,12 +74,8 @@ func (w *watcher) end(oldest int64) {
 	w.signal()
 }
 
-// signal says that there may be something to Poll. The cache's lock may be held, or a clock's.
+// signal wakes Next, because there may be something to poll. The cache's lock may be held, or a clock's.
 func (w *watcher) signal() {
-	if prompt := w.prompt.Load(); prompt != nil {
-		(*prompt)()
-		return
-	}
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -90,7 +85,7 @@ func (w *watcher) signal() {
 // Next implements Watcher.
 func (w *watcher) Next(ctx context.Context) ([]Event, error) {
 	for {
-		if events, err := w.Poll(); err != nil || len(events) > 0 {
+		if events, err := w.poll(); err != nil || len(events) > 0 {
 			return events, err
 		}
 		select {
@@ -101,8 +96,8 @@ func (w *watcher) Next(ctx context.Context) ([]Event, error) {
 	}
 }
 
-// Poll implements Prompter.
-func (w *watcher) Poll() ([]Event, error) {
+// poll returns the next events, or none if there are none yet.
+func (w *watcher) poll() ([]Event, error) {
 	for more := true; more; {
 		if events := w.takeInitial(); len(events) > 0 {
 			return events, nil
@@ -124,9 +119,6 @@ func (w *watcher) Poll() ([]Event, error) {
 	}
 	return nil, nil
 }
-
-// Prompt implements Prompter.
-func (w *watcher) Prompt(f func()) { w.prompt.Store(&f) }
 
 // startTimer has a bookmark become due.
 func (w *watcher) startTimer() {

@@ -15,18 +15,13 @@ import (
 	"sync"
 	"testing"
 
-	"keelson.dev/apiserver/streams"
-	"keelson.dev/apiserver/streams/streamstest"
+	"keelson.dev/apiserver/http2server/http2test"
 )
 
-// listen serves e by connections that watches are pushed by, and returns the host. Handlers that
-// have returned are told.
+// listen serves e by HTTP/2 and returns the host. Handlers send their queries when they return.
 func listen(t *testing.T, e *env, returned chan<- string) string {
 	t.Helper()
-	return "https://" + streamstest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if streams.FromContext(r.Context()) == nil {
-			t.Error("the connection is not one that watches are pushed by")
-		}
+	return "https://" + http2test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		e.handler.ServeHTTP(w, r)
 		returned <- r.URL.RawQuery
 	}))
@@ -62,9 +57,9 @@ func watching(t *testing.T, client *http.Client, host, query, accept, last strin
 	}
 }
 
-// TestPush opens watches of several forms by connections of their own, and the same in memory,
-// where nothing is pushed: all are sent the same, also to who begins to read when all is over.
-func TestPush(t *testing.T) {
+// TestWatchesTogether opens watches of several forms on connections of their own, on a shared one and in
+// memory. All get the same bytes, even if the client begins to read after the last event.
+func TestWatchesTogether(t *testing.T) {
 	e := newEnv(t, nil)
 	returned := make(chan string, 64)
 	host := listen(t, e, returned)
@@ -73,8 +68,8 @@ func TestPush(t *testing.T) {
 	}
 	const last = "the-last-one"
 	type pair struct {
-		name                     string
-		plain, pushed, alongside func() []byte
+		name                    string
+		plain, alone, alongside func() []byte
 	}
 	var pairs []pair
 	clients := func() *http.Client {
@@ -88,7 +83,7 @@ func TestPush(t *testing.T) {
 			pairs = append(pairs, pair{
 				name:      query + " " + accept,
 				plain:     watching(t, &e.client, "http://server", query, accept, last),
-				pushed:    watching(t, clients(), host, query, accept, last),
+				alone:     watching(t, clients(), host, query, accept, last),
 				alongside: watching(t, shared, host, query, accept, last),
 			})
 		}
@@ -117,7 +112,7 @@ func TestPush(t *testing.T) {
 	reading.Wait()
 	for i, p := range pairs {
 		want := p.plain()
-		for how, got := range map[string][]byte{"read at once": early[i], "read later": p.pushed()} {
+		for how, got := range map[string][]byte{"read at once": early[i], "read later": p.alone()} {
 			if !bytes.Equal(got, want) {
 				at := 0
 				for at < len(got) && at < len(want) && got[at] == want[at] {
@@ -132,8 +127,8 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// TestPushEnds has a watch that is pushed end when its time is over.
-func TestPushEnds(t *testing.T) {
+// TestWatchTimeout checks that a watch ends after its timeout.
+func TestWatchTimeout(t *testing.T) {
 	e := newEnv(t, nil)
 	returned := make(chan string, 8)
 	host := listen(t, e, returned)
