@@ -12,6 +12,10 @@ import (
 	"golang.org/x/net/http2"
 )
 
+func newReceiveWindow(size int) receiveWindow {
+	return receiveWindow{size: int64(size), available: int64(size)}
+}
+
 // receiveWindow is what the client may send.
 type receiveWindow struct {
 	size      int64 // the most that the client may have outstanding
@@ -43,7 +47,9 @@ func (w *receiveWindow) give(n int64) int64 {
 func (c *conn) grantLocked(st *stream, n int64) {
 	update := func(id uint32, n int64) {
 		if n > 0 {
-			c.appendControlLocked(func(f *http2.Framer) error { return f.WriteWindowUpdate(id, uint32(n)) }) //nolint:gosec // a window
+			c.appendControlLocked(func(f *http2.Framer) error {
+				return f.WriteWindowUpdate(id, uint32(n)) //nolint:gosec // a window
+			})
 		}
 	}
 	update(0, c.receive.give(n))

@@ -77,11 +77,13 @@ type conn struct {
 }
 
 // newConn returns the connection over n, which is over below.
-func newConn(s *server, n net.Conn, below io.Closer, state *tls.ConnectionState, h http.Handler, base context.Context) *conn {
+func newConn(
+	s *server, n net.Conn, below io.Closer, state *tls.ConnectionState, h http.Handler, base context.Context,
+) *conn {
 	c := &conn{
 		server: s, net: n, below: below, handler: h, tlsState: state, remote: n.RemoteAddr().String(),
 		streams: map[uint32]*stream{}, maxFrame: maxSend, window: defaultWindow, initial: defaultWindow,
-		receive: receiveWindow{size: int64(s.limits.MaxReceiveBufferPerConnection), available: int64(s.limits.MaxReceiveBufferPerConnection)},
+		receive: newReceiveWindow(s.limits.MaxReceiveBufferPerConnection),
 	}
 	c.base, c.end = context.WithCancel(base)
 	c.encoder = hpack.NewEncoder(&c.block)

@@ -121,7 +121,8 @@ func (s *server) drain() {
 // maxHeaderList is the largest header list of a request, as RFC 9113, section 6.5.2, counts it.
 func (s *server) maxHeaderList() uint32 {
 	const perField, typicalFields = 32, 10
-	return uint32(min(cmp.Or(s.http.MaxHeaderBytes, http.DefaultMaxHeaderBytes), 1<<30)) + perField*typicalFields //nolint:gosec // bounded
+	size := min(cmp.Or(s.http.MaxHeaderBytes, http.DefaultMaxHeaderBytes), 1<<30)
+	return uint32(size) + perField*typicalFields //nolint:gosec // bounded
 }
 
 // maxKept is the largest buffer that is used again.

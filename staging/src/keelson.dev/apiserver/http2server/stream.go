@@ -43,8 +43,9 @@ type stream struct {
 // openLocked opens the stream of a request.
 func (c *conn) openLocked(f *http2.MetaHeadersFrame) error {
 	st := &stream{
-		conn: c, id: f.StreamID, window: c.initial, declared: -1, wake: make(chan struct{}, 1), remoteClosed: f.StreamEnded(), tooLarge: f.Truncated,
-		receive: receiveWindow{size: int64(c.server.limits.MaxReceiveBufferPerStream), available: int64(c.server.limits.MaxReceiveBufferPerStream)},
+		conn: c, id: f.StreamID, wake: make(chan struct{}, 1),
+		remoteClosed: f.StreamEnded(), tooLarge: f.Truncated, declared: -1,
+		window: c.initial, receive: newReceiveWindow(c.server.limits.MaxReceiveBufferPerStream),
 	}
 	if err := st.makeRequest(f); err != nil {
 		return err

@@ -61,17 +61,18 @@ func (c *conn) appendControlLocked(write func(*http2.Framer) error) {
 // greetLocked queues the server's settings and opens the connection's receive window.
 func (c *conn) greetLocked() {
 	l := &c.server.limits
-	c.appendControlLocked(func(f *http2.Framer) error {
-		return f.WriteSettings(
-			http2.Setting{ID: http2.SettingMaxFrameSize, Val: uint32(l.MaxReadFrameSize)},               //nolint:gosec // small
-			http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: uint32(l.MaxConcurrentStreams)},   //nolint:gosec // small
-			http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: c.server.maxHeaderList()},            //
-			http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(l.MaxReceiveBufferPerStream)}, //nolint:gosec // small
-			http2.Setting{ID: http2.SettingNoRFC7540Priorities, Val: 1},
-		)
-	})
+	settings := []http2.Setting{ // small numbers
+		{ID: http2.SettingMaxFrameSize, Val: uint32(l.MaxReadFrameSize)},               //nolint:gosec
+		{ID: http2.SettingMaxConcurrentStreams, Val: uint32(l.MaxConcurrentStreams)},   //nolint:gosec
+		{ID: http2.SettingInitialWindowSize, Val: uint32(l.MaxReceiveBufferPerStream)}, //nolint:gosec
+		{ID: http2.SettingMaxHeaderListSize, Val: c.server.maxHeaderList()},
+		{ID: http2.SettingNoRFC7540Priorities, Val: 1},
+	}
+	c.appendControlLocked(func(f *http2.Framer) error { return f.WriteSettings(settings...) })
 	if more := l.MaxReceiveBufferPerConnection - defaultWindow; more > 0 {
-		c.appendControlLocked(func(f *http2.Framer) error { return f.WriteWindowUpdate(0, uint32(more)) }) //nolint:gosec // a window
+		c.appendControlLocked(func(f *http2.Framer) error {
+			return f.WriteWindowUpdate(0, uint32(more)) //nolint:gosec // a window
+		})
 	}
 }
 
