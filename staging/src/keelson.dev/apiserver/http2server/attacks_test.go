@@ -20,10 +20,7 @@ import (
 
 const streams = 10 // that the servers of these tests allow
 
-func fewStreams(s *http.Server) {
-	s.HTTP2.MaxConcurrentStreams = streams
-	s.WriteTimeout = limit
-}
+func fewStreams(s *http.Server) { s.HTTP2.MaxConcurrentStreams = streams }
 
 // TestRapidReset opens and resets streams while handlers do not return (CVE-2023-44487, CVE-2023-39325).
 func TestRapidReset(t *testing.T) {

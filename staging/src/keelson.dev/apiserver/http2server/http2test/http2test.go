@@ -27,14 +27,24 @@ import (
 // client that reads nothing soon blocks the server.
 const sendBuffer = 64 << 10
 
-type listener struct{ net.Listener }
+// listener returns connections after their handshake, so that short timeouts of a test's server do not
+// apply to it.
+type listener struct {
+	net.Listener
+	config *tls.Config
+}
 
 func (l listener) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
+	below, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return conn, conn.(*net.TCPConn).SetWriteBuffer(sendBuffer)
+	if err := below.(*net.TCPConn).SetWriteBuffer(sendBuffer); err != nil {
+		return nil, err
+	}
+	conn := tls.Server(below, l.config)
+	_ = conn.Handshake() // conn returns the error again
+	return conn, nil
 }
 
 // Certificate returns a self-signed certificate.
@@ -80,7 +90,7 @@ func Start(t testing.TB, h http.Handler, options ...func(*http.Server)) (address
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = server.Serve(tls.NewListener(listener{l}, server.TLSConfig)) // until it is closed
+		_ = server.Serve(listener{l, server.TLSConfig}) // until it is closed
 	}()
 	t.Cleanup(func() {
 		_ = server.Close()
