@@ -22,7 +22,7 @@ func TestStorageVersionHashes(t *testing.T) {
 		"apiextensions.k8s.io/customresourcedefinitions":               "jfWCUB31mvA=",
 	}
 	for _, row := range api.Rows() {
-		for _, r := range discovery.Resources(api.Rows(), row.StorageVersion) {
+		for _, r := range discovery.Resources(api.Rows(), row.Version) {
 			hash, ok := want[row.Group+"/"+r.Name]
 			if ok && r.Name == row.Resource && r.Kind == row.Kind && r.StorageVersionHash == hash {
 				delete(want, row.Group+"/"+r.Name)

@@ -45,7 +45,7 @@ func Served(asked Asked, enabled func(feature string) bool, scheme *runtime.Sche
 			}
 			continue
 		}
-		row.Others = append(slices.Clone(row.Others), apart(row, versions)...)
+		row.StoredForms = append(slices.Clone(row.StoredForms), apart(row, versions)...)
 		row.Versions, row.Scheme = versions, scheme
 		served = append(served, row)
 	}
@@ -54,11 +54,11 @@ func Served(asked Asked, enabled func(feature string) bool, scheme *runtime.Sche
 
 // apart are the versions of a row that have a form of their own and are not among those that
 // are served: objects may have been stored in them when they were.
-func apart(row *resource.Row, served []resource.Version) (others []resource.Other) {
+func apart(row *resource.Row, served []resource.Version) (others []resource.StoredForm) {
 	for i := range row.Versions {
 		v := &row.Versions[i]
 		if v.ToStorage != nil && !slices.ContainsFunc(served, func(s resource.Version) bool { return s.Name == v.Name }) {
-			others = append(others, v.Other(schema.GroupVersionKind{Group: row.Group, Version: v.Name, Kind: row.Kind}))
+			others = append(others, v.StoredForm(schema.GroupVersionKind{Group: row.Group, Version: v.Name, Kind: row.Kind}))
 		}
 	}
 	return others

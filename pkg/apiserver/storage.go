@@ -33,7 +33,7 @@ type stores struct {
 // shared is the store of a row whose objects other rows serve in other forms.
 type shared struct {
 	store *store.Store
-	forms []resource.Other
+	forms []resource.StoredForm
 }
 
 // of is the store of a row that is built in.
@@ -61,8 +61,8 @@ func (s stores) in(db *database, row *resource.Row) *store.Store {
 	}
 	cfg.Twin = s.twin(row)
 	made := store.New(cfg)
-	if len(row.Others) > 0 && row.StoredAs.Empty() {
-		s.shared[row.GroupVersionKind()] = &shared{made, row.Others}
+	if len(row.StoredForms) > 0 && row.StoredAs.Empty() {
+		s.shared[row.GroupVersionKind()] = &shared{made, row.StoredForms}
 	}
 	return made
 }
@@ -84,15 +84,15 @@ func (s stores) twin(row *resource.Row) *store.Twin {
 func isPods(row *resource.Row) bool { return row.Resource == "pods" && row.Group == "" }
 
 // hidden returns the row of objects that are stored but not served.
-func hidden[T, L any](kind, prefix string, ttl int64) *resource.Row {
-	k := resource.Kind[T, L]{
+func hidden[L, T any](kind, prefix string, ttl int64) *resource.Row {
+	k := resource.Kind[*T]{
 		Version: "v1", Resource: prefix, Kind: kind, StoragePrefix: prefix,
 		Fields: func(*T) fields.Set { return nil },
 	}
 	if ttl > 0 {
 		k.TTL = func(*T) int64 { return ttl }
 	}
-	return k.Row()
+	return resource.Of[L](k)
 }
 
 // portRanges holds the bitmap of node ports.
@@ -102,5 +102,5 @@ func (s stores) portRanges() store.Interface {
 
 // serverLeases holds one short-lived object for each running server.
 func (s stores) serverLeases(ttl int64) store.Interface {
-	return s.in(s.databases.have(serverLeasesLocation), hidden[corev1.Endpoints, corev1.EndpointsList]("Endpoints", "masterleases", ttl))
+	return s.in(s.databases.have(serverLeasesLocation), hidden[corev1.EndpointsList, corev1.Endpoints]("Endpoints", "masterleases", ttl))
 }

@@ -14,11 +14,11 @@ import (
 
 // mutatingAdmissionPolicyRow declares mutatingadmissionpolicies.
 func mutatingAdmissionPolicyRow(j *judge) *resource.Row {
-	return resource.Kind[admissionregistrationv1.MutatingAdmissionPolicy, admissionregistrationv1.MutatingAdmissionPolicyList]{
+	return resource.Of[admissionregistrationv1.MutatingAdmissionPolicyList](resource.Kind[*admissionregistrationv1.MutatingAdmissionPolicy]{
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingadmissionpolicies", Kind: "MutatingAdmissionPolicy",
 		Categories: []string{"api-extensions"},
 
-		MetaOnUpdate:  resource.MetaRules{Whole: 1, NoChanges: true},
+		MetaOnUpdate:  resource.MetaRules{RepeatCreateChecks: 1, SkipUpdateChecks: true},
 		Default:       defaultMutatingAdmissionPolicy,
 		PrepareCreate: strategy.StartGeneration[admissionregistrationv1.MutatingAdmissionPolicy],
 		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.MutatingAdmissionPolicy) *admissionregistrationv1.MutatingAdmissionPolicySpec {
@@ -36,5 +36,5 @@ func mutatingAdmissionPolicyRow(j *judge) *resource.Row {
 			column.Age(),
 		},
 		Cells: mutatingAdmissionPolicyCells,
-	}.Row()
+	})
 }

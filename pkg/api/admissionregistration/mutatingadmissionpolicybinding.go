@@ -14,11 +14,11 @@ import (
 
 // mutatingAdmissionPolicyBindingRow declares mutatingadmissionpolicybindings.
 func mutatingAdmissionPolicyBindingRow() *resource.Row {
-	return resource.Kind[admissionregistrationv1.MutatingAdmissionPolicyBinding, admissionregistrationv1.MutatingAdmissionPolicyBindingList]{
+	return resource.Of[admissionregistrationv1.MutatingAdmissionPolicyBindingList](resource.Kind[*admissionregistrationv1.MutatingAdmissionPolicyBinding]{
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingadmissionpolicybindings", Kind: "MutatingAdmissionPolicyBinding",
 		Categories: []string{"api-extensions"},
 
-		MetaOnUpdate:  resource.MetaRules{Whole: 1, NoChanges: true},
+		MetaOnUpdate:  resource.MetaRules{RepeatCreateChecks: 1, SkipUpdateChecks: true},
 		Default:       defaultMutatingAdmissionPolicyBinding,
 		PrepareCreate: strategy.StartGeneration[admissionregistrationv1.MutatingAdmissionPolicyBinding],
 		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.MutatingAdmissionPolicyBinding) *admissionregistrationv1.MutatingAdmissionPolicyBindingSpec {
@@ -36,5 +36,5 @@ func mutatingAdmissionPolicyBindingRow() *resource.Row {
 			column.Age(),
 		},
 		Cells: mutatingAdmissionPolicyBindingCells,
-	}.Row()
+	})
 }

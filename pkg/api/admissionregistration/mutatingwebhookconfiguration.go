@@ -14,11 +14,11 @@ import (
 
 // mutatingWebhookConfigurationRow declares mutatingwebhookconfigurations.
 func mutatingWebhookConfigurationRow(j *judge) *resource.Row {
-	return resource.Kind[admissionregistrationv1.MutatingWebhookConfiguration, admissionregistrationv1.MutatingWebhookConfigurationList]{
+	return resource.Of[admissionregistrationv1.MutatingWebhookConfigurationList](resource.Kind[*admissionregistrationv1.MutatingWebhookConfiguration]{
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations", Kind: "MutatingWebhookConfiguration",
 		Categories: []string{"api-extensions"},
 
-		MetaOnUpdate:  resource.MetaRules{Whole: 1, NoChanges: true},
+		MetaOnUpdate:  resource.MetaRules{RepeatCreateChecks: 1, SkipUpdateChecks: true},
 		Default:       defaultMutatingWebhookConfiguration,
 		PrepareCreate: strategy.StartGeneration[admissionregistrationv1.MutatingWebhookConfiguration],
 		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.MutatingWebhookConfiguration) *[]admissionregistrationv1.MutatingWebhook {
@@ -35,5 +35,5 @@ func mutatingWebhookConfigurationRow(j *judge) *resource.Row {
 			column.Age(),
 		},
 		Cells: mutatingWebhookConfigurationCells,
-	}.Row()
+	})
 }

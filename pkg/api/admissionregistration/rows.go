@@ -28,7 +28,7 @@ func Rows() []*resource.Row {
 // the same fields; both are read.
 func storedAsBeta(row *resource.Row) *resource.Row {
 	stored := *row
-	stored.StorageVersion = "v1beta1"
+	stored.Version = "v1beta1"
 	stored.Versions = []resource.Version{{Name: "v1beta1"}, {Name: "v1", New: row.New}}
 	row.Codec, row.StoredAs = registry.Codec(&stored), stored.GroupVersionKind()
 	return row

@@ -17,11 +17,11 @@ func validatingAdmissionPolicyRow(j *judge) *resource.Row {
 	parts := strategy.Parts[admissionregistrationv1.ValidatingAdmissionPolicy, admissionregistrationv1.ValidatingAdmissionPolicySpec, admissionregistrationv1.ValidatingAdmissionPolicyStatus](func(o *admissionregistrationv1.ValidatingAdmissionPolicy) (*admissionregistrationv1.ValidatingAdmissionPolicySpec, *admissionregistrationv1.ValidatingAdmissionPolicyStatus) {
 		return &o.Spec, &o.Status
 	})
-	return resource.Kind[admissionregistrationv1.ValidatingAdmissionPolicy, admissionregistrationv1.ValidatingAdmissionPolicyList]{
+	return resource.Of[admissionregistrationv1.ValidatingAdmissionPolicyList](resource.Kind[*admissionregistrationv1.ValidatingAdmissionPolicy]{
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies", Kind: "ValidatingAdmissionPolicy",
 		Categories: []string{"api-extensions"},
 
-		MetaOnUpdate:   resource.MetaRules{Whole: 1, NoChanges: true},
+		MetaOnUpdate:   resource.MetaRules{RepeatCreateChecks: 1, SkipUpdateChecks: true},
 		Default:        defaultValidatingAdmissionPolicy,
 		PrepareCreate:  parts.Create,
 		PrepareUpdate:  parts.Update,
@@ -39,8 +39,8 @@ func validatingAdmissionPolicyRow(j *judge) *resource.Row {
 		},
 		Cells: validatingAdmissionPolicyCells,
 
-		Subresources: []resource.Sub[admissionregistrationv1.ValidatingAdmissionPolicy]{
-			{Subresource: strategy.View("status", "spec", "metadata").JudgingMeta(resource.MetaRules{NoChanges: true}), PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validatePolicyStatus},
+		Subresources: []resource.Sub[*admissionregistrationv1.ValidatingAdmissionPolicy]{
+			{Subresource: strategy.View("status", "spec", "metadata").WithMetaRules(resource.MetaRules{SkipUpdateChecks: true}), PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validatePolicyStatus},
 		},
-	}.Row()
+	})
 }

@@ -14,11 +14,11 @@ import (
 
 // validatingAdmissionPolicyBindingRow declares validatingadmissionpolicybindings.
 func validatingAdmissionPolicyBindingRow() *resource.Row {
-	return resource.Kind[admissionregistrationv1.ValidatingAdmissionPolicyBinding, admissionregistrationv1.ValidatingAdmissionPolicyBindingList]{
+	return resource.Of[admissionregistrationv1.ValidatingAdmissionPolicyBindingList](resource.Kind[*admissionregistrationv1.ValidatingAdmissionPolicyBinding]{
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings", Kind: "ValidatingAdmissionPolicyBinding",
 		Categories: []string{"api-extensions"},
 
-		MetaOnUpdate:  resource.MetaRules{Whole: 1, NoChanges: true},
+		MetaOnUpdate:  resource.MetaRules{RepeatCreateChecks: 1, SkipUpdateChecks: true},
 		Default:       defaultValidatingAdmissionPolicyBinding,
 		PrepareCreate: strategy.StartGeneration[admissionregistrationv1.ValidatingAdmissionPolicyBinding],
 		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.ValidatingAdmissionPolicyBinding) *admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec {
@@ -36,5 +36,5 @@ func validatingAdmissionPolicyBindingRow() *resource.Row {
 			column.Age(),
 		},
 		Cells: validatingAdmissionPolicyBindingCells,
-	}.Row()
+	})
 }

@@ -14,11 +14,11 @@ import (
 
 // validatingWebhookConfigurationRow declares validatingwebhookconfigurations.
 func validatingWebhookConfigurationRow(j *judge) *resource.Row {
-	return resource.Kind[admissionregistrationv1.ValidatingWebhookConfiguration, admissionregistrationv1.ValidatingWebhookConfigurationList]{
+	return resource.Of[admissionregistrationv1.ValidatingWebhookConfigurationList](resource.Kind[*admissionregistrationv1.ValidatingWebhookConfiguration]{
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingwebhookconfigurations", Kind: "ValidatingWebhookConfiguration",
 		Categories: []string{"api-extensions"},
 
-		MetaOnUpdate:  resource.MetaRules{Whole: 1, NoChanges: true},
+		MetaOnUpdate:  resource.MetaRules{RepeatCreateChecks: 1, SkipUpdateChecks: true},
 		Default:       defaultValidatingWebhookConfiguration,
 		PrepareCreate: strategy.StartGeneration[admissionregistrationv1.ValidatingWebhookConfiguration],
 		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.ValidatingWebhookConfiguration) *[]admissionregistrationv1.ValidatingWebhook {
@@ -35,5 +35,5 @@ func validatingWebhookConfigurationRow(j *judge) *resource.Row {
 			column.Age(),
 		},
 		Cells: validatingWebhookConfigurationCells,
-	}.Row()
+	})
 }

@@ -13,7 +13,7 @@ import (
 
 // customResourceDefinitionRow declares customresourcedefinitions.
 func customResourceDefinitionRow() *resource.Row {
-	row := resource.Kind[apiextensionsv1.CustomResourceDefinition, apiextensionsv1.CustomResourceDefinitionList]{
+	row := resource.Of[apiextensionsv1.CustomResourceDefinitionList](resource.Kind[*apiextensionsv1.CustomResourceDefinition]{
 		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions", Kind: "CustomResourceDefinition",
 		ShortNames: []string{"crd", "crds"}, Categories: []string{"api-extensions"},
 		StoragePrefix: "apiextensions.k8s.io/customresourcedefinitions",
@@ -31,10 +31,10 @@ func customResourceDefinitionRow() *resource.Row {
 		Validate:                 validateCustomResourceDefinition,
 		ValidateUpdate:           validateCustomResourceDefinitionUpdate,
 
-		Subresources: []resource.Sub[apiextensionsv1.CustomResourceDefinition]{
+		Subresources: []resource.Sub[*apiextensionsv1.CustomResourceDefinition]{
 			{Subresource: strategy.View("status", "spec").WithoutTable(), PrepareUpdate: prepareCustomResourceDefinitionStatus, ValidateUpdate: validateCustomResourceDefinitionStatus},
 		},
-	}.Row()
+	})
 	row.Codec, row.StoredAs = codec{}, apiextensionsv1beta1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
 	return row
 }

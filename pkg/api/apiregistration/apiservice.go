@@ -15,7 +15,7 @@ import (
 
 // apiServiceRow declares apiservices.
 func apiServiceRow() *resource.Row {
-	row := resource.Kind[apiregistrationv1.APIService, apiregistrationv1.APIServiceList]{
+	row := resource.Of[apiregistrationv1.APIServiceList](resource.Kind[*apiregistrationv1.APIService]{
 		Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices", Kind: "APIService",
 		Categories:    []string{"api-extensions"},
 		StoragePrefix: "apiregistration.k8s.io/apiservices",
@@ -37,10 +37,10 @@ func apiServiceRow() *resource.Row {
 		},
 		Cells: apiServiceCells,
 
-		Subresources: []resource.Sub[apiregistrationv1.APIService]{
+		Subresources: []resource.Sub[*apiregistrationv1.APIService]{
 			{Subresource: strategy.View("status", "spec", "metadata").WithoutTable(), PrepareUpdate: prepareAPIServiceStatus, ValidateUpdate: validateAPIServiceStatus},
 		},
-	}.Row()
+	})
 	row.Codec = codec{registry.Codec(row)}
 	return row
 }

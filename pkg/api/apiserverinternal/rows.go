@@ -29,10 +29,10 @@ func storageVersionRow() *resource.Row {
 	parts := strategy.Parts[apiserverinternalv1alpha1.StorageVersion, apiserverinternalv1alpha1.StorageVersionSpec, apiserverinternalv1alpha1.StorageVersionStatus](func(o *apiserverinternalv1alpha1.StorageVersion) (*apiserverinternalv1alpha1.StorageVersionSpec, *apiserverinternalv1alpha1.StorageVersionStatus) {
 		return &o.Spec, &o.Status
 	})
-	return resource.Kind[apiserverinternalv1alpha1.StorageVersion, apiserverinternalv1alpha1.StorageVersionList]{
+	return resource.Of[apiserverinternalv1alpha1.StorageVersionList](resource.Kind[*apiserverinternalv1alpha1.StorageVersion]{
 		Group: apiserverinternalv1alpha1.GroupName, Version: "v1alpha1", Resource: "storageversions", Kind: "StorageVersion",
 
-		MetaOnUpdate:  resource.MetaRules{NoChanges: true},
+		MetaOnUpdate:  resource.MetaRules{SkipUpdateChecks: true},
 		PrepareCreate: parts.ClearStatus,
 		PrepareUpdate: parts.KeepStatus,
 		ResetFields:   []string{"status"},
@@ -47,11 +47,11 @@ func storageVersionRow() *resource.Row {
 		},
 		Cells: cells,
 
-		Subresources: []resource.Sub[apiserverinternalv1alpha1.StorageVersion]{{
-			Subresource:   strategy.View("status", "metadata", "spec").JudgingMeta(resource.MetaRules{NoChanges: true}),
+		Subresources: []resource.Sub[*apiserverinternalv1alpha1.StorageVersion]{{
+			Subresource:   strategy.View("status", "metadata", "spec").WithMetaRules(resource.MetaRules{SkipUpdateChecks: true}),
 			PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validateStatus,
 		}},
-	}.Row()
+	})
 }
 
 // shown is how many servers a cell names.

@@ -13,10 +13,10 @@ import (
 
 // controllerRevisionRow declares controllerrevisions.
 func controllerRevisionRow() *resource.Row {
-	return resource.Kind[appsv1.ControllerRevision, appsv1.ControllerRevisionList]{
+	return resource.Of[appsv1.ControllerRevisionList](resource.Kind[*appsv1.ControllerRevision]{
 		Group: "apps", Version: "v1", Resource: "controllerrevisions", Kind: "ControllerRevision", Namespaced: true,
 
-		MetaOnUpdate:             resource.MetaRules{Whole: 1},
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1},
 		Validate:                 validateControllerRevision,
 		ValidateUpdate:           validateControllerRevisionUpdate,
 		AllowUnconditionalUpdate: true,
@@ -28,5 +28,5 @@ func controllerRevisionRow() *resource.Row {
 			column.Age(),
 		},
 		Cells: controllerRevisionCells,
-	}.Row()
+	})
 }

@@ -15,13 +15,13 @@ import (
 
 // daemonSetRow declares daemonsets.
 func daemonSetRow() *resource.Row {
-	return resource.Kind[appsv1.DaemonSet, appsv1.DaemonSetList]{
+	return resource.Of[appsv1.DaemonSetList](resource.Kind[*appsv1.DaemonSet]{
 		Group: "apps", Version: "v1", Resource: "daemonsets", Kind: "DaemonSet", Namespaced: true,
 		ShortNames: []string{"ds"}, Categories: []string{"all"},
 
 		Default:                  defaultDaemonSet,
 		Readable:                 readTemplateGeneration,
-		Blank:                    func(d *appsv1.DaemonSet) { setTemplateGeneration(d, 0) },
+		FillEmpty:                func(d *appsv1.DaemonSet) { setTemplateGeneration(d, 0) },
 		PrepareCreate:            prepareDaemonSetCreate,
 		Validate:                 validateDaemonSet,
 		PrepareUpdate:            prepareDaemonSetUpdate,
@@ -30,7 +30,7 @@ func daemonSetRow() *resource.Row {
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 
-		Others: olderDaemonSets(),
+		StoredForms: olderDaemonSets(),
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
 			{Name: "Desired", Type: "integer", Description: appsv1.DaemonSetStatus{}.SwaggerDoc()["desiredNumberScheduled"]},
@@ -44,11 +44,11 @@ func daemonSetRow() *resource.Row {
 			{Name: "Images", Type: "string", Description: "Images referenced by each container in the template.", Priority: column.Wide},
 			{Name: "Selector", Type: "string", Description: appsv1.DaemonSetSpec{}.SwaggerDoc()["selector"], Priority: column.Wide},
 		},
-		Unlisted: []string{appsv1.DeprecatedTemplateGeneration},
-		Cells:    daemonSetCells,
+		HiddenAnnotations: []string{appsv1.DeprecatedTemplateGeneration},
+		Cells:             daemonSetCells,
 
-		Subresources: []resource.Sub[appsv1.DaemonSet]{
+		Subresources: []resource.Sub[*appsv1.DaemonSet]{
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: prepareDaemonSetStatus, ValidateUpdate: validateDaemonSetStatus},
 		},
-	}.Row()
+	})
 }

@@ -15,12 +15,12 @@ import (
 
 // deploymentRow declares deployments.
 func deploymentRow() *resource.Row {
-	return resource.Kind[appsv1.Deployment, appsv1.DeploymentList]{
+	return resource.Of[appsv1.DeploymentList](resource.Kind[*appsv1.Deployment]{
 		Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Namespaced: true,
 		ShortNames: []string{"deploy"}, Categories: []string{"all"},
 
 		Default:                  defaultDeployment,
-		Blank:                    func(o *appsv1.Deployment) { o.Spec.Replicas = new(int32) },
+		FillEmpty:                func(o *appsv1.Deployment) { o.Spec.Replicas = new(int32) },
 		PrepareCreate:            prepareDeploymentCreate,
 		Validate:                 validateDeployment,
 		PrepareUpdate:            prepareDeploymentUpdate,
@@ -29,7 +29,7 @@ func deploymentRow() *resource.Row {
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 
-		Others: olderDeployments(),
+		StoredForms: olderDeployments(),
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
 			{Name: "Ready", Type: "string", Description: "Number of the pod with ready state"},
@@ -42,9 +42,9 @@ func deploymentRow() *resource.Row {
 		},
 		Cells: deploymentCells,
 
-		Subresources: []resource.Sub[appsv1.Deployment]{
+		Subresources: []resource.Sub[*appsv1.Deployment]{
 			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Scale: deploymentScale()}},
 			{Subresource: strategy.View("status", "spec", "metadata.labels"), PrepareUpdate: prepareDeploymentStatus, ValidateUpdate: validateDeploymentStatus},
 		},
-	}.Row()
+	})
 }

@@ -17,14 +17,14 @@ import (
 // Kinds of this group once were of the group extensions. What they had fields for that
 // are gone is in annotations.
 
-func olderDeployments() []resource.Other {
-	return []resource.Other{
-		resource.OtherForm(appsv1beta1.SchemeGroupVersion.WithKind("Deployment"), func(in *appsv1beta1.Deployment, out *appsv1.Deployment) {
+func olderDeployments() []resource.StoredForm {
+	return []resource.StoredForm{
+		resource.NewStoredForm(appsv1beta1.SchemeGroupVersion.WithKind("Deployment"), func(in *appsv1beta1.Deployment, out *appsv1.Deployment) {
 			if to := in.Spec.RollbackTo; to != nil {
 				keepRevision(out, to.Revision)
 			}
 		}),
-		resource.OtherForm(extensionsv1beta1.SchemeGroupVersion.WithKind("Deployment"), func(in *extensionsv1beta1.Deployment, out *appsv1.Deployment) {
+		resource.NewStoredForm(extensionsv1beta1.SchemeGroupVersion.WithKind("Deployment"), func(in *extensionsv1beta1.Deployment, out *appsv1.Deployment) {
 			if to := in.Spec.RollbackTo; to != nil {
 				keepRevision(out, to.Revision)
 			}
@@ -36,14 +36,14 @@ func keepRevision(d *appsv1.Deployment, revision int64) {
 	metav1.SetMetaDataAnnotation(&d.ObjectMeta, appsv1.DeprecatedRollbackTo, strconv.FormatInt(revision, 10))
 }
 
-func olderDaemonSets() []resource.Other {
-	return []resource.Other{
-		resource.OtherForm(extensionsv1beta1.SchemeGroupVersion.WithKind("DaemonSet"), func(in *extensionsv1beta1.DaemonSet, out *appsv1.DaemonSet) {
+func olderDaemonSets() []resource.StoredForm {
+	return []resource.StoredForm{
+		resource.NewStoredForm(extensionsv1beta1.SchemeGroupVersion.WithKind("DaemonSet"), func(in *extensionsv1beta1.DaemonSet, out *appsv1.DaemonSet) {
 			metav1.SetMetaDataAnnotation(&out.ObjectMeta, appsv1.DeprecatedTemplateGeneration, strconv.FormatInt(in.Spec.TemplateGeneration, 10))
 		}),
 	}
 }
 
-func olderReplicaSets() []resource.Other {
-	return []resource.Other{resource.OtherForm[extensionsv1beta1.ReplicaSet, appsv1.ReplicaSet](extensionsv1beta1.SchemeGroupVersion.WithKind("ReplicaSet"), nil)}
+func olderReplicaSets() []resource.StoredForm {
+	return []resource.StoredForm{resource.NewStoredForm[extensionsv1beta1.ReplicaSet, appsv1.ReplicaSet](extensionsv1beta1.SchemeGroupVersion.WithKind("ReplicaSet"), nil)}
 }

@@ -18,12 +18,12 @@ func replicaSetRow() *resource.Row {
 	parts := strategy.Parts[appsv1.ReplicaSet, appsv1.ReplicaSetSpec, appsv1.ReplicaSetStatus](func(o *appsv1.ReplicaSet) (*appsv1.ReplicaSetSpec, *appsv1.ReplicaSetStatus) {
 		return &o.Spec, &o.Status
 	})
-	return resource.Kind[appsv1.ReplicaSet, appsv1.ReplicaSetList]{
+	return resource.Of[appsv1.ReplicaSetList](resource.Kind[*appsv1.ReplicaSet]{
 		Group: "apps", Version: "v1", Resource: "replicasets", Kind: "ReplicaSet", Namespaced: true,
 		ShortNames: []string{"rs"}, Categories: []string{"all"},
 
 		Default:                  defaultReplicaSet,
-		Blank:                    func(o *appsv1.ReplicaSet) { o.Spec.Replicas = new(int32) },
+		FillEmpty:                func(o *appsv1.ReplicaSet) { o.Spec.Replicas = new(int32) },
 		PrepareCreate:            prepareReplicaSetCreate,
 		Validate:                 validateReplicaSet,
 		PrepareUpdate:            prepareReplicaSetUpdate,
@@ -32,7 +32,7 @@ func replicaSetRow() *resource.Row {
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 
-		Others: olderReplicaSets(),
+		StoredForms: olderReplicaSets(),
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
 			{Name: "Desired", Type: "integer", Description: appsv1.ReplicaSetSpec{}.SwaggerDoc()["replicas"]},
@@ -45,9 +45,9 @@ func replicaSetRow() *resource.Row {
 		},
 		Cells: replicaSetCells,
 
-		Subresources: []resource.Sub[appsv1.ReplicaSet]{
+		Subresources: []resource.Sub[*appsv1.ReplicaSet]{
 			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Scale: replicaSetScale()}},
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateReplicaSetStatus},
 		},
-	}.Row()
+	})
 }

@@ -18,12 +18,12 @@ func statefulSetRow() *resource.Row {
 	parts := strategy.Parts[appsv1.StatefulSet, appsv1.StatefulSetSpec, appsv1.StatefulSetStatus](func(o *appsv1.StatefulSet) (*appsv1.StatefulSetSpec, *appsv1.StatefulSetStatus) {
 		return &o.Spec, &o.Status
 	})
-	return resource.Kind[appsv1.StatefulSet, appsv1.StatefulSetList]{
+	return resource.Of[appsv1.StatefulSetList](resource.Kind[*appsv1.StatefulSet]{
 		Group: "apps", Version: "v1", Resource: "statefulsets", Kind: "StatefulSet", Namespaced: true,
 		ShortNames: []string{"sts"}, Categories: []string{"all"},
 
 		Default:                  defaultStatefulSet,
-		Blank:                    func(o *appsv1.StatefulSet) { o.Spec.Replicas = new(int32) },
+		FillEmpty:                func(o *appsv1.StatefulSet) { o.Spec.Replicas = new(int32) },
 		PrepareCreate:            prepareStatefulSetCreate,
 		Validate:                 validateStatefulSet,
 		PrepareUpdate:            prepareStatefulSetUpdate,
@@ -42,9 +42,9 @@ func statefulSetRow() *resource.Row {
 		},
 		Cells: statefulSetCells,
 
-		Subresources: []resource.Sub[appsv1.StatefulSet]{
+		Subresources: []resource.Sub[*appsv1.StatefulSet]{
 			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Scale: statefulSetScale()}},
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateStatefulSetStatus},
 		},
-	}.Row()
+	})
 }

@@ -12,9 +12,9 @@ import (
 
 // selfSubjectReviewRow declares selfsubjectreviews.
 func selfSubjectReviewRow() *resource.Row {
-	return resource.Kind[authenticationv1.SelfSubjectReview, metav1.List]{
+	return resource.Of[metav1.List](resource.Kind[*authenticationv1.SelfSubjectReview]{
 		Group: "authentication.k8s.io", Version: "v1", Resource: "selfsubjectreviews", Kind: "SelfSubjectReview",
 		Verbs:     []string{"create"},
 		Ephemeral: true,
-	}.Row()
+	})
 }

@@ -12,9 +12,9 @@ import (
 
 // tokenReviewRow declares tokenreviews.
 func tokenReviewRow() *resource.Row {
-	return resource.Kind[authenticationv1.TokenReview, metav1.List]{
+	return resource.Of[metav1.List](resource.Kind[*authenticationv1.TokenReview]{
 		Group: "authentication.k8s.io", Version: "v1", Resource: "tokenreviews", Kind: "TokenReview",
 		Verbs:     []string{"create"},
 		Ephemeral: true,
-	}.Row()
+	})
 }

@@ -12,9 +12,9 @@ import (
 
 // localSubjectAccessReviewRow declares localsubjectaccessreviews.
 func localSubjectAccessReviewRow() *resource.Row {
-	return resource.Kind[authorizationv1.LocalSubjectAccessReview, metav1.List]{
+	return resource.Of[metav1.List](resource.Kind[*authorizationv1.LocalSubjectAccessReview]{
 		Group: "authorization.k8s.io", Version: "v1", Resource: "localsubjectaccessreviews", Kind: "LocalSubjectAccessReview", Namespaced: true,
 		Verbs:     []string{"create"},
 		Ephemeral: true,
-	}.Row()
+	})
 }

@@ -12,9 +12,9 @@ import (
 
 // selfSubjectAccessReviewRow declares selfsubjectaccessreviews.
 func selfSubjectAccessReviewRow() *resource.Row {
-	return resource.Kind[authorizationv1.SelfSubjectAccessReview, metav1.List]{
+	return resource.Of[metav1.List](resource.Kind[*authorizationv1.SelfSubjectAccessReview]{
 		Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectaccessreviews", Kind: "SelfSubjectAccessReview",
 		Verbs:     []string{"create"},
 		Ephemeral: true,
-	}.Row()
+	})
 }

@@ -12,9 +12,9 @@ import (
 
 // selfSubjectRulesReviewRow declares selfsubjectrulesreviews.
 func selfSubjectRulesReviewRow() *resource.Row {
-	return resource.Kind[authorizationv1.SelfSubjectRulesReview, metav1.List]{
+	return resource.Of[metav1.List](resource.Kind[*authorizationv1.SelfSubjectRulesReview]{
 		Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectrulesreviews", Kind: "SelfSubjectRulesReview",
 		Verbs:     []string{"create"},
 		Ephemeral: true,
-	}.Row()
+	})
 }

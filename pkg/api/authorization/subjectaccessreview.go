@@ -12,9 +12,9 @@ import (
 
 // subjectAccessReviewRow declares subjectaccessreviews.
 func subjectAccessReviewRow() *resource.Row {
-	return resource.Kind[authorizationv1.SubjectAccessReview, metav1.List]{
+	return resource.Of[metav1.List](resource.Kind[*authorizationv1.SubjectAccessReview]{
 		Group: "authorization.k8s.io", Version: "v1", Resource: "subjectaccessreviews", Kind: "SubjectAccessReview",
 		Verbs:     []string{"create"},
 		Ephemeral: true,
-	}.Row()
+	})
 }

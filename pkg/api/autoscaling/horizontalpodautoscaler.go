@@ -17,8 +17,8 @@ func horizontalPodAutoscalerRow() *resource.Row {
 	parts := strategy.Parts[autoscalingv2.HorizontalPodAutoscaler, autoscalingv2.HorizontalPodAutoscalerSpec, autoscalingv2.HorizontalPodAutoscalerStatus](func(o *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv2.HorizontalPodAutoscalerSpec, *autoscalingv2.HorizontalPodAutoscalerStatus) {
 		return &o.Spec, &o.Status
 	})
-	return resource.Kind[autoscalingv2.HorizontalPodAutoscaler, autoscalingv2.HorizontalPodAutoscalerList]{
-		Group: "autoscaling", Version: "v2", MoreVersions: []resource.Version{v1()}, Resource: "horizontalpodautoscalers", Kind: "HorizontalPodAutoscaler", Namespaced: true,
+	return resource.Of[autoscalingv2.HorizontalPodAutoscalerList](resource.Kind[*autoscalingv2.HorizontalPodAutoscaler]{
+		Group: "autoscaling", Version: "v2", Versions: []resource.Version{{Name: "v2"}, v1()}, Resource: "horizontalpodautoscalers", Kind: "HorizontalPodAutoscaler", Namespaced: true,
 		ShortNames: []string{"hpa"}, Categories: []string{"all"},
 
 		Default:                  defaultHorizontalPodAutoscaler,
@@ -40,8 +40,8 @@ func horizontalPodAutoscalerRow() *resource.Row {
 		},
 		Cells: horizontalPodAutoscalerCells,
 
-		Subresources: []resource.Sub[autoscalingv2.HorizontalPodAutoscaler]{
+		Subresources: []resource.Sub[*autoscalingv2.HorizontalPodAutoscaler]{
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateHorizontalPodAutoscalerStatus},
 		},
-	}.Row()
+	})
 }

@@ -17,7 +17,7 @@ func cronJobRow() *resource.Row {
 	parts := strategy.Parts[batchv1.CronJob, batchv1.CronJobSpec, batchv1.CronJobStatus](func(o *batchv1.CronJob) (*batchv1.CronJobSpec, *batchv1.CronJobStatus) {
 		return &o.Spec, &o.Status
 	})
-	return resource.Kind[batchv1.CronJob, batchv1.CronJobList]{
+	return resource.Of[batchv1.CronJobList](resource.Kind[*batchv1.CronJob]{
 		Group: "batch", Version: "v1", Resource: "cronjobs", Kind: "CronJob", Namespaced: true,
 		ShortNames: []string{"cj"}, Categories: []string{"all"},
 
@@ -44,8 +44,8 @@ func cronJobRow() *resource.Row {
 		},
 		Cells: cronJobCells,
 
-		Subresources: []resource.Sub[batchv1.CronJob]{
-			{Subresource: strategy.View("status", "spec").JudgingMeta(resource.MetaRules{NoChanges: true}), PrepareUpdate: parts.KeepSpec},
+		Subresources: []resource.Sub[*batchv1.CronJob]{
+			{Subresource: strategy.View("status", "spec").WithMetaRules(resource.MetaRules{SkipUpdateChecks: true}), PrepareUpdate: parts.KeepSpec},
 		},
-	}.Row()
+	})
 }

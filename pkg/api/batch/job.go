@@ -14,12 +14,12 @@ import (
 
 // jobRow declares jobs.
 func jobRow() *resource.Row {
-	return resource.Kind[batchv1.Job, batchv1.JobList]{
+	return resource.Of[batchv1.JobList](resource.Kind[*batchv1.Job]{
 		Group: "batch", Version: "v1", Resource: "jobs", Kind: "Job", Namespaced: true,
 		Categories: []string{"all"},
 
 		Default:                  defaultJob,
-		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
 		PrepareCreate:            prepareJobCreate,
 		Validate:                 validateJob,
 		Canonicalize:             inheritLabels,
@@ -47,8 +47,8 @@ func jobRow() *resource.Row {
 		},
 		Cells: jobCells,
 
-		Subresources: []resource.Sub[batchv1.Job]{
+		Subresources: []resource.Sub[*batchv1.Job]{
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: prepareJobStatus, ValidateUpdate: validateJobStatus},
 		},
-	}.Row()
+	})
 }

@@ -16,11 +16,11 @@ import (
 
 // certificateSigningRequestRow declares certificatesigningrequests.
 func certificateSigningRequestRow() *resource.Row {
-	return resource.Kind[certificatesv1.CertificateSigningRequest, certificatesv1.CertificateSigningRequestList]{
+	return resource.Of[certificatesv1.CertificateSigningRequestList](resource.Kind[*certificatesv1.CertificateSigningRequest]{
 		Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests", Kind: "CertificateSigningRequest",
 		ShortNames: []string{"csr"},
 
-		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
 		PrepareCreate:            prepareCertificateSigningRequestCreate,
 		PrepareUpdate:            prepareCertificateSigningRequestUpdate,
 		Fields:                   certificateSigningRequestFields,
@@ -40,9 +40,9 @@ func certificateSigningRequestRow() *resource.Row {
 		},
 		Cells: certificateSigningRequestCells,
 
-		Subresources: []resource.Sub[certificatesv1.CertificateSigningRequest]{
-			{Subresource: strategy.View("approval", "spec", "status.certificate").JudgingMeta(resource.MetaRules{Whole: 1, WholeFirst: true}).WithoutTable(), PrepareUpdate: prepareCertificateSigningRequestApproval, ValidateUpdate: validateCertificateSigningRequestState},
-			{Subresource: strategy.View("status", "spec", "status.conditions").JudgingMeta(resource.MetaRules{Whole: 1, WholeFirst: true}), PrepareUpdate: prepareCertificateSigningRequestStatus, ValidateUpdate: validateCertificateSigningRequestStatus},
+		Subresources: []resource.Sub[*certificatesv1.CertificateSigningRequest]{
+			{Subresource: strategy.View("approval", "spec", "status.certificate").WithMetaRules(resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true}).WithoutTable(), PrepareUpdate: prepareCertificateSigningRequestApproval, ValidateUpdate: validateCertificateSigningRequestState},
+			{Subresource: strategy.View("status", "spec", "status.conditions").WithMetaRules(resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true}), PrepareUpdate: prepareCertificateSigningRequestStatus, ValidateUpdate: validateCertificateSigningRequestStatus},
 		},
-	}.Row()
+	})
 }

@@ -13,7 +13,7 @@ import (
 
 // leaseRow declares leases.
 func leaseRow() *resource.Row {
-	return resource.Kind[coordinationv1.Lease, coordinationv1.LeaseList]{
+	return resource.Of[coordinationv1.LeaseList](resource.Kind[*coordinationv1.Lease]{
 		Group: "coordination.k8s.io", Version: "v1", Resource: "leases", Kind: "Lease", Namespaced: true,
 
 		PrepareCreate:       prepareLeaseCreate,
@@ -29,5 +29,5 @@ func leaseRow() *resource.Row {
 			column.Age(),
 		},
 		Cells: leaseCells,
-	}.Row()
+	})
 }

@@ -12,9 +12,9 @@ import (
 
 // bindingRow declares bindings.
 func bindingRow() *resource.Row {
-	return resource.Kind[corev1.Binding, metav1.List]{
+	return resource.Of[metav1.List](resource.Kind[*corev1.Binding]{
 		Group: "", Version: "v1", Resource: "bindings", Kind: "Binding", Namespaced: true,
 		Verbs:     []string{"create"},
 		Ephemeral: true,
-	}.Row()
+	})
 }

@@ -13,12 +13,12 @@ import (
 
 // componentStatusRow declares componentstatuses.
 func componentStatusRow() *resource.Row {
-	return resource.Kind[corev1.ComponentStatus, corev1.ComponentStatusList]{
+	return resource.Of[corev1.ComponentStatusList](resource.Kind[*corev1.ComponentStatus]{
 		Group: "", Version: "v1", Resource: "componentstatuses", Kind: "ComponentStatus",
 		ShortNames: []string{"cs"},
 		Verbs:      []string{"get", "list"},
 		Computed:   true,
-		Deprecated: "v1 ComponentStatus is deprecated in v1.19+",
+		Versions:   []resource.Version{{Name: "v1", Deprecated: "v1 ComponentStatus is deprecated in v1.19+"}},
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
@@ -27,5 +27,5 @@ func componentStatusRow() *resource.Row {
 			{Name: "Error", Type: "string", Description: "Error of the component conditions"},
 		},
 		Cells: componentStatusCells,
-	}.Row()
+	})
 }

@@ -13,12 +13,12 @@ import (
 
 // configMapRow declares configmaps.
 func configMapRow() *resource.Row {
-	return resource.Kind[corev1.ConfigMap, corev1.ConfigMapList]{
+	return resource.Of[corev1.ConfigMapList](resource.Kind[*corev1.ConfigMap]{
 		Group: "", Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true,
 		ShortNames: []string{"cm"},
 
 		Default:                  defaultConfigMap,
-		MetaOnUpdate:             resource.MetaRules{Whole: 1},
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1},
 		Validate:                 validateConfigMap,
 		ValidateUpdate:           validateConfigMapUpdate,
 		AllowUnconditionalUpdate: true,
@@ -29,5 +29,5 @@ func configMapRow() *resource.Row {
 			column.Age(),
 		},
 		Cells: configMapCells,
-	}.Row()
+	})
 }

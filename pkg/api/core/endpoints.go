@@ -13,14 +13,14 @@ import (
 
 // endpointsRow declares endpoints.
 func endpointsRow() *resource.Row {
-	return resource.Kind[corev1.Endpoints, corev1.EndpointsList]{
+	return resource.Of[corev1.EndpointsList](resource.Kind[*corev1.Endpoints]{
 		Group: "", Version: "v1", Resource: "endpoints", Kind: "Endpoints", Namespaced: true,
-		Deprecated:    "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+		Versions:      []resource.Version{{Name: "v1", Deprecated: "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"}},
 		ShortNames:    []string{"ep"},
 		StoragePrefix: "services/endpoints",
 
 		Default:                  defaultEndpoints,
-		MetaOnUpdate:             resource.MetaRules{Whole: 1},
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1},
 		Validate:                 validateEndpoints,
 		ValidateUpdate:           validateEndpointsUpdate,
 		Warnings:                 warnEndpoints,
@@ -33,5 +33,5 @@ func endpointsRow() *resource.Row {
 			column.Age(),
 		},
 		Cells: endpointsCells,
-	}.Row()
+	})
 }

@@ -18,14 +18,14 @@ import (
 
 // eventRow declares events.
 func eventRow() *resource.Row {
-	return resource.Kind[corev1.Event, corev1.EventList]{
+	return resource.Of[corev1.EventList](resource.Kind[*corev1.Event]{
 		Group: "", Version: "v1", Resource: "events", Kind: "Event", Namespaced: true,
 		ShortNames: []string{"ev"},
 
 		AnyFinalizer:             true,
 		MetaLast:                 true,
 		ValidateName:             report.SegmentName,
-		MetaOnUpdate:             resource.MetaRules{NoChanges: true},
+		MetaOnUpdate:             resource.MetaRules{SkipUpdateChecks: true},
 		Validate:                 validateEvent,
 		ValidateUpdate:           validateEventUpdate,
 		Fields:                   eventFields,
@@ -35,11 +35,11 @@ func eventRow() *resource.Row {
 		AllowUnconditionalUpdate: true,
 		DefaultGarbageCollection: "Unsupported",
 		TTL:                      eventTTL,
-		Others: []resource.Other{{
+		StoredForms: []resource.StoredForm{{
 			Kind:      eventsv1.SchemeGroupVersion.WithKind("Event"),
 			New:       func() resource.Object { return &eventsv1.Event{} },
 			ToStorage: ofEvents,
-		}, resource.OtherForm(eventsv1beta1.SchemeGroupVersion.WithKind("Event"), ofOlderEvents)},
+		}, resource.NewStoredForm(eventsv1beta1.SchemeGroupVersion.WithKind("Event"), ofOlderEvents)},
 
 		Columns: []metav1.TableColumnDefinition{
 			{Name: "Last Seen", Type: "string", Description: corev1.Event{}.SwaggerDoc()["lastTimestamp"]},
@@ -54,7 +54,7 @@ func eventRow() *resource.Row {
 			{Name: "Name", Type: "string", Format: "name", Description: metav1.ObjectMeta{}.SwaggerDoc()["name"], Priority: column.Wide},
 		},
 		Cells: eventCells,
-	}.Row()
+	})
 }
 
 // EventOf is an event of events.k8s.io as this group has it. It shares what it points to:

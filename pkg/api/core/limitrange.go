@@ -11,16 +11,16 @@ import (
 
 // limitRangeRow declares limitranges.
 func limitRangeRow() *resource.Row {
-	return resource.Kind[corev1.LimitRange, corev1.LimitRangeList]{
+	return resource.Of[corev1.LimitRangeList](resource.Kind[*corev1.LimitRange]{
 		Group: "", Version: "v1", Resource: "limitranges", Kind: "LimitRange", Namespaced: true,
 		ShortNames: []string{"limits"},
 
 		Default:                  defaultLimitRange,
-		MetaOnUpdate:             resource.MetaRules{Whole: 1, NoChanges: true},
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, SkipUpdateChecks: true},
 		PrepareCreate:            prepareLimitRangeCreate,
 		Validate:                 validateLimitRange,
 		ValidateUpdate:           validateLimitRangeUpdate,
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
-	}.Row()
+	})
 }

@@ -17,13 +17,13 @@ func namespaceRow() *resource.Row {
 	parts := strategy.Parts[corev1.Namespace, corev1.NamespaceSpec, corev1.NamespaceStatus](func(o *corev1.Namespace) (*corev1.NamespaceSpec, *corev1.NamespaceStatus) {
 		return &o.Spec, &o.Status
 	})
-	return resource.Kind[corev1.Namespace, corev1.NamespaceList]{
+	return resource.Of[corev1.NamespaceList](resource.Kind[*corev1.Namespace]{
 		Group: "", Version: "v1", Resource: "namespaces", Kind: "Namespace",
 		ShortNames: []string{"ns"},
 		Verbs:      []string{"create", "delete", "get", "list", "patch", "update", "watch"},
 
 		Default:                  defaultNamespace,
-		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
 		PrepareCreate:            prepareNamespaceCreate,
 		Validate:                 validateNamespace,
 		PrepareUpdate:            prepareNamespaceUpdate,
@@ -42,9 +42,9 @@ func namespaceRow() *resource.Row {
 		},
 		Cells: namespaceCells,
 
-		Subresources: []resource.Sub[corev1.Namespace]{
+		Subresources: []resource.Sub[*corev1.Namespace]{
 			{Subresource: resource.Subresource{Name: "finalize", Verbs: []string{"update"}, View: true, ResetFields: []string{"status"}}.WithoutTable(), PrepareUpdate: parts.KeepStatus, ValidateUpdate: validateNamespaceFinalize},
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateNamespaceStatus},
 		},
-	}.Row()
+	})
 }

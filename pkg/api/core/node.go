@@ -15,13 +15,13 @@ import (
 
 // nodeRow declares nodes.
 func nodeRow() *resource.Row {
-	return resource.Kind[corev1.Node, corev1.NodeList]{
+	return resource.Of[corev1.NodeList](resource.Kind[*corev1.Node]{
 		Group: "", Version: "v1", Resource: "nodes", Kind: "Node",
 		ShortNames:    []string{"no"},
 		StoragePrefix: "minions",
 
 		Default:                  defaultNode,
-		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
 		PrepareCreate:            prepareNodeCreate,
 		Validate:                 validateNode,
 		PrepareUpdate:            prepareNodeUpdate,
@@ -47,9 +47,9 @@ func nodeRow() *resource.Row {
 		},
 		Cells: nodeCells,
 
-		Subresources: []resource.Sub[corev1.Node]{
+		Subresources: []resource.Sub[*corev1.Node]{
 			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "NodeProxyOptions"}}},
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: prepareNodeStatus, ValidateUpdate: validateNodeStatus},
 		},
-	}.Row()
+	})
 }

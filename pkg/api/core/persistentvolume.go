@@ -17,12 +17,12 @@ func persistentVolumeRow() *resource.Row {
 	parts := strategy.Parts[corev1.PersistentVolume, corev1.PersistentVolumeSpec, corev1.PersistentVolumeStatus](func(o *corev1.PersistentVolume) (*corev1.PersistentVolumeSpec, *corev1.PersistentVolumeStatus) {
 		return &o.Spec, &o.Status
 	})
-	return resource.Kind[corev1.PersistentVolume, corev1.PersistentVolumeList]{
+	return resource.Of[corev1.PersistentVolumeList](resource.Kind[*corev1.PersistentVolume]{
 		Group: "", Version: "v1", Resource: "persistentvolumes", Kind: "PersistentVolume",
 		ShortNames: []string{"pv"},
 
 		Default:                  defaultPersistentVolume,
-		MetaOnUpdate:             resource.MetaRules{Whole: 2, WholeFirst: true, NoChanges: true},
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 2, CreateChecksFirst: true, SkipUpdateChecks: true},
 		PrepareCreate:            preparePersistentVolumeCreate,
 		Validate:                 validateNewVolume,
 		PrepareUpdate:            parts.KeepStatus,
@@ -47,8 +47,8 @@ func persistentVolumeRow() *resource.Row {
 		},
 		Cells: persistentVolumeCells,
 
-		Subresources: []resource.Sub[corev1.PersistentVolume]{
+		Subresources: []resource.Sub[*corev1.PersistentVolume]{
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: preparePersistentVolumeStatus},
 		},
-	}.Row()
+	})
 }

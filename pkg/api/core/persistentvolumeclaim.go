@@ -17,12 +17,12 @@ func persistentVolumeClaimRow() *resource.Row {
 	parts := strategy.Parts[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaimSpec, corev1.PersistentVolumeClaimStatus](func(o *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaimSpec, *corev1.PersistentVolumeClaimStatus) {
 		return &o.Spec, &o.Status
 	})
-	return resource.Kind[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaimList]{
+	return resource.Of[corev1.PersistentVolumeClaimList](resource.Kind[*corev1.PersistentVolumeClaim]{
 		Group: "", Version: "v1", Resource: "persistentvolumeclaims", Kind: "PersistentVolumeClaim", Namespaced: true,
 		ShortNames: []string{"pvc"},
 
 		Default:                  defaultPersistentVolumeClaim,
-		MetaOnUpdate:             resource.MetaRules{Whole: 1},
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1},
 		PrepareCreate:            preparePersistentVolumeClaimCreate,
 		Validate:                 validatePersistentVolumeClaim,
 		PrepareUpdate:            preparePersistentVolumeClaimUpdate,
@@ -45,8 +45,8 @@ func persistentVolumeClaimRow() *resource.Row {
 		},
 		Cells: persistentVolumeClaimCells,
 
-		Subresources: []resource.Sub[corev1.PersistentVolumeClaim]{
+		Subresources: []resource.Sub[*corev1.PersistentVolumeClaim]{
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validatePersistentVolumeClaimStatus},
 		},
-	}.Row()
+	})
 }

@@ -15,12 +15,12 @@ import (
 
 // podRow declares pods.
 func podRow() *resource.Row {
-	return resource.Kind[corev1.Pod, corev1.PodList]{
+	return resource.Of[corev1.PodList](resource.Kind[*corev1.Pod]{
 		Group: "", Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true,
 		ShortNames: []string{"po"}, Categories: []string{"all"},
 
 		Default:                  defaultPod,
-		MetaOnUpdate:             resource.MetaRules{Whole: 1},
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1},
 		PrepareCreate:            preparePodCreate,
 		Validate:                 validatePod,
 		PrepareUpdate:            preparePodUpdate,
@@ -57,17 +57,17 @@ func podRow() *resource.Row {
 			"status.initContainerStatuses.restartCount", "status.initContainerStatuses.state", "status.initContainerStatuses.lastState",
 		},
 
-		Subresources: []resource.Sub[corev1.Pod]{
+		Subresources: []resource.Sub[*corev1.Pod]{
 			{Subresource: resource.Subresource{Name: "attach", Verbs: []string{"create", "get"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "PodAttachOptions"}}},
 			{Subresource: resource.Subresource{Name: "binding", Verbs: []string{"create"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "Binding"}}},
-			{Subresource: strategy.View("ephemeralcontainers").JudgingMeta(resource.MetaRules{Whole: 1}).WithoutTable(), PrepareUpdate: preparePodEphemeralContainers, ValidateUpdate: validatePodEphemeralContainers},
+			{Subresource: strategy.View("ephemeralcontainers").WithMetaRules(resource.MetaRules{RepeatCreateChecks: 1}).WithoutTable(), PrepareUpdate: preparePodEphemeralContainers, ValidateUpdate: validatePodEphemeralContainers},
 			{Subresource: resource.Subresource{Name: "eviction", Verbs: []string{"create"}, Kind: schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "Eviction"}}},
 			{Subresource: resource.Subresource{Name: "exec", Verbs: []string{"create", "get"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "PodExecOptions"}}},
 			{Subresource: resource.Subresource{Name: "log", Verbs: []string{"get"}}},
 			{Subresource: resource.Subresource{Name: "portforward", Verbs: []string{"create", "get"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "PodPortForwardOptions"}}},
 			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "PodProxyOptions"}}},
-			{Subresource: strategy.View("resize").JudgingMeta(resource.MetaRules{Whole: 1}).WithoutTable(), PrepareUpdate: preparePodResize, ValidateUpdate: validatePodResize},
+			{Subresource: strategy.View("resize").WithMetaRules(resource.MetaRules{RepeatCreateChecks: 1}).WithoutTable(), PrepareUpdate: preparePodResize, ValidateUpdate: validatePodResize},
 			{Subresource: strategy.View("status", "spec", "metadata.deletionTimestamp", "metadata.ownerReferences"), PrepareUpdate: preparePodStatus, ValidateUpdate: validatePodStatus, Warnings: warnPodStatus},
 		},
-	}.Row()
+	})
 }

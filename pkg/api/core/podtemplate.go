@@ -13,7 +13,7 @@ import (
 
 // podTemplateRow declares podtemplates.
 func podTemplateRow() *resource.Row {
-	return resource.Kind[corev1.PodTemplate, corev1.PodTemplateList]{
+	return resource.Of[corev1.PodTemplateList](resource.Kind[*corev1.PodTemplate]{
 		Group: "", Version: "v1", Resource: "podtemplates", Kind: "PodTemplate", Namespaced: true,
 
 		Default:                  defaultPodTemplate,
@@ -32,5 +32,5 @@ func podTemplateRow() *resource.Row {
 			{Name: "Pod Labels", Type: "string", Description: "The labels for the pod template."},
 		},
 		Cells: podTemplateCells,
-	}.Row()
+	})
 }

@@ -22,7 +22,7 @@ func replicationControllerRow() *resource.Row {
 	parts := strategy.Parts[corev1.ReplicationController, corev1.ReplicationControllerSpec, corev1.ReplicationControllerStatus](func(o *corev1.ReplicationController) (*corev1.ReplicationControllerSpec, *corev1.ReplicationControllerStatus) {
 		return &o.Spec, &o.Status
 	})
-	return resource.Kind[corev1.ReplicationController, corev1.ReplicationControllerList]{
+	return resource.Of[corev1.ReplicationControllerList](resource.Kind[*corev1.ReplicationController]{
 		Group: "", Version: "v1", Resource: "replicationcontrollers", Kind: "ReplicationController", Namespaced: true,
 		ShortNames: []string{"rc"}, Categories: []string{"all"},
 		StoragePrefix: "controllers",
@@ -53,7 +53,7 @@ func replicationControllerRow() *resource.Row {
 		},
 		Cells: replicationControllerCells,
 
-		Subresources: []resource.Sub[corev1.ReplicationController]{
+		Subresources: []resource.Sub[*corev1.ReplicationController]{
 			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Scale: replicationControllerScale()}},
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: func(ctx context.Context, rc, old *corev1.ReplicationController) {
 				parts.KeepSpec(ctx, rc, old)
@@ -62,5 +62,5 @@ func replicationControllerRow() *resource.Row {
 				}
 			}, ValidateUpdate: validateReplicationControllerStatus},
 		},
-	}.Row()
+	})
 }

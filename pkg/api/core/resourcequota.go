@@ -17,7 +17,7 @@ func resourceQuotaRow() *resource.Row {
 	parts := strategy.Parts[corev1.ResourceQuota, corev1.ResourceQuotaSpec, corev1.ResourceQuotaStatus](func(o *corev1.ResourceQuota) (*corev1.ResourceQuotaSpec, *corev1.ResourceQuotaStatus) {
 		return &o.Spec, &o.Status
 	})
-	return resource.Kind[corev1.ResourceQuota, corev1.ResourceQuotaList]{
+	return resource.Of[corev1.ResourceQuotaList](resource.Kind[*corev1.ResourceQuota]{
 		Group: "", Version: "v1", Resource: "resourcequotas", Kind: "ResourceQuota", Namespaced: true,
 		ShortNames: []string{"quota"},
 
@@ -39,8 +39,8 @@ func resourceQuotaRow() *resource.Row {
 		},
 		Cells: resourceQuotaCells,
 
-		Subresources: []resource.Sub[corev1.ResourceQuota]{
+		Subresources: []resource.Sub[*corev1.ResourceQuota]{
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateResourceQuotaStatus},
 		},
-	}.Row()
+	})
 }

@@ -13,11 +13,11 @@ import (
 
 // secretRow declares secrets.
 func secretRow() *resource.Row {
-	return resource.Kind[corev1.Secret, corev1.SecretList]{
+	return resource.Of[corev1.SecretList](resource.Kind[*corev1.Secret]{
 		Group: "", Version: "v1", Resource: "secrets", Kind: "Secret", Namespaced: true,
 
 		Default:                  defaultSecret,
-		MetaOnUpdate:             resource.MetaRules{Whole: 1},
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1},
 		Validate:                 validateSecret,
 		PrepareUpdate:            prepareSecretUpdate,
 		ValidateUpdate:           validateSecretUpdate,
@@ -34,5 +34,5 @@ func secretRow() *resource.Row {
 			column.Age(),
 		},
 		Cells: secretCells,
-	}.Row()
+	})
 }

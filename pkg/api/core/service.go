@@ -18,7 +18,7 @@ func serviceRow() *resource.Row {
 	parts := strategy.Parts[corev1.Service, corev1.ServiceSpec, corev1.ServiceStatus](func(o *corev1.Service) (*corev1.ServiceSpec, *corev1.ServiceStatus) {
 		return &o.Spec, &o.Status
 	})
-	return resource.Kind[corev1.Service, corev1.ServiceList]{
+	return resource.Of[corev1.ServiceList](resource.Kind[*corev1.Service]{
 		Group: "", Version: "v1", Resource: "services", Kind: "Service", Namespaced: true,
 		ShortNames: []string{"svc"}, Categories: []string{"all"},
 		StoragePrefix: "services/specs",
@@ -50,9 +50,9 @@ func serviceRow() *resource.Row {
 		},
 		Cells: serviceCells,
 
-		Subresources: []resource.Sub[corev1.Service]{
+		Subresources: []resource.Sub[*corev1.Service]{
 			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "ServiceProxyOptions"}}},
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateServiceStatus, Warnings: warnServiceStatus},
 		},
-	}.Row()
+	})
 }

@@ -14,11 +14,11 @@ import (
 
 // serviceAccountRow declares serviceaccounts.
 func serviceAccountRow() *resource.Row {
-	return resource.Kind[corev1.ServiceAccount, corev1.ServiceAccountList]{
+	return resource.Of[corev1.ServiceAccountList](resource.Kind[*corev1.ServiceAccount]{
 		Group: "", Version: "v1", Resource: "serviceaccounts", Kind: "ServiceAccount", Namespaced: true,
 		ShortNames: []string{"sa"},
 
-		MetaOnUpdate:             resource.MetaRules{Whole: 1},
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1},
 		PrepareCreate:            prepareServiceAccountCreate,
 		PrepareUpdate:            prepareServiceAccountUpdate,
 		Warnings:                 warnServiceAccount,
@@ -31,8 +31,8 @@ func serviceAccountRow() *resource.Row {
 		},
 		Cells: serviceAccountCells,
 
-		Subresources: []resource.Sub[corev1.ServiceAccount]{
+		Subresources: []resource.Sub[*corev1.ServiceAccount]{
 			{Subresource: resource.Subresource{Name: "token", Verbs: []string{"create"}, Kind: schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "TokenRequest"}}},
 		},
-	}.Row()
+	})
 }

@@ -13,11 +13,11 @@ import (
 
 // endpointSliceRow declares endpointslices.
 func endpointSliceRow() *resource.Row {
-	return resource.Kind[discoveryv1.EndpointSlice, discoveryv1.EndpointSliceList]{
+	return resource.Of[discoveryv1.EndpointSliceList](resource.Kind[*discoveryv1.EndpointSlice]{
 		Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices", Kind: "EndpointSlice", Namespaced: true,
 
 		Default:                  defaultEndpointSlice,
-		MetaOnUpdate:             resource.MetaRules{Whole: 1, NoChanges: true},
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, SkipUpdateChecks: true},
 		PrepareCreate:            prepareEndpointSliceCreate,
 		Validate:                 validateEndpointSlice,
 		PrepareUpdate:            prepareEndpointSliceUpdate,
@@ -25,7 +25,7 @@ func endpointSliceRow() *resource.Row {
 		Warnings:                 warnEndpointSlice,
 		AllowUnconditionalUpdate: true,
 
-		Others: olderEndpointSlices(),
+		StoredForms: olderEndpointSlices(),
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
 			{Name: "AddressType", Type: "string", Description: discoveryv1.EndpointSlice{}.SwaggerDoc()["addressType"]},
@@ -34,5 +34,5 @@ func endpointSliceRow() *resource.Row {
 			column.Age(),
 		},
 		Cells: endpointSliceCells,
-	}.Row()
+	})
 }

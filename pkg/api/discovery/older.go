@@ -14,9 +14,9 @@ import (
 )
 
 // olderEndpointSlices tell by labels where an endpoint is.
-func olderEndpointSlices() []resource.Other {
-	return []resource.Other{
-		resource.OtherForm(discoveryv1beta1.SchemeGroupVersion.WithKind("EndpointSlice"), func(in *discoveryv1beta1.EndpointSlice, out *discoveryv1.EndpointSlice) {
+func olderEndpointSlices() []resource.StoredForm {
+	return []resource.StoredForm{
+		resource.NewStoredForm(discoveryv1beta1.SchemeGroupVersion.WithKind("EndpointSlice"), func(in *discoveryv1beta1.EndpointSlice, out *discoveryv1.EndpointSlice) {
 			for i := range in.Endpoints {
 				place(in.Endpoints[i].Topology, &out.Endpoints[i])
 			}

@@ -15,10 +15,10 @@ import (
 
 // deviceClassRow declares deviceclasses.
 func deviceClassRow() *resource.Row {
-	return resource.Kind[resourcev1.DeviceClass, resourcev1.DeviceClassList]{
-		Group: "resource.k8s.io", Version: "v1", MoreVersions: classVersions(), Resource: "deviceclasses", Kind: "DeviceClass",
+	return resource.Of[resourcev1.DeviceClassList](resource.Kind[*resourcev1.DeviceClass]{
+		Group: "resource.k8s.io", Version: "v1", Versions: append([]resource.Version{{Name: "v1"}}, classVersions()...), Resource: "deviceclasses", Kind: "DeviceClass",
 
-		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
 		PrepareCreate:            strategy.StartGeneration[resourcev1.DeviceClass],
 		PrepareUpdate:            strategy.CountSpec(func(o *resourcev1.DeviceClass) *resourcev1.DeviceClassSpec { return &o.Spec }),
 		ValidateName:             report.LongName,
@@ -32,5 +32,5 @@ func deviceClassRow() *resource.Row {
 			column.Age(),
 		},
 		Cells: deviceClassCells,
-	}.Row()
+	})
 }

@@ -19,11 +19,11 @@ func resourceClaimRow() *resource.Row {
 	parts := strategy.Parts[resourcev1.ResourceClaim, resourcev1.ResourceClaimSpec, resourcev1.ResourceClaimStatus](func(o *resourcev1.ResourceClaim) (*resourcev1.ResourceClaimSpec, *resourcev1.ResourceClaimStatus) {
 		return &o.Spec, &o.Status
 	})
-	return resource.Kind[resourcev1.ResourceClaim, resourcev1.ResourceClaimList]{
-		Group: "resource.k8s.io", Version: "v1", MoreVersions: claimVersions(), Resource: "resourceclaims", Kind: "ResourceClaim", Namespaced: true,
+	return resource.Of[resourcev1.ResourceClaimList](resource.Kind[*resourcev1.ResourceClaim]{
+		Group: "resource.k8s.io", Version: "v1", Versions: append([]resource.Version{{Name: "v1"}}, claimVersions()...), Resource: "resourceclaims", Kind: "ResourceClaim", Namespaced: true,
 
 		Default:                  defaultResourceClaim,
-		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
 		PrepareCreate:            parts.ClearStatus,
 		PrepareUpdate:            parts.KeepStatus,
 		Validate:                 validateClaim,
@@ -39,11 +39,11 @@ func resourceClaimRow() *resource.Row {
 		},
 		Cells: resourceClaimCells,
 
-		Subresources: []resource.Sub[resourcev1.ResourceClaim]{
+		Subresources: []resource.Sub[*resourcev1.ResourceClaim]{
 			{Subresource: strategy.View("status", "spec", "metadata").WithoutTable(), PrepareUpdate: func(ctx context.Context, c, old *resourcev1.ResourceClaim) {
 				parts.KeepSpecAndMeta(ctx, c, old)
 				dropFreed(c, old)
 			}, ValidateUpdate: validateClaimStatus},
 		},
-	}.Row()
+	})
 }

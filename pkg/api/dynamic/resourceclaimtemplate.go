@@ -13,11 +13,11 @@ import (
 
 // resourceClaimTemplateRow declares resourceclaimtemplates.
 func resourceClaimTemplateRow() *resource.Row {
-	return resource.Kind[resourcev1.ResourceClaimTemplate, resourcev1.ResourceClaimTemplateList]{
-		Group: "resource.k8s.io", Version: "v1", MoreVersions: templateVersions(), Resource: "resourceclaimtemplates", Kind: "ResourceClaimTemplate", Namespaced: true,
+	return resource.Of[resourcev1.ResourceClaimTemplateList](resource.Kind[*resourcev1.ResourceClaimTemplate]{
+		Group: "resource.k8s.io", Version: "v1", Versions: append([]resource.Version{{Name: "v1"}}, templateVersions()...), Resource: "resourceclaimtemplates", Kind: "ResourceClaimTemplate", Namespaced: true,
 
 		Default:                  defaultResourceClaimTemplate,
-		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
 		Validate:                 validateTemplate,
 		ValidateUpdate:           validateTemplateUpdate,
 		AllowUnconditionalUpdate: true,
@@ -28,5 +28,5 @@ func resourceClaimTemplateRow() *resource.Row {
 			column.Age(),
 		},
 		Cells: resourceClaimTemplateCells,
-	}.Row()
+	})
 }

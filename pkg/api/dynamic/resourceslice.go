@@ -13,8 +13,8 @@ import (
 
 // resourceSliceRow declares resourceslices.
 func resourceSliceRow() *resource.Row {
-	return resource.Kind[resourcev1.ResourceSlice, resourcev1.ResourceSliceList]{
-		Group: "resource.k8s.io", Version: "v1", MoreVersions: sliceVersions(), Resource: "resourceslices", Kind: "ResourceSlice",
+	return resource.Of[resourcev1.ResourceSliceList](resource.Kind[*resourcev1.ResourceSlice]{
+		Group: "resource.k8s.io", Version: "v1", Versions: append([]resource.Version{{Name: "v1"}}, sliceVersions()...), Resource: "resourceslices", Kind: "ResourceSlice",
 
 		PrepareCreate:            prepareSlice,
 		PrepareUpdate:            prepareSliceUpdate,
@@ -35,5 +35,5 @@ func resourceSliceRow() *resource.Row {
 			column.Age(),
 		},
 		Cells: resourceSliceCells,
-	}.Row()
+	})
 }

@@ -14,11 +14,11 @@ import (
 
 // eventRow declares events.
 func eventRow() *resource.Row {
-	return resource.Kind[eventsv1.Event, eventsv1.EventList]{
+	return resource.Of[eventsv1.EventList](resource.Kind[*eventsv1.Event]{
 		Group: "events.k8s.io", Version: "v1", Resource: "events", Kind: "Event", Namespaced: true,
 		ShortNames: []string{"ev"},
 
-		MetaOnUpdate:             resource.MetaRules{WholeFirst: true}, // what changed is told where validateEventUpdate has a place for it
+		MetaOnUpdate:             resource.MetaRules{CreateChecksFirst: true}, // what changed is told where validateEventUpdate has a place for it
 		Validate:                 validateEvent,
 		ValidateUpdate:           validateEventUpdate,
 		Fields:                   eventFields,
@@ -41,5 +41,5 @@ func eventRow() *resource.Row {
 			{Name: "Name", Type: "string", Format: "name", Description: metav1.ObjectMeta{}.SwaggerDoc()["name"], Priority: column.Wide},
 		},
 		Cells: eventCells,
-	}.Row()
+	})
 }

@@ -97,7 +97,7 @@ func share(row *resource.Row, inner store.Codec) *resource.Row {
 		"regarding.fieldPath":       "involvedObject.fieldPath",
 		"reportingController":       "reportingComponent",
 	}
-	row.Others = []resource.Other{{
+	row.StoredForms = []resource.StoredForm{{
 		Kind: row.StoredAs,
 		New:  func() resource.Object { return &corev1.Event{} },
 		ToStorage: func(obj resource.Object) (resource.Object, error) {

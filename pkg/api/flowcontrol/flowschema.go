@@ -19,11 +19,11 @@ func flowSchemaRow() *resource.Row {
 	parts := strategy.Parts[flowcontrolv1.FlowSchema, flowcontrolv1.FlowSchemaSpec, flowcontrolv1.FlowSchemaStatus](func(o *flowcontrolv1.FlowSchema) (*flowcontrolv1.FlowSchemaSpec, *flowcontrolv1.FlowSchemaStatus) {
 		return &o.Spec, &o.Status
 	})
-	return resource.Kind[flowcontrolv1.FlowSchema, flowcontrolv1.FlowSchemaList]{
+	return resource.Of[flowcontrolv1.FlowSchemaList](resource.Kind[*flowcontrolv1.FlowSchema]{
 		Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: "flowschemas", Kind: "FlowSchema",
 
 		Default:                  defaultFlowSchema,
-		MetaOnUpdate:             resource.MetaRules{Whole: 1, NoChanges: true},
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, SkipUpdateChecks: true},
 		PrepareCreate:            parts.Create,
 		PrepareUpdate:            parts.Update,
 		Validate:                 validateFlowSchema,
@@ -45,8 +45,8 @@ func flowSchemaRow() *resource.Row {
 			return cmp.Or(cmp.Compare(a.Spec.MatchingPrecedence, b.Spec.MatchingPrecedence), cmp.Compare(a.Name, b.Name))
 		},
 
-		Subresources: []resource.Sub[flowcontrolv1.FlowSchema]{
+		Subresources: []resource.Sub[*flowcontrolv1.FlowSchema]{
 			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndAllMeta, ValidateUpdate: validateFlowSchemaStatus},
 		},
-	}.Row()
+	})
 }

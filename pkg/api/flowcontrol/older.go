@@ -12,14 +12,14 @@ import (
 )
 
 // olderPriorityLevels call the shares of a level assured.
-func olderPriorityLevels() []resource.Other {
-	return []resource.Other{
-		resource.OtherForm(flowcontrolv1beta1.SchemeGroupVersion.WithKind("PriorityLevelConfiguration"), func(in *flowcontrolv1beta1.PriorityLevelConfiguration, out *flowcontrolv1.PriorityLevelConfiguration) {
+func olderPriorityLevels() []resource.StoredForm {
+	return []resource.StoredForm{
+		resource.NewStoredForm(flowcontrolv1beta1.SchemeGroupVersion.WithKind("PriorityLevelConfiguration"), func(in *flowcontrolv1beta1.PriorityLevelConfiguration, out *flowcontrolv1.PriorityLevelConfiguration) {
 			if in.Spec.Limited != nil {
 				takeShares(out, in.Spec.Limited.AssuredConcurrencyShares)
 			}
 		}),
-		resource.OtherForm(flowcontrolv1beta2.SchemeGroupVersion.WithKind("PriorityLevelConfiguration"), func(in *flowcontrolv1beta2.PriorityLevelConfiguration, out *flowcontrolv1.PriorityLevelConfiguration) {
+		resource.NewStoredForm(flowcontrolv1beta2.SchemeGroupVersion.WithKind("PriorityLevelConfiguration"), func(in *flowcontrolv1beta2.PriorityLevelConfiguration, out *flowcontrolv1.PriorityLevelConfiguration) {
 			if in.Spec.Limited != nil {
 				takeShares(out, in.Spec.Limited.AssuredConcurrencyShares)
 			}

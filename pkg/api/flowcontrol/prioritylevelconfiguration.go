@@ -17,11 +17,11 @@ func priorityLevelConfigurationRow() *resource.Row {
 	parts := strategy.Parts[flowcontrolv1.PriorityLevelConfiguration, flowcontrolv1.PriorityLevelConfigurationSpec, flowcontrolv1.PriorityLevelConfigurationStatus](func(o *flowcontrolv1.PriorityLevelConfiguration) (*flowcontrolv1.PriorityLevelConfigurationSpec, *flowcontrolv1.PriorityLevelConfigurationStatus) {
 		return &o.Spec, &o.Status
 	})
-	return resource.Kind[flowcontrolv1.PriorityLevelConfiguration, flowcontrolv1.PriorityLevelConfigurationList]{
+	return resource.Of[flowcontrolv1.PriorityLevelConfigurationList](resource.Kind[*flowcontrolv1.PriorityLevelConfiguration]{
 		Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: "prioritylevelconfigurations", Kind: "PriorityLevelConfiguration",
 
 		Default:                  defaultPriorityLevelConfiguration,
-		MetaOnUpdate:             resource.MetaRules{Whole: 1, NoChanges: true},
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, SkipUpdateChecks: true},
 		PrepareCreate:            parts.Create,
 		PrepareUpdate:            parts.Update,
 		Validate:                 validatePriorityLevel,
@@ -29,7 +29,7 @@ func priorityLevelConfigurationRow() *resource.Row {
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 
-		Others: olderPriorityLevels(),
+		StoredForms: olderPriorityLevels(),
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
 			{Name: "Type", Type: "string", Description: flowcontrolv1.PriorityLevelConfigurationSpec{}.SwaggerDoc()["type"]},
@@ -41,8 +41,8 @@ func priorityLevelConfigurationRow() *resource.Row {
 		},
 		Cells: priorityLevelConfigurationCells,
 
-		Subresources: []resource.Sub[flowcontrolv1.PriorityLevelConfiguration]{
+		Subresources: []resource.Sub[*flowcontrolv1.PriorityLevelConfiguration]{
 			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndAllMeta, ValidateUpdate: validatePriorityLevelStatus},
 		},
-	}.Row()
+	})
 }

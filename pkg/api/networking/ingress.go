@@ -17,12 +17,12 @@ func ingressRow() *resource.Row {
 	parts := strategy.Parts[networkingv1.Ingress, networkingv1.IngressSpec, networkingv1.IngressStatus](func(o *networkingv1.Ingress) (*networkingv1.IngressSpec, *networkingv1.IngressStatus) {
 		return &o.Spec, &o.Status
 	})
-	return resource.Kind[networkingv1.Ingress, networkingv1.IngressList]{
+	return resource.Of[networkingv1.IngressList](resource.Kind[*networkingv1.Ingress]{
 		Group: "networking.k8s.io", Version: "v1", Resource: "ingresses", Kind: "Ingress", Namespaced: true,
 		ShortNames:    []string{"ing"},
 		StoragePrefix: "ingress",
 
-		MetaOnUpdate:             resource.MetaRules{Whole: 1},
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1},
 		PrepareCreate:            parts.Create,
 		PrepareUpdate:            parts.Update,
 		AllowUnconditionalUpdate: true,
@@ -31,7 +31,7 @@ func ingressRow() *resource.Row {
 		ValidateUpdate:           validateIngressUpdate,
 		Warnings:                 warnIngress,
 
-		Others: olderIngresses(),
+		StoredForms: olderIngresses(),
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
 			{Name: "Class", Type: "string", Description: "The name of the IngressClass resource that should be used for additional configuration"},
@@ -42,8 +42,8 @@ func ingressRow() *resource.Row {
 		},
 		Cells: ingressCells,
 
-		Subresources: []resource.Sub[networkingv1.Ingress]{
+		Subresources: []resource.Sub[*networkingv1.Ingress]{
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateIngressStatus, Warnings: warnIngressStatus},
 		},
-	}.Row()
+	})
 }

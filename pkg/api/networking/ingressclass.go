@@ -14,11 +14,11 @@ import (
 
 // ingressClassRow declares ingressclasses.
 func ingressClassRow() *resource.Row {
-	return resource.Kind[networkingv1.IngressClass, networkingv1.IngressClassList]{
+	return resource.Of[networkingv1.IngressClassList](resource.Kind[*networkingv1.IngressClass]{
 		Group: "networking.k8s.io", Version: "v1", Resource: "ingressclasses", Kind: "IngressClass",
 
 		Default:                  defaultIngressClass,
-		MetaOnUpdate:             resource.MetaRules{Whole: 1},
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1},
 		PrepareCreate:            strategy.StartGeneration[networkingv1.IngressClass],
 		PrepareUpdate:            strategy.CountSpec(func(o *networkingv1.IngressClass) *networkingv1.IngressClassSpec { return &o.Spec }),
 		AllowUnconditionalUpdate: true,
@@ -32,5 +32,5 @@ func ingressClassRow() *resource.Row {
 			column.Age(),
 		},
 		Cells: ingressClassCells,
-	}.Row()
+	})
 }

@@ -13,13 +13,13 @@ import (
 
 // ipAddressRow declares ipaddresses.
 func ipAddressRow() *resource.Row {
-	return resource.Kind[networkingv1.IPAddress, networkingv1.IPAddressList]{
-		Group: "networking.k8s.io", Version: "v1", MoreVersions: ipAddressVersions(), Resource: "ipaddresses", Kind: "IPAddress",
+	return resource.Of[networkingv1.IPAddressList](resource.Kind[*networkingv1.IPAddress]{
+		Group: "networking.k8s.io", Version: "v1", Versions: append([]resource.Version{{Name: "v1"}}, ipAddressVersions()...), Resource: "ipaddresses", Kind: "IPAddress",
 		ShortNames: []string{"ip"},
 
 		ValidateName:             nameIPAddress,
 		AllowUnconditionalUpdate: true,
-		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
 		Validate:                 validateIPAddress,
 		ValidateUpdate:           validateIPAddressUpdate,
 
@@ -28,5 +28,5 @@ func ipAddressRow() *resource.Row {
 			{Name: "ParentRef", Type: "string", Description: networkingv1.IPAddressSpec{}.SwaggerDoc()["parentRef"]},
 		},
 		Cells: ipAddressCells,
-	}.Row()
+	})
 }

@@ -14,7 +14,7 @@ import (
 
 // networkPolicyRow declares networkpolicies.
 func networkPolicyRow() *resource.Row {
-	return resource.Kind[networkingv1.NetworkPolicy, networkingv1.NetworkPolicyList]{
+	return resource.Of[networkingv1.NetworkPolicyList](resource.Kind[*networkingv1.NetworkPolicy]{
 		Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies", Kind: "NetworkPolicy", Namespaced: true,
 		ShortNames: []string{"netpol"},
 
@@ -26,12 +26,12 @@ func networkPolicyRow() *resource.Row {
 		ValidateUpdate:           validateNetworkPolicyUpdate,
 		Warnings:                 warnNetworkPolicy,
 
-		Others: olderNetworkPolicies(),
+		StoredForms: olderNetworkPolicies(),
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
 			{Name: "Pod-Selector", Type: "string", Description: networkingv1.NetworkPolicySpec{}.SwaggerDoc()["podSelector"]},
 			column.Age(),
 		},
 		Cells: networkPolicyCells,
-	}.Row()
+	})
 }

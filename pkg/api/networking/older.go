@@ -13,16 +13,16 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-func olderNetworkPolicies() []resource.Other {
-	return []resource.Other{resource.OtherForm[extensionsv1beta1.NetworkPolicy, networkingv1.NetworkPolicy](extensionsv1beta1.SchemeGroupVersion.WithKind("NetworkPolicy"), nil)}
+func olderNetworkPolicies() []resource.StoredForm {
+	return []resource.StoredForm{resource.NewStoredForm[extensionsv1beta1.NetworkPolicy, networkingv1.NetworkPolicy](extensionsv1beta1.SchemeGroupVersion.WithKind("NetworkPolicy"), nil)}
 }
 
 // olderIngresses name a backend's service and port beside each other. The two are one form, in
 // JSON and in protobuf.
-func olderIngresses() []resource.Other {
-	return []resource.Other{
-		resource.OtherForm(networkingv1beta1.SchemeGroupVersion.WithKind("Ingress"), ofBeta),
-		resource.OtherForm(extensionsv1beta1.SchemeGroupVersion.WithKind("Ingress"), ofBeta),
+func olderIngresses() []resource.StoredForm {
+	return []resource.StoredForm{
+		resource.NewStoredForm(networkingv1beta1.SchemeGroupVersion.WithKind("Ingress"), ofBeta),
+		resource.NewStoredForm(extensionsv1beta1.SchemeGroupVersion.WithKind("Ingress"), ofBeta),
 	}
 }
 

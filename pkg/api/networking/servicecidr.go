@@ -17,8 +17,8 @@ func serviceCIDRRow() *resource.Row {
 	parts := strategy.Parts[networkingv1.ServiceCIDR, networkingv1.ServiceCIDRSpec, networkingv1.ServiceCIDRStatus](func(o *networkingv1.ServiceCIDR) (*networkingv1.ServiceCIDRSpec, *networkingv1.ServiceCIDRStatus) {
 		return &o.Spec, &o.Status
 	})
-	return resource.Kind[networkingv1.ServiceCIDR, networkingv1.ServiceCIDRList]{
-		Group: "networking.k8s.io", Version: "v1", MoreVersions: serviceCIDRVersions(), Resource: "servicecidrs", Kind: "ServiceCIDR",
+	return resource.Of[networkingv1.ServiceCIDRList](resource.Kind[*networkingv1.ServiceCIDR]{
+		Group: "networking.k8s.io", Version: "v1", Versions: append([]resource.Version{{Name: "v1"}}, serviceCIDRVersions()...), Resource: "servicecidrs", Kind: "ServiceCIDR",
 
 		PrepareCreate:            parts.ClearStatus,
 		PrepareUpdate:            parts.KeepStatus,
@@ -34,8 +34,8 @@ func serviceCIDRRow() *resource.Row {
 		},
 		Cells: serviceCIDRCells,
 
-		Subresources: []resource.Sub[networkingv1.ServiceCIDR]{
+		Subresources: []resource.Sub[*networkingv1.ServiceCIDR]{
 			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndMeta},
 		},
-	}.Row()
+	})
 }

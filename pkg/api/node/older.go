@@ -12,9 +12,9 @@ import (
 )
 
 // olderRuntimeClasses have a spec.
-func olderRuntimeClasses() []resource.Other {
-	return []resource.Other{
-		resource.OtherForm(nodev1alpha1.SchemeGroupVersion.WithKind("RuntimeClass"), func(in *nodev1alpha1.RuntimeClass, out *nodev1.RuntimeClass) {
+func olderRuntimeClasses() []resource.StoredForm {
+	return []resource.StoredForm{
+		resource.NewStoredForm(nodev1alpha1.SchemeGroupVersion.WithKind("RuntimeClass"), func(in *nodev1alpha1.RuntimeClass, out *nodev1.RuntimeClass) {
 			out.Handler = in.Spec.RuntimeHandler
 			if o := in.Spec.Overhead; o != nil {
 				out.Overhead = &nodev1.Overhead{PodFixed: o.PodFixed}

@@ -13,22 +13,22 @@ import (
 
 // runtimeClassRow declares runtimeclasses.
 func runtimeClassRow() *resource.Row {
-	return resource.Kind[nodev1.RuntimeClass, nodev1.RuntimeClassList]{
+	return resource.Of[nodev1.RuntimeClassList](resource.Kind[*nodev1.RuntimeClass]{
 		Group: "node.k8s.io", Version: "v1", Resource: "runtimeclasses", Kind: "RuntimeClass",
 
 		AnyFinalizer:        true,
-		MetaOnUpdate:        resource.MetaRules{Whole: 1, WholeFirst: true},
+		MetaOnUpdate:        resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
 		Validate:            validateRuntimeClass,
 		ValidateUpdate:      validateRuntimeClassUpdate,
 		Warnings:            warnRuntimeClass,
 		AllowCreateOnUpdate: true,
 
-		Others: olderRuntimeClasses(),
+		StoredForms: olderRuntimeClasses(),
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
 			{Name: "Handler", Type: "string", Description: ""},
 			column.Age(),
 		},
 		Cells: runtimeClassCells,
-	}.Row()
+	})
 }

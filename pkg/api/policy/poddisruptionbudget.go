@@ -18,11 +18,11 @@ func podDisruptionBudgetRow() *resource.Row {
 	parts := strategy.Parts[policyv1.PodDisruptionBudget, policyv1.PodDisruptionBudgetSpec, policyv1.PodDisruptionBudgetStatus](func(o *policyv1.PodDisruptionBudget) (*policyv1.PodDisruptionBudgetSpec, *policyv1.PodDisruptionBudgetStatus) {
 		return &o.Spec, &o.Status
 	})
-	return resource.Kind[policyv1.PodDisruptionBudget, policyv1.PodDisruptionBudgetList]{
+	return resource.Of[policyv1.PodDisruptionBudgetList](resource.Kind[*policyv1.PodDisruptionBudget]{
 		Group: "policy", Version: "v1", Resource: "poddisruptionbudgets", Kind: "PodDisruptionBudget", Namespaced: true,
 		ShortNames: []string{"pdb"},
 
-		MetaOnUpdate:   resource.MetaRules{NoChanges: true},
+		MetaOnUpdate:   resource.MetaRules{SkipUpdateChecks: true},
 		PrepareCreate:  parts.Create,
 		ValidateName:   report.SegmentName,
 		AnyFinalizer:   true,
@@ -41,8 +41,8 @@ func podDisruptionBudgetRow() *resource.Row {
 		},
 		Cells: podDisruptionBudgetCells,
 
-		Subresources: []resource.Sub[policyv1.PodDisruptionBudget]{
-			{Subresource: strategy.View("status", "spec").JudgingMeta(resource.MetaRules{NoChanges: true}), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validatePodDisruptionBudgetStatus},
+		Subresources: []resource.Sub[*policyv1.PodDisruptionBudget]{
+			{Subresource: strategy.View("status", "spec").WithMetaRules(resource.MetaRules{SkipUpdateChecks: true}), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validatePodDisruptionBudgetStatus},
 		},
-	}.Row()
+	})
 }

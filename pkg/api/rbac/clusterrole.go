@@ -11,15 +11,15 @@ import (
 
 // clusterRoleRow declares clusterroles.
 func clusterRoleRow() *resource.Row {
-	return resource.Kind[rbacv1.ClusterRole, rbacv1.ClusterRoleList]{
+	return resource.Of[rbacv1.ClusterRoleList](resource.Kind[*rbacv1.ClusterRole]{
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles", Kind: "ClusterRole",
-		Others: olderClusterRoles(),
+		StoredForms: olderClusterRoles(),
 
-		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
 		Validate:                 validateClusterRole,
 		ValidateUpdate:           validateClusterRoleUpdate,
 		ValidateName:             nameClusterRole,
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
-	}.Row()
+	})
 }

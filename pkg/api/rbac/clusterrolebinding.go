@@ -14,18 +14,18 @@ import (
 
 // clusterRoleBindingRow declares clusterrolebindings.
 func clusterRoleBindingRow() *resource.Row {
-	return resource.Kind[rbacv1.ClusterRoleBinding, rbacv1.ClusterRoleBindingList]{
+	return resource.Of[rbacv1.ClusterRoleBindingList](resource.Kind[*rbacv1.ClusterRoleBinding]{
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings", Kind: "ClusterRoleBinding",
 
 		Default:                  defaultClusterRoleBinding,
-		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
 		Validate:                 validateClusterRoleBinding,
 		ValidateUpdate:           validateClusterRoleBindingUpdate,
 		ValidateName:             nameClusterRoleBinding,
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
 
-		Others: olderClusterRoleBindings(),
+		StoredForms: olderClusterRoleBindings(),
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
 			{Name: "Role", Type: "string", Description: rbacv1beta1.ClusterRoleBinding{}.SwaggerDoc()["roleRef"]},
@@ -35,5 +35,5 @@ func clusterRoleBindingRow() *resource.Row {
 			{Name: "ServiceAccounts", Type: "string", Description: "ServiceAccounts in the clusterRoleBinding", Priority: column.Wide},
 		},
 		Cells: clusterRoleBindingCells,
-	}.Row()
+	})
 }

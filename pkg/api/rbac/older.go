@@ -13,26 +13,26 @@ import (
 
 // In v1alpha1, fields of rules have other numbers, and subjects say a version and not a group.
 
-func olderRoles() []resource.Other {
-	return []resource.Other{resource.OtherForm[rbacv1alpha1.Role, rbacv1.Role](older("Role"), nil)}
+func olderRoles() []resource.StoredForm {
+	return []resource.StoredForm{resource.NewStoredForm[rbacv1alpha1.Role, rbacv1.Role](older("Role"), nil)}
 }
 
-func olderClusterRoles() []resource.Other {
-	return []resource.Other{resource.OtherForm[rbacv1alpha1.ClusterRole, rbacv1.ClusterRole](older("ClusterRole"), nil)}
+func olderClusterRoles() []resource.StoredForm {
+	return []resource.StoredForm{resource.NewStoredForm[rbacv1alpha1.ClusterRole, rbacv1.ClusterRole](older("ClusterRole"), nil)}
 }
 
-func olderRoleBindings() []resource.Other {
-	return []resource.Other{
-		resource.OtherForm(older("RoleBinding"), func(in *rbacv1alpha1.RoleBinding, out *rbacv1.RoleBinding) {
+func olderRoleBindings() []resource.StoredForm {
+	return []resource.StoredForm{
+		resource.NewStoredForm(older("RoleBinding"), func(in *rbacv1alpha1.RoleBinding, out *rbacv1.RoleBinding) {
 			out.Subjects = subjectsOf(in.Subjects)
 			ownRole(&out.RoleRef)
 		}),
 	}
 }
 
-func olderClusterRoleBindings() []resource.Other {
-	return []resource.Other{
-		resource.OtherForm(older("ClusterRoleBinding"), func(in *rbacv1alpha1.ClusterRoleBinding, out *rbacv1.ClusterRoleBinding) {
+func olderClusterRoleBindings() []resource.StoredForm {
+	return []resource.StoredForm{
+		resource.NewStoredForm(older("ClusterRoleBinding"), func(in *rbacv1alpha1.ClusterRoleBinding, out *rbacv1.ClusterRoleBinding) {
 			out.Subjects = subjectsOf(in.Subjects)
 			ownRole(&out.RoleRef)
 		}),

@@ -11,15 +11,15 @@ import (
 
 // roleRow declares roles.
 func roleRow() *resource.Row {
-	return resource.Kind[rbacv1.Role, rbacv1.RoleList]{
+	return resource.Of[rbacv1.RoleList](resource.Kind[*rbacv1.Role]{
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles", Kind: "Role", Namespaced: true,
-		Others: olderRoles(),
+		StoredForms: olderRoles(),
 
-		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
 		Validate:                 validateRole,
 		ValidateUpdate:           validateRoleUpdate,
 		ValidateName:             nameRole,
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
-	}.Row()
+	})
 }

@@ -14,18 +14,18 @@ import (
 
 // roleBindingRow declares rolebindings.
 func roleBindingRow() *resource.Row {
-	return resource.Kind[rbacv1.RoleBinding, rbacv1.RoleBindingList]{
+	return resource.Of[rbacv1.RoleBindingList](resource.Kind[*rbacv1.RoleBinding]{
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings", Kind: "RoleBinding", Namespaced: true,
 
 		Default:                  defaultRoleBinding,
-		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
 		Validate:                 validateRoleBinding,
 		ValidateUpdate:           validateRoleBindingUpdate,
 		ValidateName:             nameRoleBinding,
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
 
-		Others: olderRoleBindings(),
+		StoredForms: olderRoleBindings(),
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
 			{Name: "Role", Type: "string", Description: rbacv1beta1.RoleBinding{}.SwaggerDoc()["roleRef"]},
@@ -35,5 +35,5 @@ func roleBindingRow() *resource.Row {
 			{Name: "ServiceAccounts", Type: "string", Description: "ServiceAccounts in the roleBinding", Priority: column.Wide},
 		},
 		Cells: roleBindingCells,
-	}.Row()
+	})
 }

@@ -14,7 +14,7 @@ import (
 
 // priorityClassRow declares priorityclasses.
 func priorityClassRow() *resource.Row {
-	return resource.Kind[schedulingv1.PriorityClass, schedulingv1.PriorityClassList]{
+	return resource.Of[schedulingv1.PriorityClassList](resource.Kind[*schedulingv1.PriorityClass]{
 		Group: "scheduling.k8s.io", Version: "v1", Resource: "priorityclasses", Kind: "PriorityClass",
 		ShortNames: []string{"pc"},
 
@@ -32,5 +32,5 @@ func priorityClassRow() *resource.Row {
 			{Name: "PreemptionPolicy", Type: "string", Description: schedulingv1.PriorityClass{}.SwaggerDoc()["preemptionPolicy"]},
 		},
 		Cells: priorityClassCells,
-	}.Row()
+	})
 }

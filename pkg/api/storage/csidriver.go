@@ -13,7 +13,7 @@ import (
 
 // csiDriverRow declares csidrivers.
 func csiDriverRow() *resource.Row {
-	return resource.Kind[storagev1.CSIDriver, storagev1.CSIDriverList]{
+	return resource.Of[storagev1.CSIDriverList](resource.Kind[*storagev1.CSIDriver]{
 		Group: "storage.k8s.io", Version: "v1", Resource: "csidrivers", Kind: "CSIDriver",
 
 		Default:        defaultCSIDriver,
@@ -35,5 +35,5 @@ func csiDriverRow() *resource.Row {
 			column.Age(),
 		},
 		Cells: csiDriverCells,
-	}.Row()
+	})
 }

@@ -13,11 +13,11 @@ import (
 
 // csiNodeRow declares csinodes.
 func csiNodeRow() *resource.Row {
-	return resource.Kind[storagev1.CSINode, storagev1.CSINodeList]{
+	return resource.Of[storagev1.CSINodeList](resource.Kind[*storagev1.CSINode]{
 		Group: "storage.k8s.io", Version: "v1", Resource: "csinodes", Kind: "CSINode",
 
 		ReturnDeleted:  true,
-		MetaOnUpdate:   resource.MetaRules{Whole: 1, NoChanges: true},
+		MetaOnUpdate:   resource.MetaRules{RepeatCreateChecks: 1, SkipUpdateChecks: true},
 		Validate:       validateCSINode,
 		ValidateUpdate: validateCSINodeUpdate,
 
@@ -27,5 +27,5 @@ func csiNodeRow() *resource.Row {
 			column.Age(),
 		},
 		Cells: csiNodeCells,
-	}.Row()
+	})
 }

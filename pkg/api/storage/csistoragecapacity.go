@@ -11,11 +11,11 @@ import (
 
 // csiStorageCapacityRow declares csistoragecapacities.
 func csiStorageCapacityRow() *resource.Row {
-	return resource.Kind[storagev1.CSIStorageCapacity, storagev1.CSIStorageCapacityList]{
+	return resource.Of[storagev1.CSIStorageCapacityList](resource.Kind[*storagev1.CSIStorageCapacity]{
 		Group: "storage.k8s.io", Version: "v1", Resource: "csistoragecapacities", Kind: "CSIStorageCapacity", Namespaced: true,
-		MetaOnUpdate:   resource.MetaRules{Whole: 1, WholeFirst: true},
+		MetaOnUpdate:   resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
 		Validate:       validateCSIStorageCapacity,
 		ValidateUpdate: validateCSIStorageCapacityUpdate,
 		Warnings:       warnCSIStorageCapacity,
-	}.Row()
+	})
 }

@@ -13,14 +13,14 @@ import (
 
 // storageClassRow declares storageclasses.
 func storageClassRow() *resource.Row {
-	return resource.Kind[storagev1.StorageClass, storagev1.StorageClassList]{
+	return resource.Of[storagev1.StorageClassList](resource.Kind[*storagev1.StorageClass]{
 		Group: "storage.k8s.io", Version: "v1", Resource: "storageclasses", Kind: "StorageClass",
 		ShortNames: []string{"sc"},
 
 		Default:                  defaultStorageClass,
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
-		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
 		Validate:                 validateStorageClass,
 		ValidateUpdate:           validateStorageClassUpdate,
 		Warnings:                 warnStorageClass,
@@ -34,5 +34,5 @@ func storageClassRow() *resource.Row {
 			column.Age(),
 		},
 		Cells: storageClassCells,
-	}.Row()
+	})
 }

@@ -17,10 +17,10 @@ func volumeAttachmentRow() *resource.Row {
 	parts := strategy.Parts[storagev1.VolumeAttachment, storagev1.VolumeAttachmentSpec, storagev1.VolumeAttachmentStatus](func(o *storagev1.VolumeAttachment) (*storagev1.VolumeAttachmentSpec, *storagev1.VolumeAttachmentStatus) {
 		return &o.Spec, &o.Status
 	})
-	return resource.Kind[storagev1.VolumeAttachment, storagev1.VolumeAttachmentList]{
+	return resource.Of[storagev1.VolumeAttachmentList](resource.Kind[*storagev1.VolumeAttachment]{
 		Group: "storage.k8s.io", Version: "v1", Resource: "volumeattachments", Kind: "VolumeAttachment",
 
-		MetaOnUpdate:   resource.MetaRules{Whole: 1, NoChanges: true},
+		MetaOnUpdate:   resource.MetaRules{RepeatCreateChecks: 1, SkipUpdateChecks: true},
 		Default:        defaultVolumeAttachment,
 		PrepareCreate:  parts.ClearStatus,
 		PrepareUpdate:  parts.KeepStatus,
@@ -39,8 +39,8 @@ func volumeAttachmentRow() *resource.Row {
 		},
 		Cells: volumeAttachmentCells,
 
-		Subresources: []resource.Sub[storagev1.VolumeAttachment]{
-			{Subresource: strategy.View("status", "spec", "metadata").JudgingMeta(resource.MetaRules{Whole: 1, NoChanges: true}), PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validateVolumeAttachmentUpdate},
+		Subresources: []resource.Sub[*storagev1.VolumeAttachment]{
+			{Subresource: strategy.View("status", "spec", "metadata").WithMetaRules(resource.MetaRules{RepeatCreateChecks: 1, SkipUpdateChecks: true}), PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validateVolumeAttachmentUpdate},
 		},
-	}.Row()
+	})
 }

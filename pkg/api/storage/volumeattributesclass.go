@@ -13,13 +13,13 @@ import (
 
 // volumeAttributesClassRow declares volumeattributesclasses.
 func volumeAttributesClassRow() *resource.Row {
-	return resource.Kind[storagev1.VolumeAttributesClass, storagev1.VolumeAttributesClassList]{
-		Group: "storage.k8s.io", Version: "v1", MoreVersions: attributesClassVersions(), Resource: "volumeattributesclasses", Kind: "VolumeAttributesClass",
+	return resource.Of[storagev1.VolumeAttributesClassList](resource.Kind[*storagev1.VolumeAttributesClass]{
+		Group: "storage.k8s.io", Version: "v1", Versions: append([]resource.Version{{Name: "v1"}}, attributesClassVersions()...), Resource: "volumeattributesclasses", Kind: "VolumeAttributesClass",
 		ShortNames: []string{"vac"},
 
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
-		MetaOnUpdate:             resource.MetaRules{Whole: 1},
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1},
 		Validate:                 validateVolumeAttributesClass,
 		ValidateUpdate:           validateVolumeAttributesClassUpdate,
 
@@ -29,5 +29,5 @@ func volumeAttributesClassRow() *resource.Row {
 			column.Age(),
 		},
 		Cells: volumeAttributesClassCells,
-	}.Row()
+	})
 }

@@ -26,11 +26,11 @@ func migrationRow() *resource.Row {
 	parts := strategy.Parts[storagemigrationv1beta1.StorageVersionMigration, storagemigrationv1beta1.StorageVersionMigrationSpec, storagemigrationv1beta1.StorageVersionMigrationStatus](func(o *storagemigrationv1beta1.StorageVersionMigration) (*storagemigrationv1beta1.StorageVersionMigrationSpec, *storagemigrationv1beta1.StorageVersionMigrationStatus) {
 		return &o.Spec, &o.Status
 	})
-	return resource.Kind[storagemigrationv1beta1.StorageVersionMigration, storagemigrationv1beta1.StorageVersionMigrationList]{
+	return resource.Of[storagemigrationv1beta1.StorageVersionMigrationList](resource.Kind[*storagemigrationv1beta1.StorageVersionMigration]{
 		Group: storagemigrationv1beta1.GroupName, Version: "v1beta1", Resource: "storageversionmigrations", Kind: "StorageVersionMigration",
-		Feature: "StorageVersionMigrator", Deprecated: "storagemigration.k8s.io/v1beta1 StorageVersionMigration is deprecated in v1.38+, unavailable in v1.41+",
+		Feature: "StorageVersionMigrator", Versions: []resource.Version{{Name: "v1beta1", Deprecated: "storagemigration.k8s.io/v1beta1 StorageVersionMigration is deprecated in v1.38+, unavailable in v1.41+"}},
 
-		MetaOnUpdate:   resource.MetaRules{Whole: 1},
+		MetaOnUpdate:   resource.MetaRules{RepeatCreateChecks: 1},
 		PrepareCreate:  parts.ClearStatus,
 		PrepareUpdate:  parts.KeepStatus,
 		ResetFields:    []string{"status"},
@@ -44,10 +44,10 @@ func migrationRow() *resource.Row {
 		},
 		Cells: cells,
 
-		Subresources: []resource.Sub[storagemigrationv1beta1.StorageVersionMigration]{
+		Subresources: []resource.Sub[*storagemigrationv1beta1.StorageVersionMigration]{
 			{Subresource: strategy.View("status", "metadata", "spec"), PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validateMigrationStatus},
 		},
-	}.Row()
+	})
 }
 
 // cells shows the last of the conditions that hold.

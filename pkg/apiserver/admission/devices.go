@@ -58,7 +58,7 @@ func (g *DeviceGuard) guardCreate(row *resource.Row) {
 	}
 }
 
-func (g *DeviceGuard) guardStatus(s *resource.Subresource) {
+func (g *DeviceGuard) guardStatus(s *resource.RowSub) {
 	prepare, validate := s.PrepareUpdate, s.ValidateUpdate
 	s.PrepareUpdate = func(ctx context.Context, obj, old resource.Object) {
 		prepare(ctx, obj, old)

@@ -59,26 +59,24 @@ func (d *definition) row(crd *apiextensionsv1.CustomResourceDefinition, v *apiex
 		Group: crd.Spec.Group, Resource: names.Plural, Singular: names.Singular, Kind: names.Kind, ListKind: names.ListKind,
 		ShortNames: names.ShortNames, Categories: names.Categories, Namespaced: crd.Spec.Scope == apiextensionsv1.NamespaceScoped,
 		StoragePrefix: crd.Spec.Group + "/" + names.Plural,
-		Only:          v.Name, StorageVersion: v.Name, StoredAs: schema.GroupVersionKind{Group: crd.Spec.Group, Version: d.stored, Kind: names.Kind},
+		Only:          v.Name, Version: v.Name, StoredAs: schema.GroupVersionKind{Group: crd.Spec.Group, Version: d.stored, Kind: names.Kind},
 		Codec: codec{d, v.Name}, New: d.newObject(v.Name),
 		NewList:     func() runtime.Object { return &unstructured.UnstructuredList{} },
 		ListedVerbs: []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"},
 		Columns:     defs, Cells: cols.cells,
-		Strategy: resource.Strategy{
-			Default: kind.defaults, PrepareCreate: kind.prepareCreate, Validate: kind.validate,
-			PrepareUpdate: kind.prepareUpdate, ValidateUpdate: kind.validateUpdate, Warnings: warnings,
-			Canonicalize: kind.reread,
-		},
+		Default: kind.defaults, PrepareCreate: kind.prepareCreate, Validate: kind.validate,
+		PrepareUpdate: kind.prepareUpdate, ValidateUpdate: kind.validateUpdate, Warnings: warnings,
+		Canonicalize: kind.reread,
 	}
 	if kind.hasStatus {
 		row.ResetFields = []string{"status"}
-		row.Subresources = append(row.Subresources, resource.Subresource{
-			Name: "status", Verbs: []string{"get", "patch", "update"}, View: true, ResetFields: []string{"metadata", "spec"},
+		row.Subresources = append(row.Subresources, resource.RowSub{
+			Subresource:   resource.Subresource{Name: "status", Verbs: []string{"get", "patch", "update"}, View: true, ResetFields: []string{"metadata", "spec"}},
 			PrepareUpdate: kind.prepareStatus, ValidateUpdate: kind.validateStatus,
 		})
 	}
 	if kind.scale != nil {
-		row.Subresources = append(row.Subresources, kind.scale.subresource(replicaPaths(crd)))
+		row.Subresources = append(row.Subresources, resource.RowSub{Subresource: kind.scale.subresource(replicaPaths(crd))})
 	}
 	row.SelectableFields, row.Fields = selectable(v.SelectableFields)
 	if c := crd.Spec.Conversion; c != nil && c.Strategy == apiextensionsv1.WebhookConverter {

@@ -77,10 +77,10 @@ func testFollow(t *testing.T, end error) {
 		defer close(backendDone)
 		_ = backend.Run(ctx)
 	}()
-	row := resource.Kind[corev1.Pod, corev1.PodList]{
+	row := resource.Of[corev1.PodList](resource.Kind[*corev1.Pod]{
 		Version: "v1", Resource: "pods", Kind: "Pod", StoragePrefix: "pods", Namespaced: true,
 		Fields: func(p *corev1.Pod) fields.Set { return fields.Set{"spec.nodeName": p.Spec.NodeName} },
-	}.Row()
+	})
 	pods := &cutting{store.New(store.Config{
 		Backend: backend, Prefix: "pods", GroupResource: row.GroupResource(),
 		Codec: registry.Codec(row), Attrs: registry.Attrs(row),

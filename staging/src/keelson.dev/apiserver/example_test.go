@@ -87,7 +87,7 @@ func (asJSON) Decode(data []byte, revision int64) (store.Object, error) {
 // books is the row of the kind table that declares the kind: what its fields
 // default to, what a book must have, what it looks like in a table.
 func books() *resource.Row {
-	row := resource.Kind[Book, BookList]{
+	row := resource.Of[BookList](resource.Kind[*Book]{
 		Group: bookVersion.Group, Version: bookVersion.Version, Resource: "books", Kind: "Book", Namespaced: true,
 		AllowUnconditionalUpdate: true,
 		Default: func(b *Book) {
@@ -103,7 +103,7 @@ func books() *resource.Row {
 		},
 		Columns: []metav1.TableColumnDefinition{{Name: "Name", Type: "string"}, {Name: "Title", Type: "string"}},
 		Cells:   func(b *Book, _ resource.CellEnv) []any { return []any{b.Name, b.Spec.Title} },
-	}.Row()
+	})
 	row.Codec = asJSON{}
 	return row
 }

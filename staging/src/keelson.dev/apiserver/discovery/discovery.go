@@ -83,14 +83,14 @@ func sorted(rows []*resource.Row) []*resource.Row {
 
 // subresources are those of row in the order that discovery has them: of custom
 // resources it is their own.
-func subresources(row *resource.Row) []resource.Subresource {
+func subresources(row *resource.Row) []resource.RowSub {
 	if row.Only != "" {
 		return row.Subresources
 	}
-	return slices.SortedFunc(slices.Values(row.Subresources), func(a, b resource.Subresource) int { return cmp.Compare(a.Name, b.Name) })
+	return slices.SortedFunc(slices.Values(row.Subresources), func(a, b resource.RowSub) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-func subresource(row *resource.Row, s *resource.Subresource, version string) metav1.APIResource {
+func subresource(row *resource.Row, s *resource.RowSub, version string) metav1.APIResource {
 	kind := kindOf(row, s, version)
 	return metav1.APIResource{
 		Name: row.Resource + "/" + s.Name, Namespaced: row.Namespaced,
@@ -100,7 +100,7 @@ func subresource(row *resource.Row, s *resource.Subresource, version string) met
 
 // kindOf is the kind a subresource takes, without group and version where they
 // are the endpoint's own.
-func kindOf(row *resource.Row, s *resource.Subresource, version string) schema.GroupVersionKind {
+func kindOf(row *resource.Row, s *resource.RowSub, version string) schema.GroupVersionKind {
 	switch {
 	case s.Kind.Empty():
 		return schema.GroupVersionKind{Kind: row.Kind}

@@ -16,7 +16,7 @@ import (
 
 // connector adds the paths of a subresource that is a way to a process: its kind
 // is that of the query's options, and what it answers is anything.
-func (p *paths) connector(e endpoint, item, name string, s *resource.Subresource) {
+func (p *paths) connector(e endpoint, item, name string, s *resource.RowSub) {
 	kind := strings.TrimPrefix(name, "Namespaced")
 	named := []any{p.pathParameter("name", "name of the "+e.gvk.Kind)}
 	if e.common != nil {

@@ -21,7 +21,7 @@ import (
 // TestDocumentsLeaveLibraryAlone makes documents out of descriptions that all
 // of the process shares: a change in them would be one under others' reads.
 func TestDocumentsLeaveLibraryAlone(t *testing.T) {
-	row := resource.Kind[corev1.ConfigMap, corev1.ConfigMapList]{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}.Row()
+	row := resource.Of[corev1.ConfigMapList](resource.Kind[*corev1.ConfigMap]{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true})
 	defs, err := openapi.Parse(nil, 2)
 	if err != nil {
 		t.Fatal(err)
@@ -39,13 +39,13 @@ func TestDocumentsLeaveLibraryAlone(t *testing.T) {
 // one operation for each method, the options as parameters, an answer of any type.
 func TestConnectors(t *testing.T) {
 	options := schema.GroupVersionKind{Version: "v1", Kind: "PodExecOptions"}
-	row := resource.Kind[corev1.Pod, corev1.PodList]{
+	row := resource.Of[corev1.PodList](resource.Kind[*corev1.Pod]{
 		Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true,
-		Subresources: []resource.Sub[corev1.Pod]{
+		Subresources: []resource.Sub[*corev1.Pod]{
 			{Subresource: resource.Subresource{Name: "exec", Verbs: []string{"create", "get"}, Kind: options}},
 			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"get"}, Kind: options}},
 		},
-	}.Row()
+	})
 	defs, err := openapi.Parse([]byte(`{"x.PodExecOptions":{"properties":{"kind":{"type":"string"},"command":{"type":"array"},"tty":{"type":"boolean"}},
 		"x-kubernetes-group-version-kind":[{"group":"","version":"v1","kind":"PodExecOptions"}]}}`), 3)
 	if err != nil {

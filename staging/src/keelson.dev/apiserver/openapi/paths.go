@@ -172,7 +172,7 @@ func (p *paths) watches(e endpoint, row *resource.Row, scope string) {
 }
 
 // subresource adds the path of a view, a scale or a connector.
-func (p *paths) subresource(e endpoint, item, name string, s *resource.Subresource) {
+func (p *paths) subresource(e endpoint, item, name string, s *resource.RowSub) {
 	if !s.Kind.Empty() {
 		if !e.custom { // the operations of custom resources are all of their kind
 			e.gvk = s.Kind

@@ -45,7 +45,7 @@ type write struct {
 func (w *write) attributes(ctx context.Context, obj, old resource.Object) admission.Attributes {
 	version := w.version
 	if version == "" {
-		version = w.registry.row.StorageVersion
+		version = w.registry.row.Version
 	}
 	user, _ := request.UserFrom(ctx)
 	gv := schema.GroupVersion{Group: w.registry.row.Group, Version: version}
@@ -138,7 +138,7 @@ func (w *write) prune(obj resource.Object) error {
 	}
 	version := w.version
 	if version == "" {
-		version = w.registry.row.StorageVersion
+		version = w.registry.row.Version
 	}
 	_, err := structure(version, obj, false)
 	return err

@@ -28,7 +28,7 @@ func Codec(row *resource.Row) store.Codec {
 	if row.Codec != nil {
 		return row.Codec
 	}
-	gv := schema.GroupVersion{Group: row.Group, Version: row.StorageVersion}
+	gv := schema.GroupVersion{Group: row.Group, Version: row.Version}
 	return &envelopeCodec{
 		row: row, convert: &convertor{row: row},
 		header:  wire.NewHeader(gv.String(), row.Kind),
@@ -147,8 +147,8 @@ func (c *envelopeCodec) decodeJSON(data []byte) (store.Object, error) {
 
 // formOf is the form of stored bytes that say they are of a kind. What they do not say
 // is as it would be stored now.
-func (c *envelopeCodec) formOf(said schema.GroupVersionKind) (resource.Other, error) {
-	own, kind := resource.Other{New: c.row.New}, c.row.GroupVersionKind()
+func (c *envelopeCodec) formOf(said schema.GroupVersionKind) (resource.StoredForm, error) {
+	own, kind := resource.StoredForm{New: c.row.New}, c.row.GroupVersionKind()
 	if said.Kind == "" {
 		said.Kind = kind.Kind
 	}
@@ -173,7 +173,7 @@ func (c *envelopeCodec) formOf(said schema.GroupVersionKind) (resource.Other, er
 }
 
 // toStorage makes of an object in a form the row's own, which does not say its kind.
-func toStorage(obj store.Object, form resource.Other) (store.Object, error) {
+func toStorage(obj store.Object, form resource.StoredForm) (store.Object, error) {
 	if form.ToStorage != nil {
 		var err error
 		if obj, err = form.ToStorage(obj); err != nil {

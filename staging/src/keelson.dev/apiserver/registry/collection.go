@@ -24,7 +24,7 @@ const (
 // DeleteCollection deletes every object that list selects, and returns the list
 // as it was.
 func (r *Registry) DeleteCollection(ctx context.Context, namespace string, options metav1.DeleteOptions, list metav1.ListOptions) (*store.Page, error) {
-	return r.DeleteCollectionIn(ctx, r.row.StorageVersion, namespace, options, list)
+	return r.DeleteCollectionIn(ctx, r.row.Version, namespace, options, list)
 }
 
 // DeleteCollectionIn is DeleteCollection for a request made in a served version.

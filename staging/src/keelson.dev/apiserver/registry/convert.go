@@ -31,7 +31,7 @@ var (
 
 // version finds a served version; nil stands for the storage version.
 func (c *convertor) version(name string) (*resource.Version, error) {
-	if name == "" || name == c.row.StorageVersion {
+	if name == "" || name == c.row.Version {
 		return nil, nil
 	}
 	for i := range c.row.Versions {
@@ -74,18 +74,18 @@ func (c *convertor) fromStorage(obj resource.Object, v *resource.Version) (resou
 
 // form finds how objects of a kind become the row's own: one of its versions, or what
 // else they may be written as.
-func (c *convertor) form(kind schema.GroupVersionKind) (resource.Other, bool) {
-	if i := slices.IndexFunc(c.row.Others, func(o resource.Other) bool { return o.Kind == kind }); i >= 0 {
-		return c.row.Others[i], true
+func (c *convertor) form(kind schema.GroupVersionKind) (resource.StoredForm, bool) {
+	if i := slices.IndexFunc(c.row.StoredForms, func(o resource.StoredForm) bool { return o.Kind == kind }); i >= 0 {
+		return c.row.StoredForms[i], true
 	}
 	if kind.GroupKind() != c.row.GroupVersionKind().GroupKind() {
-		return resource.Other{}, false
+		return resource.StoredForm{}, false
 	}
 	v, err := c.version(kind.Version)
 	if err != nil {
-		return resource.Other{}, false
+		return resource.StoredForm{}, false
 	}
-	return resource.Other{
+	return resource.StoredForm{
 		Kind: kind,
 		New:  func() resource.Object { return c.newObject(v) },
 		ToStorage: func(obj resource.Object) (resource.Object, error) {
@@ -124,7 +124,7 @@ func (c *convertor) versionOf(obj runtime.Object) string {
 	t := reflect.TypeOf(obj)
 	if t == reflect.TypeOf(c.row.New()) {
 		if _, dynamic := obj.(*unstructured.Unstructured); !dynamic {
-			return c.row.StorageVersion
+			return c.row.Version
 		}
 	}
 	for i := range c.row.Versions {
@@ -137,7 +137,7 @@ func (c *convertor) versionOf(obj runtime.Object) string {
 	if v := obj.GetObjectKind().GroupVersionKind().Version; v != "" {
 		return v
 	}
-	return c.row.StorageVersion
+	return c.row.Version
 }
 
 // ConvertToVersion returns in as the first version of the row that gv accepts.

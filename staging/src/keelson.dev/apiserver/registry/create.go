@@ -43,7 +43,7 @@ var errVersionSet = errors.New("resourceVersion should not be set on objects to 
 // Create stores obj, a new object in the storage version's type, which it may
 // modify. The record of a dry run has no revision.
 func (r *Registry) Create(ctx context.Context, namespace string, obj resource.Object, options metav1.CreateOptions) (*store.Record, error) {
-	return r.CreateIn(ctx, r.row.StorageVersion, namespace, obj, options)
+	return r.CreateIn(ctx, r.row.Version, namespace, obj, options)
 }
 
 // CreateIn is Create for a request made in a served version.

@@ -35,7 +35,7 @@ var (
 // marked state. It has no revision, and a blank object, for a dry run that found that
 // nothing but the garbage collector's finalizers, which go, keep the object.
 func (r *Registry) Delete(ctx context.Context, namespace, name string, options metav1.DeleteOptions) (rec *store.Record, gone bool, err error) {
-	return r.DeleteIn(ctx, r.row.StorageVersion, namespace, name, options)
+	return r.DeleteIn(ctx, r.row.Version, namespace, name, options)
 }
 
 // DeleteIn is Delete for a request made in a served version.
@@ -50,7 +50,7 @@ func (r *Registry) DeleteIn(ctx context.Context, version, namespace, name string
 // DeleteAdmitted is Delete of an object that admission has been asked about in another
 // form.
 func (r *Registry) DeleteAdmitted(ctx context.Context, namespace, name string, options metav1.DeleteOptions) (rec *store.Record, gone bool, err error) {
-	d, err := r.deletion(r.row.StorageVersion, namespace, name, options)
+	d, err := r.deletion(r.row.Version, namespace, name, options)
 	if err != nil {
 		return nil, false, err
 	}

@@ -52,7 +52,7 @@ func (r *Registry) endTogether(ctx context.Context, u Update, options metav1.Del
 	if err != nil {
 		return false, err
 	}
-	d, err := r.deletion(r.row.StorageVersion, u.Namespace, u.Name, options)
+	d, err := r.deletion(r.row.Version, u.Namespace, u.Name, options)
 	if err != nil {
 		return false, err
 	}

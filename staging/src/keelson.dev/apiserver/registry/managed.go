@@ -60,7 +60,7 @@ func (r *Registry) makeManagers() error {
 }
 
 func (r *Registry) makeManager(version, subresource string, reset []string) error {
-	hub := schema.GroupVersion{Group: r.row.Group, Version: r.row.StorageVersion}
+	hub := schema.GroupVersion{Group: r.row.Group, Version: r.row.Version}
 	gvk := schema.GroupVersionKind{Group: r.row.Group, Version: version, Kind: r.row.Kind}
 	construct := managedfields.NewDefaultFieldManager
 	if r.dynamic {
@@ -89,7 +89,7 @@ func (r *Registry) settled(obj runtime.Object, kind schema.GroupVersionKind) (ru
 	}
 	r.convert.Default(obj)
 	o, ok := obj.(resource.Object)
-	if !ok || r.dynamic || kind.Version != r.row.StorageVersion {
+	if !ok || r.dynamic || kind.Version != r.row.Version {
 		return obj, nil
 	}
 	data, err := r.codec.Encode(o)
@@ -133,7 +133,7 @@ func (r *Registry) resetFilters(paths []string) map[fieldpath.APIVersion]fieldpa
 
 func (r *Registry) managerOf(version, subresource string) *manager {
 	if version == "" {
-		version = r.row.StorageVersion
+		version = r.row.Version
 	}
 	return r.managed[managedKey{version, subresource}]
 }

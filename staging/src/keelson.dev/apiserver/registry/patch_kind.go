@@ -108,7 +108,7 @@ func (pp *patching) otherwise(doc []byte, out resource.Object, err error) error 
 }
 
 // converted reads a document in another form than the request's into out.
-func (pp *patching) converted(doc []byte, form resource.Other, out resource.Object) error {
+func (pp *patching) converted(doc []byte, form resource.StoredForm, out resource.Object) error {
 	in := form.New()
 	findings, err := pp.read(doc, in)
 	if err != nil {

@@ -84,7 +84,7 @@ func (up *updating) change(ctx context.Context, cur resource.Object) (resource.O
 type updating struct {
 	r             *Registry
 	u             *Update
-	sub           *resource.Subresource
+	sub           *resource.RowSub
 	preconditions *metav1.Preconditions
 	// transform makes the wanted object, managedFields included. cur is nil
 	// when the object is absent, and may not be modified.
@@ -380,14 +380,14 @@ func (r *Registry) validateMetaUpdate(obj, old resource.Object, rules resource.M
 	// Kubernetes finds these for all kinds and most kinds by themselves again.
 	errs = append(errs, changes...)
 	var whole, again field.ErrorList
-	if rules.Whole > 0 {
+	if rules.RepeatCreateChecks > 0 {
 		whole = r.validateMeta(obj)
 	}
-	if !rules.NoChanges {
+	if !rules.SkipUpdateChecks {
 		again = append(slices.Clip(changes), r.validateFinalizers(obj)...)
 	}
-	times := rules.Whole
-	if rules.WholeFirst {
+	times := rules.RepeatCreateChecks
+	if rules.CreateChecksFirst {
 		errs, last, times = append(errs, whole...), again, times-1
 	} else {
 		errs = append(errs, again...)

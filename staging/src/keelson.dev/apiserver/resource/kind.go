@@ -5,200 +5,207 @@ package resource
 
 import (
 	"context"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson.dev/apiserver/store"
 )
 
-// Kind is a Row whose functions take T, the hub's wire type (*T is an Object).
-// Its fields mean what the Row's and the Strategy's of the same name do; Row
-// erases the type.
-type Kind[T, L any] struct {
-	Group, Version, Resource, Singular, Kind string
-	// MoreVersions are served beside Version.
-	MoreVersions           []Version
-	ShortNames, Categories []string
-	Namespaced             bool
-	StoragePrefix          string
-	Verbs                  []string
-	Ephemeral              bool
-	Computed               bool
-	Feature                string
-	Deprecated             string
+// Row is a kind as servers use it: its functions take any object of the kind.
+type Row = Kind[Object]
 
-	Default        func(obj *T)
-	Readable       func(obj *T) error
-	PrepareCreate  func(ctx context.Context, obj *T)
-	Validate       func(ctx context.Context, obj *T) field.ErrorList
-	PrepareUpdate  func(ctx context.Context, obj, old *T)
-	ValidateUpdate func(ctx context.Context, obj, old *T) field.ErrorList
-	Warnings       func(ctx context.Context, obj, old *T) []string
-	Canonicalize   func(obj *T)
-	Blank          func(obj *T)
-	ValidateName   func(name string, prefix bool) []string
-	AnyFinalizer   bool
-	MetaLast       bool
-	MetaOnUpdate   MetaRules
-	Fields         func(obj *T) fields.Set
+// Kind is one resource of one API group. O is the type of its objects in the storage version. A nil
+// function means the default behaviour, which each field states.
+//
+// A server calls the functions in this order:
+//
+//	create: decode, Default, mutating admission, PrepareCreate, Validate, Canonicalize, validating admission, store
+//	update: decode, Default, mutating admission, PrepareUpdate, ValidateUpdate, Canonicalize, validating admission, store
+//
+// The server itself is responsible for ObjectMeta (validation of names, labels, owner references,
+// immutable fields, generateName, uid, timestamps, finalizers, managedFields). The functions see it,
+// and validate only what is particular to the kind.
+type Kind[O any] struct {
+	// Names of the resource and of its kind.
 
-	AllowCreateOnUpdate, AllowUnconditionalUpdate bool
-	ResetFields                                   []string
-	SelectableFields, FieldPaths                  []string
-	GracefulDelete                                func(ctx context.Context, obj *T, options *metav1.DeleteOptions) bool
-	DefaultGarbageCollection                      metav1.DeletionPropagation
-	OrphanWarning                                 string
-	UnknownField                                  string
-	ReturnDeleted                                 bool
-	TTL                                           func(obj *T) int64
+	Group      string
+	Resource   string // plural, as in paths
+	Singular   string // Kind in lower case if empty
+	Kind       string
+	ListKind   string // Kind + "List" if empty
+	ShortNames []string
+	Categories []string
+	Namespaced bool
 
-	Columns   []metav1.TableColumnDefinition
-	Cells     func(obj *T, env CellEnv) []any
+	// How clients reach it.
+
+	// Version is the version that objects are stored in. O is its type.
+	Version string
+	// Versions are the served versions, preferred first. Of takes Version if it is empty.
+	Versions []Version
+	// Verbs is what clients may do. Nil means all of create, delete, deletecollection, get, list,
+	// patch, update, watch.
+	Verbs []string
+	// ListedVerbs are the verbs that discovery lists, if the server answers others too.
+	ListedVerbs []string
+	// Feature names the feature gate that servers need to have the row. Empty: all servers have it.
+	Feature string
+	// Only is set where each version of a resource has a row of its own, because
+	// its schema, subresources and columns are its own (custom resources). It is
+	// Version, in which the row's functions see objects; Versions are all of the resource's then.
+	Only string
+	// Subresources are the paths below an object.
+	Subresources []Sub[O]
+
+	// How objects are stored.
+
+	// New and NewList make empty objects of the storage version. Of sets them.
+	New     func() Object
+	NewList func() runtime.Object
+	// StoragePrefix is the path of the resource's keys below /registry/. Of takes the name of the
+	// resource if it is empty ("pods", but "services/specs", "minions"). Groups of custom and newer
+	// kinds follow Kubernetes: if it stores under "<group>/<resource>", so does the row.
+	StoragePrefix string
+	// StoredAs is what Codec stores objects as, if that is another kind or version than the row's own.
+	StoredAs schema.GroupVersionKind
+	// StoredFields is set if a row of StoredAs serves the same objects and has this row's form among
+	// its StoredForms. It maps selectable fields to their names there, if they differ.
+	StoredFields map[string]string
+	// StoredForms are kinds of other groups, and versions that are no longer served, that the row's
+	// objects may have been stored as. A patch may have one as its result.
+	StoredForms []StoredForm
+	// Scheme knows further kinds: a stored object may say that it is of one, or of a version that has
+	// the same fields. Nil: no others are known.
+	Scheme *runtime.Scheme
+	// Codec replaces the scheme's encoding of stored objects.
+	Codec store.Codec
+	// Ephemeral rows store nothing (reviews in authentication.k8s.io and authorization.k8s.io).
+	Ephemeral bool
+	// Computed rows are read only: their store computes its answers, and nothing is stored.
+	Computed bool
+	// TTL is how many seconds an object is kept. 0: for ever (events: 3600).
+	TTL func(obj O) int64
+
+	// The rules of the kind.
+
+	// Default fills unset fields. It also runs on objects read from storage.
+	Default func(obj O)
+	// Restore fills what objects lack that older servers have stored and that no client may leave to
+	// be defaulted. It runs on objects read from storage, after Default.
+	Restore func(obj O)
+	// Readable returns why a well-formed object cannot be read, for example because of a field that is
+	// stored as an annotation. Stored objects are readable.
+	Readable func(obj O) error
+	// PrepareCreate drops what a client may not set on create (status) and sets what the server
+	// decides. Nil: nothing.
+	PrepareCreate func(ctx context.Context, obj O)
+	// Validate reports everything wrong with a new object.
+	Validate func(ctx context.Context, obj O) field.ErrorList
+	// PrepareUpdate copies from old what this endpoint may not change (status) and increments
+	// metadata.generation if spec changed.
+	PrepareUpdate func(ctx context.Context, obj, old O)
+	// ValidateUpdate reports everything wrong with the change from old to obj. It includes Validate's
+	// findings where Kubernetes' does.
+	ValidateUpdate func(ctx context.Context, obj, old O) field.ErrorList
+	// Warnings are sent to the client beside a success. old is nil on create.
+	Warnings func(ctx context.Context, obj, old O) []string
+	// Canonicalize puts a valid object into its one stored form.
+	Canonicalize func(obj O)
+	// FillEmpty sets the fields of an empty object that Kubernetes always encodes. Bookmarks have such
+	// an object.
+	FillEmpty func(obj O)
+	// Hooks tie other state to the writes of objects.
+	Hooks Hooks[O]
+
+	// Metadata.
+
+	// ValidateName returns what is wrong with metadata.name. prefix is true for a generateName. Nil:
+	// DNS subdomain (apimachinery's NameIsDNSSubdomain).
+	ValidateName func(name string, prefix bool) []string
+	// AnyFinalizer allows finalizers that are neither standard nor qualified.
+	AnyFinalizer bool
+	// MetaLast validates the metadata of a new object only if nothing else is wrong with it:
+	// Kubernetes' kind does not validate it itself.
+	MetaLast bool
+	// MetaOnUpdate is how an update of the main endpoint validates metadata.
+	MetaOnUpdate MetaRules
+	// HiddenAnnotations are annotations in which a version stores what is not metadata. Only the whole
+	// object shows them.
+	HiddenAnnotations []string
+
+	// Field selectors.
+
+	// Fields are the selectable fields beside metadata.name and metadata.namespace.
+	Fields func(obj O) fields.Set
+	// FieldPaths are the fields that Fields reads, beside metadata, so that objects can be selected
+	// without decoding the rest ("spec.nodeName"). Nil: all.
+	FieldPaths []string
+	// SelectableFields names the field selectors that clients may use, beside metadata.name and
+	// metadata.namespace, which are always allowed.
+	SelectableFields []string
+	// UnknownField is the error for any other field selector, with %[1]s for the field. Empty: as most
+	// kinds with fields of their own word it.
+	UnknownField string
+
+	// Updates and deletes.
+
+	// AllowCreateOnUpdate: PUT of an absent object creates it (leases, endpoints, RBAC ...).
+	AllowCreateOnUpdate bool
+	// AllowUnconditionalUpdate: PUT without resourceVersion overwrites.
+	AllowUnconditionalUpdate bool
+	// ResetFields are paths ("status") of fields that appliers never own.
+	ResetFields []string
+	// GracefulDelete decides how an object ends. It may set the deletion grace period (seconds) in
+	// options, and returns true if the object stays until a client confirms the deletion (pods). Nil:
+	// the object is removed at once.
+	GracefulDelete func(ctx context.Context, obj O, options *metav1.DeleteOptions) bool
+	// DefaultGarbageCollection is what a delete without propagationPolicy does with dependents. Empty:
+	// background.
+	DefaultGarbageCollection metav1.DeletionPropagation
+	// OrphanWarning is sent with a delete that does not say what happens to dependents.
+	OrphanWarning string
+	// ReturnDeleted answers a delete with the object's last state instead of a Status (pods, services,
+	// namespaces, claims ...).
+	ReturnDeleted bool
+
+	// The Table that kubectl prints.
+
+	// Columns and Cells make the Table. Nil: Name and Age. Cells returns one value for each column.
+	Columns []metav1.TableColumnDefinition
+	Cells   func(obj O, env CellEnv) []any
+	// CellPaths are the fields that Cells reads, so that rows are made without decoding the rest
+	// ("status.phase", "spec.containers.name"). Nil: all.
 	CellPaths []string
-	RowOrder  func(a, b *T) int
-
-	RowConditions func(obj *T) []metav1.TableRowCondition
-
-	Unlisted []string
-	Others   []Other
-
-	Subresources []Sub[T]
+	// RowConditions are what a row of the table says of its object beside the cells.
+	RowConditions func(obj O) []metav1.TableRowCondition
+	// RowOrder is the order of the rows of the table. Nil: by name.
+	RowOrder func(a, b O) int
 }
 
-// Sub is a Subresource of a Kind.
-type Sub[T any] struct {
+// MetaRules are how an update validates metadata beyond what is done for every kind. Kubernetes'
+// kinds repeat checks differently, and clients see each finding as often as it is made.
+type MetaRules struct {
+	// RepeatCreateChecks is how many times an update repeats the checks made on create, those of names
+	// and generated names included.
+	RepeatCreateChecks int
+	// CreateChecksFirst reports the findings of these checks once before the kind's own checks of what
+	// changed.
+	CreateChecksFirst bool
+	// SkipUpdateChecks leaves out the kind's own checks of what changed.
+	SkipUpdateChecks bool
+}
+
+// Sub is a subresource with its rules, for a kind whose objects are of type O.
+type Sub[O any] struct {
 	Subresource
-	PrepareUpdate  func(ctx context.Context, obj, old *T)
-	ValidateUpdate func(ctx context.Context, obj, old *T) field.ErrorList
-	Warnings       func(ctx context.Context, obj, old *T) []string
+	PrepareUpdate  func(ctx context.Context, obj, old O)
+	ValidateUpdate func(ctx context.Context, obj, old O) field.ErrorList
+	Warnings       func(ctx context.Context, obj, old O) []string
 }
 
-// Row returns k for the table.
-func (k Kind[T, L]) Row() *Row {
-	row := &Row{
-		Group: k.Group, Versions: append([]Version{{Name: k.Version, Deprecated: k.Deprecated}}, k.MoreVersions...), StorageVersion: k.Version,
-		Resource: k.Resource, Singular: k.Singular, Kind: k.Kind, ListKind: k.Kind + "List",
-		ShortNames: k.ShortNames, Categories: k.Categories, Namespaced: k.Namespaced,
-		StoragePrefix: k.StoragePrefix, Verbs: k.Verbs, Ephemeral: k.Ephemeral, Computed: k.Computed, Feature: k.Feature,
-		New:       func() Object { return any(new(T)).(Object) },
-		NewList:   func() runtime.Object { return any(new(L)).(runtime.Object) },
-		Columns:   k.Columns,
-		CellPaths: k.CellPaths,
-		Unlisted:  k.Unlisted,
-		Others:    k.Others,
-		Strategy: Strategy{
-			Default:                  erase(k.Default),
-			Readable:                 eraseReadable(k.Readable),
-			PrepareCreate:            eraseCtx(k.PrepareCreate),
-			Validate:                 eraseValidate(k.Validate),
-			PrepareUpdate:            eraseUpdate(k.PrepareUpdate),
-			ValidateUpdate:           eraseValidateUpdate(k.ValidateUpdate),
-			Warnings:                 eraseWarnings(k.Warnings),
-			Canonicalize:             erase(k.Canonicalize),
-			Blank:                    erase(k.Blank),
-			ValidateName:             k.ValidateName,
-			AnyFinalizer:             k.AnyFinalizer,
-			MetaLast:                 k.MetaLast,
-			MetaOnUpdate:             k.MetaOnUpdate,
-			AllowCreateOnUpdate:      k.AllowCreateOnUpdate,
-			AllowUnconditionalUpdate: k.AllowUnconditionalUpdate,
-			ResetFields:              k.ResetFields,
-			SelectableFields:         k.SelectableFields,
-			FieldPaths:               k.FieldPaths,
-			DefaultGarbageCollection: k.DefaultGarbageCollection,
-			OrphanWarning:            k.OrphanWarning,
-			UnknownField:             k.UnknownField,
-			ReturnDeleted:            k.ReturnDeleted,
-		},
-	}
-	if row.Singular == "" {
-		row.Singular = strings.ToLower(k.Kind)
-	}
-	if row.StoragePrefix == "" {
-		row.StoragePrefix = k.Resource
-	}
-	if f := k.Fields; f != nil {
-		row.Fields = func(obj Object) fields.Set { return f(any(obj).(*T)) }
-	}
-	if f := k.GracefulDelete; f != nil {
-		row.GracefulDelete = func(ctx context.Context, obj Object, o *metav1.DeleteOptions) bool { return f(ctx, any(obj).(*T), o) }
-	}
-	if f := k.TTL; f != nil {
-		row.TTL = func(obj Object) int64 { return f(any(obj).(*T)) }
-	}
-	if f := k.Cells; f != nil {
-		row.Cells = func(obj Object, env CellEnv) []any { return f(any(obj).(*T), env) }
-	}
-	if f := k.RowOrder; f != nil {
-		row.RowOrder = func(a, b Object) int { return f(any(a).(*T), any(b).(*T)) }
-	}
-	if f := k.RowConditions; f != nil {
-		row.RowConditions = func(obj Object) []metav1.TableRowCondition { return f(any(obj).(*T)) }
-	}
-	for _, s := range k.Subresources {
-		sub := s.Subresource
-		sub.PrepareUpdate = eraseUpdate(s.PrepareUpdate)
-		sub.ValidateUpdate = eraseValidateUpdate(s.ValidateUpdate)
-		sub.Warnings = eraseWarnings(s.Warnings)
-		row.Subresources = append(row.Subresources, sub)
-	}
-	return row
-}
-
-func erase[T any](f func(*T)) func(Object) {
-	if f == nil {
-		return nil
-	}
-	return func(obj Object) { f(any(obj).(*T)) }
-}
-
-func eraseReadable[T any](f func(*T) error) func(Object) error {
-	if f == nil {
-		return nil
-	}
-	return func(obj Object) error { return f(any(obj).(*T)) }
-}
-
-func eraseCtx[T any](f func(context.Context, *T)) func(context.Context, Object) {
-	if f == nil {
-		return nil
-	}
-	return func(ctx context.Context, obj Object) { f(ctx, any(obj).(*T)) }
-}
-
-func eraseValidate[T any](f func(context.Context, *T) field.ErrorList) func(context.Context, Object) field.ErrorList {
-	if f == nil {
-		return nil
-	}
-	return func(ctx context.Context, obj Object) field.ErrorList { return f(ctx, any(obj).(*T)) }
-}
-
-func eraseUpdate[T any](f func(ctx context.Context, obj, old *T)) func(ctx context.Context, obj, old Object) {
-	if f == nil {
-		return nil
-	}
-	return func(ctx context.Context, obj, old Object) { f(ctx, any(obj).(*T), any(old).(*T)) }
-}
-
-func eraseValidateUpdate[T any](f func(ctx context.Context, obj, old *T) field.ErrorList) func(ctx context.Context, obj, old Object) field.ErrorList {
-	if f == nil {
-		return nil
-	}
-	return func(ctx context.Context, obj, old Object) field.ErrorList {
-		return f(ctx, any(obj).(*T), any(old).(*T))
-	}
-}
-
-func eraseWarnings[T any](f func(ctx context.Context, obj, old *T) []string) func(ctx context.Context, obj, old Object) []string {
-	if f == nil {
-		return nil
-	}
-	return func(ctx context.Context, obj, old Object) []string {
-		if old == nil {
-			return f(ctx, any(obj).(*T), nil)
-		}
-		return f(ctx, any(obj).(*T), any(old).(*T))
-	}
-}
+// RowSub is a subresource of a Row.
+type RowSub = Sub[Object]

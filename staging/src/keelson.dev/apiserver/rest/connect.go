@@ -251,7 +251,7 @@ func (req *Request) own(ctx context.Context, empty, obj runtime.Object, manager 
 	}
 	version := req.Kind.GroupVersion()
 	row := &resource.Row{
-		Group: req.Kind.Group, Kind: req.Kind.Kind, StorageVersion: req.Kind.Version, Versions: []resource.Version{{Name: req.Kind.Version}},
+		Group: req.Kind.Group, Kind: req.Kind.Kind, Version: req.Kind.Version, Versions: []resource.Version{{Name: req.Kind.Version}},
 		New: func() resource.Object { return live.DeepCopyObject().(resource.Object) },
 	}
 	o := registry.InterfacesOf(row, req.server.cfg.Scheme)

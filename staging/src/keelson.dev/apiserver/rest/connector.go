@@ -61,7 +61,7 @@ type Request struct {
 	Version string
 	// Kind is the kind the endpoint takes and gives.
 	Kind            schema.GroupVersionKind
-	Subresource     *resource.Subresource // nil for ephemeral kinds
+	Subresource     *resource.RowSub // nil for ephemeral kinds
 	Namespace, Name string
 	// Registry is the row's; nil for ephemeral kinds.
 	Registry *registry.Registry

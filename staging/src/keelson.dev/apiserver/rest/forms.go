@@ -56,7 +56,7 @@ func newView(row *resource.Row, version string, types *transcode.Types, buffers 
 		v.listGVK.Kind = row.Kind + "List"
 	}
 	for i := range row.Versions {
-		if row.Versions[i].Name == version && version != row.StorageVersion {
+		if row.Versions[i].Name == version && version != row.Version {
 			v.version = &row.Versions[i]
 		}
 	}
@@ -99,8 +99,8 @@ func (v *view) object(rec *store.Record) (resource.Object, error) {
 // empty returns an object of the view's version in which nothing is set.
 func (v *view) empty() (resource.Object, error) {
 	obj := v.row.New()
-	if v.row.Blank != nil {
-		v.row.Blank(obj)
+	if v.row.FillEmpty != nil {
+		v.row.FillEmpty(obj)
 	}
 	if v.version == nil || v.version.FromStorage == nil {
 		return obj, nil
@@ -252,9 +252,9 @@ func (v *view) metadata(rec *store.Record) (*metav1.PartialObjectMetadata, error
 		return nil, err
 	}
 	p := partial(obj)
-	if len(v.row.Unlisted) > 0 {
+	if len(v.row.HiddenAnnotations) > 0 {
 		p.Annotations = maps.Clone(p.Annotations)
-		for _, name := range v.row.Unlisted {
+		for _, name := range v.row.HiddenAnnotations {
 			delete(p.Annotations, name)
 		}
 	}
@@ -304,7 +304,7 @@ func (v *view) encodePartial(rec *store.Record, metaVersion string) ([]byte, err
 
 func (v *view) makePartial(dst []byte, rec *store.Record, metaVersion string) ([]byte, error) {
 	head := append(dst, `{"kind":"PartialObjectMetadata","apiVersion":"`+metav1.GroupName+`/`+metaVersion+`","metadata":`...)
-	if len(v.row.Unlisted) == 0 {
+	if len(v.row.HiddenAnnotations) == 0 {
 		if out, ok := v.transcode(head, rec, (*transcode.Program).AppendMetadata); ok {
 			return append(out, '}'), nil
 		}

@@ -60,17 +60,17 @@ func (s scaling) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOp
 func rows() []*resource.Row {
 	scaleKind := schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}
 	return []*resource.Row{
-		resource.Kind[corev1.ConfigMap, corev1.ConfigMapList]{
+		resource.Of[corev1.ConfigMapList](resource.Kind[*corev1.ConfigMap]{
 			Version: "v1", Resource: "configmaps", Kind: "ConfigMap", ShortNames: []string{"cm"}, Namespaced: true,
 			AllowUnconditionalUpdate: true,
-		}.Row(),
-		resource.Kind[corev1.Namespace, corev1.NamespaceList]{
+		}),
+		resource.Of[corev1.NamespaceList](resource.Kind[*corev1.Namespace]{
 			Version: "v1", Resource: "namespaces", Kind: "Namespace", ReturnDeleted: true,
 			Verbs: []string{"create", "delete", "get", "list", "patch", "update", "watch"},
-		}.Row(),
-		resource.Kind[corev1.Node, corev1.NodeList]{Version: "v1", Resource: "nodes", Kind: "Node"}.Row(),
+		}),
+		resource.Of[corev1.NodeList](resource.Kind[*corev1.Node]{Version: "v1", Resource: "nodes", Kind: "Node"}),
 		podRow(),
-		resource.Kind[appsv1.Deployment, appsv1.DeploymentList]{
+		resource.Of[appsv1.DeploymentList](resource.Kind[*appsv1.Deployment]{
 			Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Namespaced: true, StoragePrefix: "deployments",
 			Categories: []string{"all"}, AllowUnconditionalUpdate: true, ResetFields: []string{"status"},
 			PrepareCreate: func(_ context.Context, d *appsv1.Deployment) { d.Status, d.Generation = appsv1.DeploymentStatus{}, 1 },
@@ -80,7 +80,7 @@ func rows() []*resource.Row {
 					d.Generation = old.Generation + 1
 				}
 			},
-			Subresources: []resource.Sub[appsv1.Deployment]{
+			Subresources: []resource.Sub[*appsv1.Deployment]{
 				{
 					Subresource: resource.Subresource{Name: "status", View: true, Verbs: []string{"get", "patch", "update"}, ResetFields: []string{"spec", "metadata.labels"}},
 					PrepareUpdate: func(_ context.Context, d, old *appsv1.Deployment) {
@@ -89,19 +89,19 @@ func rows() []*resource.Row {
 				},
 				{Subresource: resource.Subresource{Name: "scale", Kind: scaleKind, Verbs: []string{"get", "patch", "update"}, Scale: deploymentScale()}},
 			},
-		}.Row(),
-		resource.Kind[rbacv1.ClusterRole, rbacv1.ClusterRoleList]{
+		}),
+		resource.Of[rbacv1.ClusterRoleList](resource.Kind[*rbacv1.ClusterRole]{
 			Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles", Kind: "ClusterRole", AllowCreateOnUpdate: true,
-		}.Row(),
-		resource.Kind[authorizationv1.SelfSubjectAccessReview, authorizationv1.SelfSubjectAccessReview]{
+		}),
+		resource.Of[authorizationv1.SelfSubjectAccessReview](resource.Kind[*authorizationv1.SelfSubjectAccessReview]{
 			Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectaccessreviews", Kind: "SelfSubjectAccessReview", Ephemeral: true,
-		}.Row(),
+		}),
 		autoscalerRow(),
 	}
 }
 
 func podRow() *resource.Row {
-	return resource.Kind[corev1.Pod, corev1.PodList]{
+	return resource.Of[corev1.PodList](resource.Kind[*corev1.Pod]{
 		Version: "v1", Resource: "pods", Kind: "Pod", ShortNames: []string{"po"}, Namespaced: true, ReturnDeleted: true,
 		AllowUnconditionalUpdate: true, SelectableFields: []string{"spec.nodeName"},
 		PrepareCreate: func(_ context.Context, p *corev1.Pod) { p.Generation = 1 },
@@ -124,7 +124,7 @@ func podRow() *resource.Row {
 		Cells: func(p *corev1.Pod, env resource.CellEnv) []any {
 			return []any{p.Name, p.Spec.NodeName, env.Age(p.CreationTimestamp)}
 		},
-	}.Row()
+	})
 }
 
 func deploymentScale() *resource.Scale {
@@ -148,9 +148,9 @@ func deploymentScale() *resource.Scale {
 
 // autoscalerRow is served in two versions, stored in the second.
 func autoscalerRow() *resource.Row {
-	return resource.Kind[autoscalingv2.HorizontalPodAutoscaler, autoscalingv2.HorizontalPodAutoscalerList]{
+	return resource.Of[autoscalingv2.HorizontalPodAutoscalerList](resource.Kind[*autoscalingv2.HorizontalPodAutoscaler]{
 		Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers", Kind: "HorizontalPodAutoscaler", Namespaced: true,
-		MoreVersions: []resource.Version{{
+		Versions: []resource.Version{{Name: "v2"}, {
 			Name: "v1", New: func() resource.Object { return &autoscalingv1.HorizontalPodAutoscaler{} },
 			FromStorage: func(obj resource.Object) (resource.Object, error) {
 				v2 := obj.(*autoscalingv2.HorizontalPodAutoscaler)
@@ -161,7 +161,7 @@ func autoscalerRow() *resource.Row {
 				return &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: v1.ObjectMeta, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MinReplicas: v1.Spec.MinReplicas, MaxReplicas: v1.Spec.MaxReplicas}}, nil
 			},
 		}},
-	}.Row()
+	})
 }
 
 // env is a server in memory.

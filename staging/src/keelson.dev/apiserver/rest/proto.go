@@ -47,7 +47,7 @@ func (p protoItems) head(dst []byte, n int) []byte {
 
 // append appends a record's item, spliced where its bytes allow that.
 func (p protoItems) append(dst []byte, rec *store.Record) ([]byte, error) {
-	whole := p.out.As == "" || len(p.v.row.Unlisted) == 0
+	whole := p.out.As == "" || len(p.v.row.HiddenAnnotations) == 0
 	if whole && p.v.splice(rec, func(item wire.Item) {
 		if p.out.As != "" {
 			item.Metadata()

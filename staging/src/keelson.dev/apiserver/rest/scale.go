@@ -324,7 +324,7 @@ func newScaleFields(cfg *Config) (*managedfields.FieldManager, error) {
 		return nil, nil
 	}
 	row := &resource.Row{
-		Group: "autoscaling", Kind: "Scale", StorageVersion: "v1", Versions: []resource.Version{{Name: "v1"}},
+		Group: "autoscaling", Kind: "Scale", Version: "v1", Versions: []resource.Version{{Name: "v1"}},
 		New: func() resource.Object { return &autoscaling.Scale{} },
 	}
 	o := registry.InterfacesOf(row, cfg.Scheme)

@@ -36,7 +36,7 @@ type target struct {
 	*endpoint
 	info            *request.RequestInfo
 	view            *view
-	sub             *resource.Subresource // nil: the resource itself
+	sub             *resource.RowSub // nil: the resource itself
 	namespace, name string
 	verb            string
 }
@@ -232,7 +232,7 @@ func verbOf(info *request.RequestInfo, method string) string {
 func (t *target) check(info *request.RequestInfo) error {
 	verbs := t.verbs
 	if info.Subresource != "" {
-		i := slices.IndexFunc(t.row.Subresources, func(s resource.Subresource) bool { return s.Name == info.Subresource })
+		i := slices.IndexFunc(t.row.Subresources, func(s resource.RowSub) bool { return s.Name == info.Subresource })
 		if i < 0 && t.row.Only != "" {
 			return apierrors.NewNotFound(t.row.GroupResource(), info.Name)
 		}

@@ -252,11 +252,11 @@ func TestWatchTable(t *testing.T) {
 // dynamicRow is a custom resource.
 func dynamicRow() *resource.Row {
 	return &resource.Row{
-		Group: "example.com", Versions: []resource.Version{{Name: "v1"}}, StorageVersion: "v1", Resource: "widgets", Singular: "widget",
+		Group: "example.com", Versions: []resource.Version{{Name: "v1"}}, Version: "v1", Resource: "widgets", Singular: "widget",
 		Kind: "Widget", Namespaced: true, StoragePrefix: "example.com/widgets", Codec: dynamicCodec{},
 		New:      func() resource.Object { return &unstructured.Unstructured{} },
 		NewList:  func() runtime.Object { return &unstructured.UnstructuredList{} },
-		Strategy: resource.Strategy{AllowUnconditionalUpdate: true},
+		AllowUnconditionalUpdate: true,
 	}
 }
 

@@ -17,13 +17,13 @@ import (
 // TestAges fills in the ages of a row and holds it to the row that is made at once.
 func TestAges(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
-	row := resource.Kind[corev1.Event, corev1.EventList]{
+	row := resource.Of[corev1.EventList](resource.Kind[*corev1.Event]{
 		Version: "v1", Resource: "events", Kind: "Event",
 		Cells: func(e *corev1.Event, env resource.CellEnv) []any {
 			_ = env.Age(metav1.NewTime(now)) // one that is not shown
 			return []any{e.Name, "3 (" + env.Age(e.FirstTimestamp) + " ago)", env.Age(e.LastTimestamp), env.Age(metav1.Time(e.EventTime)), int64(3)}
 		},
-	}.Row()
+	})
 	moments := map[string]time.Time{
 		"none": {}, "now": now, "seconds": now.Add(-90500 * time.Millisecond), "days": now.Add(-400 * 24 * time.Hour),
 		"soon": now.Add(time.Second), "future": now.Add(time.Hour), "before Unix": time.Unix(-1e10, 5), "long ago": time.Time{}.Add(time.Second),

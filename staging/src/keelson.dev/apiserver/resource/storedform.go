@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// OtherForm is a form of a row of Out, in which objects are *In. What the two call the same
+// NewStoredForm is a form of a row of Out, in which objects are *In. What the two call the same
 // in JSON is taken over; convert does the rest, and may be nil.
-func OtherForm[In, Out any](kind schema.GroupVersionKind, convert func(in *In, out *Out)) Other {
-	return Other{
+func NewStoredForm[In, Out any](kind schema.GroupVersionKind, convert func(in *In, out *Out)) StoredForm {
+	return StoredForm{
 		Kind: kind,
 		New:  func() Object { return any(new(In)).(Object) },
 		ToStorage: func(obj Object) (Object, error) {
@@ -37,10 +37,10 @@ func OtherForm[In, Out any](kind schema.GroupVersionKind, convert func(in *In, o
 	}
 }
 
-// Other is the version as a form that the row's objects may have been stored in, defaults
+// StoredForm returns the version as a form that the row's objects may have been stored in, defaults
 // filled in as they would be when it is served. Kind says that it is of the version.
-func (v *Version) Other(kind schema.GroupVersionKind) Other {
-	return Other{Kind: kind, New: v.New, ToStorage: func(obj Object) (Object, error) {
+func (v *Version) StoredForm(kind schema.GroupVersionKind) StoredForm {
+	return StoredForm{Kind: kind, New: v.New, ToStorage: func(obj Object) (Object, error) {
 		if v.Default != nil {
 			v.Default(obj)
 		}
