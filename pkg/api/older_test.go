@@ -99,7 +99,7 @@ func TestOlder(t *testing.T) {
 
 func rowOf(t *testing.T, name string) *resource.Row {
 	t.Helper()
-	for _, row := range api.Rows() {
+	for _, row := range api.Rows(api.Deps{}) {
 		if row.Group+"/"+row.Resource == name {
 			return row
 		}

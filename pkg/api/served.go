@@ -24,10 +24,10 @@ type Asked map[string]bool
 // versions that it serves of them. What is more exact counts more. What is stable is
 // served unless it is said not to be, the rest if it is said to be.
 //
-// enabled tells of a feature whether there is one; scheme has the kinds of all versions,
-// served or not.
-func Served(asked Asked, enabled func(feature string) bool, scheme *runtime.Scheme) ([]*resource.Row, error) {
-	rows := Rows()
+// enabled reports whether a feature is on; scheme has the kinds of all versions, served or not. deps
+// is what the rows need.
+func Served(asked Asked, enabled func(feature string) bool, scheme *runtime.Scheme, deps Deps) ([]*resource.Row, error) {
+	rows := Rows(deps)
 	if err := known(asked, scheme); err != nil {
 		return nil, err
 	}

@@ -101,7 +101,7 @@ func names(t *testing.T, asked api.Asked, feature string, wrong ...string) map[s
 			t.Fatal(err)
 		}
 	}
-	rows, err := api.Served(asked, func(f string) bool { return f == feature }, scheme)
+	rows, err := api.Served(asked, func(f string) bool { return f == feature }, scheme, api.Deps{})
 	got := ""
 	if err != nil {
 		got = err.Error()
@@ -121,7 +121,7 @@ func names(t *testing.T, asked api.Asked, feature string, wrong ...string) map[s
 // TestStoredInVersionsNotServed: what was stored when a version was served can be read when it is not.
 func TestStoredInVersionsNotServed(t *testing.T) {
 	t.Parallel()
-	rows, err := api.Served(api.Asked{"autoscaling/v1": false}, func(string) bool { return false }, clientscheme.Scheme)
+	rows, err := api.Served(api.Asked{"autoscaling/v1": false}, func(string) bool { return false }, clientscheme.Scheme, api.Deps{})
 	if err != nil {
 		t.Fatal(err)
 	}

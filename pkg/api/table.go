@@ -9,6 +9,8 @@ package api
 import (
 	"slices"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/admissionregistration"
 	"keelson.dev/keelson/pkg/api/apiextensions"
@@ -35,31 +37,46 @@ import (
 	"keelson.dev/keelson/pkg/api/storagemigration"
 )
 
-// Rows returns every built-in resource, in discovery order. A resource that is
-// not among them does not exist. Optional ones are served where they are asked for
-// (Served).
-func Rows() []*resource.Row {
+// Deps is what rows need beyond pure rules. The zero value gives rows that can be read, decoded and
+// validated, but whose connectors and allocators are missing.
+type Deps struct {
+	Core           core.Deps
+	Authentication authentication.Deps
+	Authorization  authorization.Deps
+	// CheckEscalation checks writes of roles and their bindings.
+	CheckEscalation rbac.CheckEscalation
+	// CheckParams checks writes of admission policies and their bindings.
+	CheckParams admissionregistration.CheckParams
+	// Definitions are the hooks of definitions of custom resources.
+	Definitions resource.Hooks[*apiextensionsv1.CustomResourceDefinition]
+	// Claims checks writes of resource claims.
+	Claims dynamic.Guard
+}
+
+// Rows returns every built-in resource, in discovery order. No other resource exists, except custom
+// ones. Served returns those that a server serves.
+func Rows(deps Deps) []*resource.Row {
 	return slices.Concat(
-		core.Rows(),
+		core.Rows(deps.Core),
 		apiregistration.Rows(),
-		apps.Rows(),
+		apps.Rows(deps.Core.Policy),
 		events.Rows(),
-		authentication.Rows(),
-		authorization.Rows(),
+		authentication.Rows(deps.Authentication),
+		authorization.Rows(deps.Authorization),
 		autoscaling.Rows(),
-		batch.Rows(),
+		batch.Rows(deps.Core.Policy),
 		certificates.Rows(),
 		networking.Rows(),
 		policy.Rows(),
-		rbac.Rows(),
+		rbac.Rows(deps.CheckEscalation),
 		storage.Rows(),
-		admissionregistration.Rows(),
-		apiextensions.Rows(),
+		admissionregistration.Rows(deps.CheckParams),
+		apiextensions.Rows(deps.Definitions),
 		scheduling.Rows(),
 		coordination.Rows(),
 		node.Rows(),
 		discovery.Rows(),
-		dynamic.Rows(),
+		dynamic.Rows(deps.Claims),
 		flowcontrol.Rows(),
 		apiserverinternal.Rows(),
 		storagemigration.Rows(),

@@ -45,7 +45,7 @@ func runningPod() *corev1.Pod {
 
 // BenchmarkPodRow makes what a row of a Table says of a stored pod.
 func BenchmarkPodRow(b *testing.B) {
-	all := api.Rows()
+	all := api.Rows(api.Deps{})
 	row := all[slices.IndexFunc(all, func(r *resource.Row) bool { return r.Group == "" && r.Resource == "pods" })]
 	data, err := registry.Codec(row).Encode(runningPod())
 	if err != nil {

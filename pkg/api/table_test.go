@@ -33,7 +33,7 @@ import (
 // rows runs check on every row of the table.
 func rows(t *testing.T, check func(t *testing.T, row *resource.Row)) {
 	t.Helper()
-	all := api.Rows()
+	all := api.Rows(api.Deps{})
 	if len(all) < 60 {
 		t.Fatalf("the table has %d rows", len(all))
 	}
@@ -80,7 +80,7 @@ func TestRowsAreComplete(t *testing.T) {
 func TestStoragePrefixesDiffer(t *testing.T) {
 	t.Parallel()
 	seen := map[string]string{}
-	for _, row := range api.Rows() {
+	for _, row := range api.Rows(api.Deps{}) {
 		if row.Ephemeral || row.Group == "events.k8s.io" { // shares the core group's
 			continue
 		}
@@ -306,7 +306,7 @@ func TestScaleReadsWhatItWrites(t *testing.T) {
 func TestGracefulDelete(t *testing.T) {
 	t.Parallel()
 	var pods *resource.Row
-	for _, row := range api.Rows() {
+	for _, row := range api.Rows(api.Deps{}) {
 		if row.Group == "" && row.Resource == "pods" {
 			pods = row
 		}

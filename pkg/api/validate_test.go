@@ -58,7 +58,7 @@ func TestValidate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			row := rowtest.Row(t, api.Rows(), tc.resource)
+			row := rowtest.Row(t, api.Rows(api.Deps{}), tc.resource)
 			obj := rowtest.Decode(t, row, "", tc.object)
 			rowtest.Check(t, row.Validate(t.Context(), obj), tc.want)
 		})

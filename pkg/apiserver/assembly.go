@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -28,7 +27,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/rest"
 	"keelson.dev/apiserver/store"
@@ -87,7 +85,7 @@ type assembly struct {
 	custom          *customresources.Controller
 	aggregator      *aggregation.Aggregator
 	kubelets        *connect.Kubelets
-	drivers         http.HandlerFunc  // calls of storage drivers; set with the connectors
+	proxies         *connect.Proxies
 	fairness        *filters.Fairness // nil: requests in flight are limited instead
 	members         store.Interface   // running servers
 
@@ -102,7 +100,7 @@ type assembly struct {
 // assemble builds everything in the order of its needs. It starts nothing.
 func (s *Server) assemble(ctx context.Context, d *databases) (*assembly, error) {
 	a := &assembly{
-		server: s, cfg: &s.cfg, scheme: s.scheme, rows: s.rows, databases: d, stores: stores{d, transcode.NewTypes(), map[schema.GroupVersionKind]*shared{}},
+		server: s, cfg: &s.cfg, scheme: s.scheme, databases: d, stores: stores{d, transcode.NewTypes(), map[schema.GroupVersionKind]*shared{}},
 		started: health.NewGate("informer-sync", "informers not synced yet"),
 		decides: make(chan struct{}),
 	}
@@ -152,7 +150,7 @@ func (a *assembly) buildAuthz() error {
 	members := map[string]authz.Authorizer{}
 	// The index is needed for escalation checks with any authorizer: a role must not grant rights that
 	// its author lacks, because other servers may use RBAC, or this server may do so later.
-	if chain.Has(config.ModeRBAC) || slices.Contains(a.groups(), rbacv1.GroupName) {
+	if chain.Has(config.ModeRBAC) || slices.Contains(a.server.groups, rbacv1.GroupName) {
 		synced, err := a.rules.Watch(a.self.informers.Rbac().V1())
 		if err != nil {
 			return err
@@ -223,9 +221,7 @@ func (a *assembly) buildAdmission(ctx context.Context) error {
 }
 
 func (a *assembly) buildAPI() error {
-	a.guardRows(a.rows)
-	a.services.Restore(a.rows)
-	err := a.reachKubelets()
+	err := a.buildRows()
 	if err != nil {
 		return err
 	}
@@ -236,10 +232,9 @@ func (a *assembly) buildAPI() error {
 	a.api, err = rest.New(rest.Config{
 		Rows: a.rows, Scheme: a.scheme, Store: a.storeOf, Clock: a.server.deps.Clock, Log: a.server.log,
 		Admission: a.admission, Authorizer: a.authz,
-		Connectors: a.connectors(), Hooks: a.registryHooks(),
 		TypeConverter: newTypeConverter(a.scheme, openapi.Source{}),
 		OpenAPI:       openapi.Source{},
-		Groups:        a.groups(), MinWatchTimeout: a.cfg.MinRequestWatch, StallTimeout: write, NoWatchList: !a.cfg.Features.Turned.Enabled(features.WatchList), Missing: a.arrived,
+		Groups:        a.server.groups, MinWatchTimeout: a.cfg.MinRequestWatch, StallTimeout: write, NoWatchList: !a.cfg.Features.Turned.Enabled(features.WatchList), Missing: a.arrived,
 		NoStorageVersionHash: !a.cfg.Features.Turned.Enabled(features.StorageVersionHash),
 		NamespaceCheck:       a.namespaceCheck,
 		NoGarbageCollection:  !a.cfg.Etcd.GarbageCollector,
@@ -257,43 +252,6 @@ func (a *assembly) buildAPI() error {
 	}
 	a.members = a.stores.serverLeases(int64(serverLease.Seconds()))
 	return nil
-}
-
-// groups are those of the rows, in discovery order.
-func (a *assembly) groups() []string {
-	var groups []string
-	for _, r := range a.rows {
-		if !slices.Contains(groups, r.Group) {
-			groups = append(groups, r.Group)
-		}
-	}
-	return groups
-}
-
-// guardRows has rules ask who writes, and what this server allows, where that matters.
-func (a *assembly) guardRows(rows []*resource.Row) {
-	if !a.cfg.AllowPrivileged {
-		withoutPrivileged(rows)
-	}
-	(&admission.ParamGuard{Authorizer: a.authz, Mapper: a.mapper, Client: a.self.client}).Guard(rows)
-	(&admission.DeviceGuard{Authorizer: a.authz, Client: a.self.client}).Guard(rows)
-}
-
-// registryHooks are what runs inside the writes of single resources.
-func (a *assembly) registryHooks() map[schema.GroupResource]registry.Hooks {
-	guard := &rbac.Guard{Rules: a.rules, Authorizer: a.authz}
-	hooks := map[schema.GroupResource]registry.Hooks{
-		{Resource: "services"}:   a.services.Hooks(),
-		{Resource: "namespaces"}: namespaceHooks(),
-
-		schedulingv1.Resource("priorityclasses"): priorityClassHooks(),
-
-		customresources.Definitions(): customresources.Hooks(),
-	}
-	for _, r := range []string{"roles", "clusterroles", "rolebindings", "clusterrolebindings"} {
-		hooks[schema.GroupResource{Group: rbacv1.GroupName, Resource: r}] = guardHooks(guard)
-	}
-	return hooks
 }
 
 // advertised is the address by which the cluster reaches this server.
@@ -386,7 +344,7 @@ func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 		}
 	}
 	m := &mux{api: served, served: a.groupVersions, exact: map[string]http.Handler{}, prefixes: map[string]http.Handler{}}
-	m.batches, m.drivers = a.batches(), a.drivers
+	m.batches, m.drivers = a.batches(), a.proxies.Drivers
 	version, err := versionDocument()
 	if err != nil {
 		return nil, err

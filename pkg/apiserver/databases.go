@@ -111,7 +111,7 @@ func (d *databases) follow(ctx context.Context, s *Server) error {
 	root := path.Join("/", cfg.EtcdPrefix) // as Kubernetes reads a prefix without a slash
 	if cfg.EncryptionConfig != "" {
 		sealed, err := encryption.Open(ctx, encryption.Config{
-			File: cfg.EncryptionConfig, Reload: cfg.EncryptionReload, Root: root, Rows: api.Rows(),
+			File: cfg.EncryptionConfig, Reload: cfg.EncryptionReload, Root: root, Rows: api.Rows(api.Deps{}),
 		})
 		if err != nil {
 			return err

@@ -5,7 +5,6 @@ package apiserver
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -15,12 +14,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 
-	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/apiserver/bootstrap"
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/features"
-	"keelson.dev/keelson/pkg/apiserver/rbac"
 	"keelson.dev/keelson/pkg/health"
 )
 
@@ -83,7 +80,7 @@ func (a *assembly) buildHooks() error {
 		a.hooks = append(a.hooks, &hook{name: "built-in-resources-storage-version-updater",
 			run: publish, after: a.keep(10*time.Minute, publish)})
 	}
-	served := a.groups()
+	served := a.server.groups
 	a.hooks = slices.DeleteFunc(a.hooks, func(h *hook) bool { return h.group != "" && !slices.Contains(served, h.group) })
 	for _, h := range a.hooks {
 		h.gate = health.NewGate(h.name, "not finished")
@@ -213,19 +210,4 @@ func (a *assembly) port() int {
 		return addr.Port
 	}
 	return a.cfg.SecurePort
-}
-
-// guardHooks refuses writes of roles and bindings that would escalate.
-func guardHooks(guard *rbac.Guard) registry.Hooks {
-	return registry.Hooks{
-		BeforeCreate: func(ctx context.Context, obj resource.Object, _ bool) (func(bool), error) {
-			return nil, guard.CheckWrite(ctx, obj, nil)
-		},
-		BeforeUpdate: func(ctx context.Context, obj, old resource.Object, _ bool) (func(bool), error) {
-			if old == nil {
-				return nil, fmt.Errorf("escalation guard: update without a present state")
-			}
-			return nil, guard.CheckWrite(ctx, obj, old)
-		},
-	}
 }

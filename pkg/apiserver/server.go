@@ -22,7 +22,6 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/http2server"
-	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/keelson/pkg/api"
 	"keelson.dev/keelson/pkg/apiserver/audit"
@@ -57,7 +56,7 @@ type Server struct {
 	log  *slog.Logger
 
 	scheme      *runtime.Scheme
-	rows        []*resource.Row // that are served
+	groups      []string // of the API, in discovery order
 	serving     *serving
 	clientCA    *authn.CAFile
 	proxyCA     *authn.CAFile
@@ -123,8 +122,16 @@ func (s *Server) loadServed() (err error) {
 	if s.scheme, err = NewScheme(); err != nil {
 		return err
 	}
-	s.rows, err = api.Served(s.cfg.RuntimeConfig, s.cfg.Features.Turned.Enabled, s.scheme)
-	return err
+	rows, err := api.Served(s.cfg.RuntimeConfig, s.cfg.Features.Turned.Enabled, s.scheme, api.Deps{})
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		if !slices.Contains(s.groups, r.Group) {
+			s.groups = append(s.groups, r.Group)
+		}
+	}
+	return nil
 }
 
 func (s *Server) loadServing() (err error) {

@@ -23,7 +23,7 @@ func TestEventsAreKeptOnce(t *testing.T) {
 	backend := store.NewBackend(store.BackendConfig{KV: kvs, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
 	s := stores{&databases{all: []*database{{kvs, backend}}}, transcode.NewTypes(), map[schema.GroupVersionKind]*shared{}}
 	made := map[string]*store.Store{}
-	for _, row := range api.Rows() {
+	for _, row := range api.Rows(api.Deps{}) {
 		if row.Resource == "events" {
 			made[row.Group] = s.of(row)
 		}

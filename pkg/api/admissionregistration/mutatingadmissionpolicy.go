@@ -13,7 +13,7 @@ import (
 )
 
 // mutatingAdmissionPolicyRow declares mutatingadmissionpolicies.
-func mutatingAdmissionPolicyRow(j *judge) *resource.Row {
+func mutatingAdmissionPolicyRow(j *judge, check CheckParams) *resource.Row {
 	return resource.Of[admissionregistrationv1.MutatingAdmissionPolicyList](resource.Kind[*admissionregistrationv1.MutatingAdmissionPolicy]{
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingadmissionpolicies", Kind: "MutatingAdmissionPolicy",
 		Categories: []string{"api-extensions"},
@@ -25,8 +25,8 @@ func mutatingAdmissionPolicyRow(j *judge) *resource.Row {
 			return &o.Spec
 		}),
 		AnyFinalizer:   true,
-		Validate:       j.mutatingPolicy,
-		ValidateUpdate: j.mutatingPolicyUpdate,
+		Validate:       validated(check, j.mutatingPolicy),
+		ValidateUpdate: validatedUpdate(check, j.mutatingPolicyUpdate),
 		Warnings:       warnStatic[admissionregistrationv1.MutatingAdmissionPolicy],
 
 		Columns: []metav1.TableColumnDefinition{

@@ -13,7 +13,7 @@ import (
 )
 
 // mutatingAdmissionPolicyBindingRow declares mutatingadmissionpolicybindings.
-func mutatingAdmissionPolicyBindingRow() *resource.Row {
+func mutatingAdmissionPolicyBindingRow(check CheckParams) *resource.Row {
 	return resource.Of[admissionregistrationv1.MutatingAdmissionPolicyBindingList](resource.Kind[*admissionregistrationv1.MutatingAdmissionPolicyBinding]{
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingadmissionpolicybindings", Kind: "MutatingAdmissionPolicyBinding",
 		Categories: []string{"api-extensions"},
@@ -25,8 +25,8 @@ func mutatingAdmissionPolicyBindingRow() *resource.Row {
 			return &o.Spec
 		}),
 		AnyFinalizer:   true,
-		Validate:       validateMutatingBinding,
-		ValidateUpdate: validateMutatingBindingUpdate,
+		Validate:       validated(check, validateMutatingBinding),
+		ValidateUpdate: validatedUpdate(check, validateMutatingBindingUpdate),
 		Warnings:       warnStatic[admissionregistrationv1.MutatingAdmissionPolicyBinding],
 
 		Columns: []metav1.TableColumnDefinition{

@@ -6,19 +6,28 @@
 package admissionregistration
 
 import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
 )
 
-// Rows returns the rows of the group, in discovery order.
-func Rows() []*resource.Row {
+// CheckParams returns an error if the user may not read the parameters that obj, a policy or a
+// binding of one, refers to. old is what obj replaces, or nil.
+type CheckParams func(ctx context.Context, obj, old resource.Object) field.ErrorList
+
+// Rows returns the rows of the group, in discovery order. Policies and bindings that are valid
+// otherwise are checked by check, which may be nil.
+func Rows(check CheckParams) []*resource.Row {
 	j := newJudge()
 	return []*resource.Row{
-		storedAsBeta(mutatingAdmissionPolicyRow(j)),
-		storedAsBeta(mutatingAdmissionPolicyBindingRow()),
+		storedAsBeta(mutatingAdmissionPolicyRow(j, check)),
+		storedAsBeta(mutatingAdmissionPolicyBindingRow(check)),
 		mutatingWebhookConfigurationRow(j),
-		validatingAdmissionPolicyRow(j),
-		validatingAdmissionPolicyBindingRow(),
+		validatingAdmissionPolicyRow(j, check),
+		validatingAdmissionPolicyBindingRow(check),
 		validatingWebhookConfigurationRow(j),
 	}
 }
@@ -32,4 +41,30 @@ func storedAsBeta(row *resource.Row) *resource.Row {
 	stored.Versions = []resource.Version{{Name: "v1beta1"}, {Name: "v1", New: row.New}}
 	row.Codec, row.StoredAs = registry.Codec(&stored), stored.GroupVersionKind()
 	return row
+}
+
+// validated returns rule, followed by the check of parameters if rule finds nothing.
+func validated[T any](check CheckParams, rule func(context.Context, *T) field.ErrorList) func(context.Context, *T) field.ErrorList {
+	if check == nil {
+		return rule
+	}
+	return func(ctx context.Context, obj *T) field.ErrorList {
+		if errs := rule(ctx, obj); len(errs) > 0 {
+			return errs
+		}
+		return check(ctx, any(obj).(resource.Object), nil)
+	}
+}
+
+// validatedUpdate is validated for updates.
+func validatedUpdate[T any](check CheckParams, rule func(ctx context.Context, obj, old *T) field.ErrorList) func(ctx context.Context, obj, old *T) field.ErrorList {
+	if check == nil {
+		return rule
+	}
+	return func(ctx context.Context, obj, old *T) field.ErrorList {
+		if errs := rule(ctx, obj, old); len(errs) > 0 {
+			return errs
+		}
+		return check(ctx, any(obj).(resource.Object), any(old).(resource.Object))
+	}
 }

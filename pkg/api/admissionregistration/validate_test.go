@@ -73,7 +73,7 @@ func TestValidate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			row := rowtest.Row(t, admissionregistration.Rows(), tc.resource)
+			row := rowtest.Row(t, admissionregistration.Rows(nil), tc.resource)
 			rowtest.Check(t, row.Validate(t.Context(), rowtest.Decode(t, row, "p", tc.object)), tc.want)
 		})
 	}
@@ -96,7 +96,7 @@ func TestValidateUpdate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			row := rowtest.Row(t, admissionregistration.Rows(), "mutatingwebhookconfigurations")
+			row := rowtest.Row(t, admissionregistration.Rows(nil), "mutatingwebhookconfigurations")
 			if got := row.ValidateUpdate(t.Context(), rowtest.Decode(t, row, "p", tc.now), rowtest.Decode(t, row, "p", tc.old)); len(got) != tc.want {
 				t.Errorf("got %v, want %d errors", got, tc.want)
 			}

@@ -13,7 +13,7 @@ import (
 )
 
 // validatingAdmissionPolicyRow declares validatingadmissionpolicies.
-func validatingAdmissionPolicyRow(j *judge) *resource.Row {
+func validatingAdmissionPolicyRow(j *judge, check CheckParams) *resource.Row {
 	parts := strategy.Parts[admissionregistrationv1.ValidatingAdmissionPolicy, admissionregistrationv1.ValidatingAdmissionPolicySpec, admissionregistrationv1.ValidatingAdmissionPolicyStatus](func(o *admissionregistrationv1.ValidatingAdmissionPolicy) (*admissionregistrationv1.ValidatingAdmissionPolicySpec, *admissionregistrationv1.ValidatingAdmissionPolicyStatus) {
 		return &o.Spec, &o.Status
 	})
@@ -27,8 +27,8 @@ func validatingAdmissionPolicyRow(j *judge) *resource.Row {
 		PrepareUpdate:  parts.Update,
 		ResetFields:    []string{"status"},
 		AnyFinalizer:   true,
-		Validate:       j.validatingPolicy,
-		ValidateUpdate: j.validatingPolicyUpdate,
+		Validate:       validated(check, j.validatingPolicy),
+		ValidateUpdate: validatedUpdate(check, j.validatingPolicyUpdate),
 		Warnings:       warnStatic[admissionregistrationv1.ValidatingAdmissionPolicy],
 
 		Columns: []metav1.TableColumnDefinition{

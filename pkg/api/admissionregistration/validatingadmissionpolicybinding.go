@@ -13,7 +13,7 @@ import (
 )
 
 // validatingAdmissionPolicyBindingRow declares validatingadmissionpolicybindings.
-func validatingAdmissionPolicyBindingRow() *resource.Row {
+func validatingAdmissionPolicyBindingRow(check CheckParams) *resource.Row {
 	return resource.Of[admissionregistrationv1.ValidatingAdmissionPolicyBindingList](resource.Kind[*admissionregistrationv1.ValidatingAdmissionPolicyBinding]{
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings", Kind: "ValidatingAdmissionPolicyBinding",
 		Categories: []string{"api-extensions"},
@@ -25,8 +25,8 @@ func validatingAdmissionPolicyBindingRow() *resource.Row {
 			return &o.Spec
 		}),
 		AnyFinalizer:   true,
-		Validate:       validateValidatingBinding,
-		ValidateUpdate: validateValidatingBindingUpdate,
+		Validate:       validated(check, validateValidatingBinding),
+		ValidateUpdate: validatedUpdate(check, validateValidatingBindingUpdate),
 		Warnings:       warnStatic[admissionregistrationv1.ValidatingAdmissionPolicyBinding],
 
 		Columns: []metav1.TableColumnDefinition{

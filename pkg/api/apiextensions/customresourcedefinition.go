@@ -12,12 +12,16 @@ import (
 )
 
 // customResourceDefinitionRow declares customresourcedefinitions.
-func customResourceDefinitionRow() *resource.Row {
-	row := resource.Of[apiextensionsv1.CustomResourceDefinitionList](resource.Kind[*apiextensionsv1.CustomResourceDefinition]{
+func customResourceDefinitionRow(hooks resource.Hooks[*apiextensionsv1.CustomResourceDefinition]) *resource.Row {
+	return resource.Of[apiextensionsv1.CustomResourceDefinitionList](resource.Kind[*apiextensionsv1.CustomResourceDefinition]{
 		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions", Kind: "CustomResourceDefinition",
 		ShortNames: []string{"crd", "crds"}, Categories: []string{"api-extensions"},
 		StoragePrefix: "apiextensions.k8s.io/customresourcedefinitions",
 
+		Codec:    codec{},
+		StoredAs: apiextensionsv1beta1.SchemeGroupVersion.WithKind("CustomResourceDefinition"),
+
+		Hooks:         hooks,
 		Default:       completeCustomResourceDefinition,
 		PrepareCreate: prepareCustomResourceDefinitionCreate,
 		PrepareUpdate: prepareCustomResourceDefinitionUpdate,
@@ -35,6 +39,4 @@ func customResourceDefinitionRow() *resource.Row {
 			{Subresource: strategy.View("status", "spec").WithoutTable(), PrepareUpdate: prepareCustomResourceDefinitionStatus, ValidateUpdate: validateCustomResourceDefinitionStatus},
 		},
 	})
-	row.Codec, row.StoredAs = codec{}, apiextensionsv1beta1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
-	return row
 }

@@ -7,11 +7,15 @@
 // preparation, validation, table cells. All of it is pure: no I/O, no state.
 package apiextensions
 
-import "keelson.dev/apiserver/resource"
+import (
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
-// Rows returns the rows of the group, in discovery order.
-func Rows() []*resource.Row {
+	"keelson.dev/apiserver/resource"
+)
+
+// Rows returns the rows of the group, in discovery order. hooks are those of definitions.
+func Rows(hooks resource.Hooks[*apiextensionsv1.CustomResourceDefinition]) []*resource.Row {
 	return []*resource.Row{
-		customResourceDefinitionRow(),
+		customResourceDefinitionRow(hooks),
 	}
 }

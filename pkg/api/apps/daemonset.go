@@ -10,11 +10,12 @@ import (
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
 // daemonSetRow declares daemonsets.
-func daemonSetRow() *resource.Row {
+func daemonSetRow(p podspec.Policy) *resource.Row {
 	return resource.Of[appsv1.DaemonSetList](resource.Kind[*appsv1.DaemonSet]{
 		Group: "apps", Version: "v1", Resource: "daemonsets", Kind: "DaemonSet", Namespaced: true,
 		ShortNames: []string{"ds"}, Categories: []string{"all"},
@@ -23,9 +24,9 @@ func daemonSetRow() *resource.Row {
 		Readable:                 readTemplateGeneration,
 		FillEmpty:                func(d *appsv1.DaemonSet) { setTemplateGeneration(d, 0) },
 		PrepareCreate:            prepareDaemonSetCreate,
-		Validate:                 validateDaemonSet,
+		Validate:                 podspec.Validate(p, validateDaemonSet),
 		PrepareUpdate:            prepareDaemonSetUpdate,
-		ValidateUpdate:           validateDaemonSetUpdate,
+		ValidateUpdate:           podspec.ValidateUpdate(p, validateDaemonSetUpdate),
 		Warnings:                 warnDaemonSet,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},

@@ -10,11 +10,12 @@ import (
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
 // deploymentRow declares deployments.
-func deploymentRow() *resource.Row {
+func deploymentRow(p podspec.Policy) *resource.Row {
 	return resource.Of[appsv1.DeploymentList](resource.Kind[*appsv1.Deployment]{
 		Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Namespaced: true,
 		ShortNames: []string{"deploy"}, Categories: []string{"all"},
@@ -22,9 +23,9 @@ func deploymentRow() *resource.Row {
 		Default:                  defaultDeployment,
 		FillEmpty:                func(o *appsv1.Deployment) { o.Spec.Replicas = new(int32) },
 		PrepareCreate:            prepareDeploymentCreate,
-		Validate:                 validateDeployment,
+		Validate:                 podspec.Validate(p, validateDeployment),
 		PrepareUpdate:            prepareDeploymentUpdate,
-		ValidateUpdate:           validateDeploymentUpdate,
+		ValidateUpdate:           podspec.ValidateUpdate(p, validateDeploymentUpdate),
 		Warnings:                 warnDeployment,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},

@@ -10,11 +10,12 @@ import (
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
 // replicaSetRow declares replicasets.
-func replicaSetRow() *resource.Row {
+func replicaSetRow(p podspec.Policy) *resource.Row {
 	parts := strategy.Parts[appsv1.ReplicaSet, appsv1.ReplicaSetSpec, appsv1.ReplicaSetStatus](func(o *appsv1.ReplicaSet) (*appsv1.ReplicaSetSpec, *appsv1.ReplicaSetStatus) {
 		return &o.Spec, &o.Status
 	})
@@ -25,9 +26,9 @@ func replicaSetRow() *resource.Row {
 		Default:                  defaultReplicaSet,
 		FillEmpty:                func(o *appsv1.ReplicaSet) { o.Spec.Replicas = new(int32) },
 		PrepareCreate:            prepareReplicaSetCreate,
-		Validate:                 validateReplicaSet,
+		Validate:                 podspec.Validate(p, validateReplicaSet),
 		PrepareUpdate:            prepareReplicaSetUpdate,
-		ValidateUpdate:           validateReplicaSetUpdate,
+		ValidateUpdate:           podspec.ValidateUpdate(p, validateReplicaSetUpdate),
 		Warnings:                 warnReplicaSet,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},

@@ -7,15 +7,18 @@
 // preparation, validation, table cells. All of it is pure: no I/O, no state.
 package apps
 
-import "keelson.dev/apiserver/resource"
+import (
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/podspec"
+)
 
-// Rows returns the rows of the group, in discovery order.
-func Rows() []*resource.Row {
+// Rows returns the rows of the group, in discovery order. Their rules hold templates of pods against p.
+func Rows(p podspec.Policy) []*resource.Row {
 	return []*resource.Row{
 		controllerRevisionRow(),
-		daemonSetRow(),
-		deploymentRow(),
-		replicaSetRow(),
-		statefulSetRow(),
+		daemonSetRow(p),
+		deploymentRow(p),
+		replicaSetRow(p),
+		statefulSetRow(p),
 	}
 }

@@ -10,11 +10,12 @@ import (
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
 // statefulSetRow declares statefulsets.
-func statefulSetRow() *resource.Row {
+func statefulSetRow(p podspec.Policy) *resource.Row {
 	parts := strategy.Parts[appsv1.StatefulSet, appsv1.StatefulSetSpec, appsv1.StatefulSetStatus](func(o *appsv1.StatefulSet) (*appsv1.StatefulSetSpec, *appsv1.StatefulSetStatus) {
 		return &o.Spec, &o.Status
 	})
@@ -25,9 +26,9 @@ func statefulSetRow() *resource.Row {
 		Default:                  defaultStatefulSet,
 		FillEmpty:                func(o *appsv1.StatefulSet) { o.Spec.Replicas = new(int32) },
 		PrepareCreate:            prepareStatefulSetCreate,
-		Validate:                 validateStatefulSet,
+		Validate:                 podspec.Validate(p, validateStatefulSet),
 		PrepareUpdate:            prepareStatefulSetUpdate,
-		ValidateUpdate:           validateStatefulSetUpdate,
+		ValidateUpdate:           podspec.ValidateUpdate(p, validateStatefulSetUpdate),
 		Warnings:                 warnStatefulSet,
 		ValidateName:             nameStatefulSet,
 		AllowUnconditionalUpdate: true,

@@ -11,10 +11,11 @@ import (
 )
 
 // selfSubjectReviewRow declares selfsubjectreviews.
-func selfSubjectReviewRow() *resource.Row {
+func selfSubjectReviewRow(create *resource.Creator) *resource.Row {
 	return resource.Of[metav1.List](resource.Kind[*authenticationv1.SelfSubjectReview]{
 		Group: "authentication.k8s.io", Version: "v1", Resource: "selfsubjectreviews", Kind: "SelfSubjectReview",
 		Verbs:     []string{"create"},
 		Ephemeral: true,
+		Create:    create,
 	})
 }

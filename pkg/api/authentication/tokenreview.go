@@ -11,10 +11,11 @@ import (
 )
 
 // tokenReviewRow declares tokenreviews.
-func tokenReviewRow() *resource.Row {
+func tokenReviewRow(create *resource.Creator) *resource.Row {
 	return resource.Of[metav1.List](resource.Kind[*authenticationv1.TokenReview]{
 		Group: "authentication.k8s.io", Version: "v1", Resource: "tokenreviews", Kind: "TokenReview",
 		Verbs:     []string{"create"},
 		Ephemeral: true,
+		Create:    create,
 	})
 }

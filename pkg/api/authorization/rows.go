@@ -9,12 +9,17 @@ package authorization
 
 import "keelson.dev/apiserver/resource"
 
+// Deps answers the reviews. The rows of the zero value have nobody who answers them.
+type Deps struct {
+	LocalSubjectAccessReview, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview *resource.Creator
+}
+
 // Rows returns the rows of the group, in discovery order.
-func Rows() []*resource.Row {
+func Rows(deps Deps) []*resource.Row {
 	return []*resource.Row{
-		localSubjectAccessReviewRow(),
-		selfSubjectAccessReviewRow(),
-		selfSubjectRulesReviewRow(),
-		subjectAccessReviewRow(),
+		localSubjectAccessReviewRow(deps.LocalSubjectAccessReview),
+		selfSubjectAccessReviewRow(deps.SelfSubjectAccessReview),
+		selfSubjectRulesReviewRow(deps.SelfSubjectRulesReview),
+		subjectAccessReviewRow(deps.SubjectAccessReview),
 	}
 }

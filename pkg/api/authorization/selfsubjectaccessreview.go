@@ -11,10 +11,11 @@ import (
 )
 
 // selfSubjectAccessReviewRow declares selfsubjectaccessreviews.
-func selfSubjectAccessReviewRow() *resource.Row {
+func selfSubjectAccessReviewRow(create *resource.Creator) *resource.Row {
 	return resource.Of[metav1.List](resource.Kind[*authorizationv1.SelfSubjectAccessReview]{
 		Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectaccessreviews", Kind: "SelfSubjectAccessReview",
 		Verbs:     []string{"create"},
 		Ephemeral: true,
+		Create:    create,
 	})
 }

@@ -11,10 +11,11 @@ import (
 )
 
 // selfSubjectRulesReviewRow declares selfsubjectrulesreviews.
-func selfSubjectRulesReviewRow() *resource.Row {
+func selfSubjectRulesReviewRow(create *resource.Creator) *resource.Row {
 	return resource.Of[metav1.List](resource.Kind[*authorizationv1.SelfSubjectRulesReview]{
 		Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectrulesreviews", Kind: "SelfSubjectRulesReview",
 		Verbs:     []string{"create"},
 		Ephemeral: true,
+		Create:    create,
 	})
 }

@@ -11,10 +11,11 @@ import (
 )
 
 // subjectAccessReviewRow declares subjectaccessreviews.
-func subjectAccessReviewRow() *resource.Row {
+func subjectAccessReviewRow(create *resource.Creator) *resource.Row {
 	return resource.Of[metav1.List](resource.Kind[*authorizationv1.SubjectAccessReview]{
 		Group: "authorization.k8s.io", Version: "v1", Resource: "subjectaccessreviews", Kind: "SubjectAccessReview",
 		Verbs:     []string{"create"},
 		Ephemeral: true,
+		Create:    create,
 	})
 }

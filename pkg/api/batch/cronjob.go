@@ -9,11 +9,12 @@ import (
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
 // cronJobRow declares cronjobs.
-func cronJobRow() *resource.Row {
+func cronJobRow(p podspec.Policy) *resource.Row {
 	parts := strategy.Parts[batchv1.CronJob, batchv1.CronJobSpec, batchv1.CronJobStatus](func(o *batchv1.CronJob) (*batchv1.CronJobSpec, *batchv1.CronJobStatus) {
 		return &o.Spec, &o.Status
 	})
@@ -23,9 +24,9 @@ func cronJobRow() *resource.Row {
 
 		Default:                  defaultCronJob,
 		PrepareCreate:            prepareCronJobCreate,
-		Validate:                 validateCronJob,
+		Validate:                 podspec.Validate(p, validateCronJob),
 		PrepareUpdate:            prepareCronJobUpdate,
-		ValidateUpdate:           validateCronJobUpdate,
+		ValidateUpdate:           podspec.ValidateUpdate(p, validateCronJobUpdate),
 		Warnings:                 warnCronJob,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},

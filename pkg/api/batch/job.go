@@ -9,11 +9,12 @@ import (
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
 // jobRow declares jobs.
-func jobRow() *resource.Row {
+func jobRow(p podspec.Policy) *resource.Row {
 	return resource.Of[batchv1.JobList](resource.Kind[*batchv1.Job]{
 		Group: "batch", Version: "v1", Resource: "jobs", Kind: "Job", Namespaced: true,
 		Categories: []string{"all"},
@@ -21,10 +22,10 @@ func jobRow() *resource.Row {
 		Default:                  defaultJob,
 		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
 		PrepareCreate:            prepareJobCreate,
-		Validate:                 validateJob,
+		Validate:                 podspec.Validate(p, validateJob),
 		Canonicalize:             inheritLabels,
 		PrepareUpdate:            prepareJobUpdate,
-		ValidateUpdate:           validateJobUpdate,
+		ValidateUpdate:           podspec.ValidateUpdate(p, validateJobUpdate),
 		Warnings:                 warnJob,
 		Fields:                   jobFields,
 		FieldPaths:               []string{"status.succeeded"},

@@ -11,10 +11,11 @@ import (
 )
 
 // bindingRow declares bindings.
-func bindingRow() *resource.Row {
+func bindingRow(create *resource.Creator) *resource.Row {
 	return resource.Of[metav1.List](resource.Kind[*corev1.Binding]{
 		Group: "", Version: "v1", Resource: "bindings", Kind: "Binding", Namespaced: true,
 		Verbs:     []string{"create"},
 		Ephemeral: true,
+		Create:    create,
 	})
 }

@@ -16,8 +16,8 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// eventRow declares events.
-func eventRow() *resource.Row {
+// EventRow declares events.
+func EventRow() *resource.Row {
 	return resource.Of[corev1.EventList](resource.Kind[*corev1.Event]{
 		Group: "", Version: "v1", Resource: "events", Kind: "Event", Namespaced: true,
 		ShortNames: []string{"ev"},

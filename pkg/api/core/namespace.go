@@ -28,6 +28,7 @@ func namespaceRow() *resource.Row {
 		Validate:                 validateNamespace,
 		PrepareUpdate:            prepareNamespaceUpdate,
 		Canonicalize:             canonicalizeNamespace,
+		Hooks:                    namespaceHooks(),
 		ValidateName:             nameNamespace,
 		Fields:                   namespaceFields,
 		FieldPaths:               []string{"status.phase"},

@@ -14,7 +14,7 @@ import (
 )
 
 // nodeRow declares nodes.
-func nodeRow() *resource.Row {
+func nodeRow(proxy resource.ConnectFunc) *resource.Row {
 	return resource.Of[corev1.NodeList](resource.Kind[*corev1.Node]{
 		Group: "", Version: "v1", Resource: "nodes", Kind: "Node",
 		ShortNames:    []string{"no"},
@@ -48,7 +48,7 @@ func nodeRow() *resource.Row {
 		Cells: nodeCells,
 
 		Subresources: []resource.Sub[*corev1.Node]{
-			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "NodeProxyOptions"}}},
+			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "NodeProxyOptions"}, Connect: proxy}},
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: prepareNodeStatus, ValidateUpdate: validateNodeStatus},
 		},
 	})

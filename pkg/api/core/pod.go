@@ -10,11 +10,12 @@ import (
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
 // podRow declares pods.
-func podRow() *resource.Row {
+func podRow(p podspec.Policy, c PodConnectors) *resource.Row {
 	return resource.Of[corev1.PodList](resource.Kind[*corev1.Pod]{
 		Group: "", Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true,
 		ShortNames: []string{"po"}, Categories: []string{"all"},
@@ -22,9 +23,9 @@ func podRow() *resource.Row {
 		Default:                  defaultPod,
 		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1},
 		PrepareCreate:            preparePodCreate,
-		Validate:                 validatePod,
+		Validate:                 podspec.Validate(p, validatePod),
 		PrepareUpdate:            preparePodUpdate,
-		ValidateUpdate:           validatePodUpdate,
+		ValidateUpdate:           podspec.ValidateUpdate(p, validatePodUpdate),
 		Warnings:                 warnPod,
 		Fields:                   podFields,
 		FieldPaths:               []string{"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork", "status.phase", "status.podIPs", "status.nominatedNodeName"},
@@ -58,16 +59,16 @@ func podRow() *resource.Row {
 		},
 
 		Subresources: []resource.Sub[*corev1.Pod]{
-			{Subresource: resource.Subresource{Name: "attach", Verbs: []string{"create", "get"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "PodAttachOptions"}}},
-			{Subresource: resource.Subresource{Name: "binding", Verbs: []string{"create"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "Binding"}}},
-			{Subresource: strategy.View("ephemeralcontainers").WithMetaRules(resource.MetaRules{RepeatCreateChecks: 1}).WithoutTable(), PrepareUpdate: preparePodEphemeralContainers, ValidateUpdate: validatePodEphemeralContainers},
-			{Subresource: resource.Subresource{Name: "eviction", Verbs: []string{"create"}, Kind: schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "Eviction"}}},
-			{Subresource: resource.Subresource{Name: "exec", Verbs: []string{"create", "get"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "PodExecOptions"}}},
-			{Subresource: resource.Subresource{Name: "log", Verbs: []string{"get"}}},
-			{Subresource: resource.Subresource{Name: "portforward", Verbs: []string{"create", "get"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "PodPortForwardOptions"}}},
-			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "PodProxyOptions"}}},
-			{Subresource: strategy.View("resize").WithMetaRules(resource.MetaRules{RepeatCreateChecks: 1}).WithoutTable(), PrepareUpdate: preparePodResize, ValidateUpdate: validatePodResize},
-			{Subresource: strategy.View("status", "spec", "metadata.deletionTimestamp", "metadata.ownerReferences"), PrepareUpdate: preparePodStatus, ValidateUpdate: validatePodStatus, Warnings: warnPodStatus},
+			{Subresource: resource.Subresource{Name: "attach", Verbs: []string{"create", "get"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "PodAttachOptions"}, Connect: c.Attach}},
+			{Subresource: resource.Subresource{Name: "binding", Verbs: []string{"create"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "Binding"}, Create: c.Binding}},
+			{Subresource: strategy.View("ephemeralcontainers").WithMetaRules(resource.MetaRules{RepeatCreateChecks: 1}).WithoutTable(), PrepareUpdate: preparePodEphemeralContainers, ValidateUpdate: podspec.ValidateUpdate(p, validatePodEphemeralContainers)},
+			{Subresource: resource.Subresource{Name: "eviction", Verbs: []string{"create"}, Kind: schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "Eviction"}, Create: c.Eviction}},
+			{Subresource: resource.Subresource{Name: "exec", Verbs: []string{"create", "get"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "PodExecOptions"}, Connect: c.Exec}},
+			{Subresource: resource.Subresource{Name: "log", Verbs: []string{"get"}, Connect: c.Log}},
+			{Subresource: resource.Subresource{Name: "portforward", Verbs: []string{"create", "get"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "PodPortForwardOptions"}, Connect: c.PortForward}},
+			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "PodProxyOptions"}, Connect: c.Proxy}},
+			{Subresource: strategy.View("resize").WithMetaRules(resource.MetaRules{RepeatCreateChecks: 1}).WithoutTable(), PrepareUpdate: preparePodResize, ValidateUpdate: podspec.ValidateUpdate(p, validatePodResize)},
+			{Subresource: strategy.View("status", "spec", "metadata.deletionTimestamp", "metadata.ownerReferences"), PrepareUpdate: preparePodStatus, ValidateUpdate: podspec.ValidateUpdate(p, validatePodStatus), Warnings: warnPodStatus},
 		},
 	})
 }

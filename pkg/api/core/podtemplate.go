@@ -9,18 +9,19 @@ import (
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/podspec"
 )
 
 // podTemplateRow declares podtemplates.
-func podTemplateRow() *resource.Row {
+func podTemplateRow(p podspec.Policy) *resource.Row {
 	return resource.Of[corev1.PodTemplateList](resource.Kind[*corev1.PodTemplate]{
 		Group: "", Version: "v1", Resource: "podtemplates", Kind: "PodTemplate", Namespaced: true,
 
 		Default:                  defaultPodTemplate,
 		PrepareCreate:            preparePodTemplateCreate,
-		Validate:                 validatePodTemplate,
+		Validate:                 podspec.Validate(p, validatePodTemplate),
 		PrepareUpdate:            preparePodTemplateUpdate,
-		ValidateUpdate:           validatePodTemplateUpdate,
+		ValidateUpdate:           podspec.ValidateUpdate(p, validatePodTemplateUpdate),
 		Warnings:                 warnPodTemplate,
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,

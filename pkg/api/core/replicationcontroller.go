@@ -13,12 +13,13 @@ import (
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/report"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
 // replicationControllerRow declares replicationcontrollers.
-func replicationControllerRow() *resource.Row {
+func replicationControllerRow(p podspec.Policy) *resource.Row {
 	parts := strategy.Parts[corev1.ReplicationController, corev1.ReplicationControllerSpec, corev1.ReplicationControllerStatus](func(o *corev1.ReplicationController) (*corev1.ReplicationControllerSpec, *corev1.ReplicationControllerStatus) {
 		return &o.Spec, &o.Status
 	})
@@ -30,9 +31,9 @@ func replicationControllerRow() *resource.Row {
 		Default:                  defaultReplicationController,
 		PrepareCreate:            prepareReplicationControllerCreate,
 		ValidateName:             report.LongName,
-		Validate:                 validateReplicationController,
+		Validate:                 podspec.Validate(p, validateReplicationController),
 		PrepareUpdate:            prepareReplicationControllerUpdate,
-		ValidateUpdate:           validateReplicationControllerUpdate,
+		ValidateUpdate:           podspec.ValidateUpdate(p, validateReplicationControllerUpdate),
 		Warnings:                 warnReplicationController,
 		Fields:                   replicationControllerFields,
 		FieldPaths:               []string{"status.replicas"},

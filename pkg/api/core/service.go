@@ -14,11 +14,11 @@ import (
 )
 
 // serviceRow declares services.
-func serviceRow() *resource.Row {
+func serviceRow(allocator ServiceAllocator, proxy resource.ConnectFunc) *resource.Row {
 	parts := strategy.Parts[corev1.Service, corev1.ServiceSpec, corev1.ServiceStatus](func(o *corev1.Service) (*corev1.ServiceSpec, *corev1.ServiceStatus) {
 		return &o.Spec, &o.Status
 	})
-	return resource.Of[corev1.ServiceList](resource.Kind[*corev1.Service]{
+	k := resource.Kind[*corev1.Service]{
 		Group: "", Version: "v1", Resource: "services", Kind: "Service", Namespaced: true,
 		ShortNames: []string{"svc"}, Categories: []string{"all"},
 		StoragePrefix: "services/specs",
@@ -51,8 +51,12 @@ func serviceRow() *resource.Row {
 		Cells: serviceCells,
 
 		Subresources: []resource.Sub[*corev1.Service]{
-			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "ServiceProxyOptions"}}},
+			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "ServiceProxyOptions"}, Connect: proxy}},
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateServiceStatus, Warnings: warnServiceStatus},
 		},
-	})
+	}
+	if allocator != nil {
+		k.Hooks, k.Restore = allocator.Hooks(), allocator.Restore
+	}
+	return resource.Of[corev1.ServiceList](k)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // serviceAccountRow declares serviceaccounts.
-func serviceAccountRow() *resource.Row {
+func serviceAccountRow(token *resource.Creator) *resource.Row {
 	return resource.Of[corev1.ServiceAccountList](resource.Kind[*corev1.ServiceAccount]{
 		Group: "", Version: "v1", Resource: "serviceaccounts", Kind: "ServiceAccount", Namespaced: true,
 		ShortNames: []string{"sa"},
@@ -32,7 +32,7 @@ func serviceAccountRow() *resource.Row {
 		Cells: serviceAccountCells,
 
 		Subresources: []resource.Sub[*corev1.ServiceAccount]{
-			{Subresource: resource.Subresource{Name: "token", Verbs: []string{"create"}, Kind: schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "TokenRequest"}}},
+			{Subresource: resource.Subresource{Name: "token", Verbs: []string{"create"}, Kind: schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "TokenRequest"}, Create: token}},
 		},
 	})
 }

@@ -25,9 +25,13 @@ func stampTaints(ctx context.Context, s *resourcev1.ResourceSlice) {
 	}
 }
 
-// dropFreed forgets what was said of devices that the claim has no more, so that
-// who takes a device from a claim need not know who else speaks of it.
+// dropFreed removes the state of devices that the claim has no longer, so that a client that takes a
+// device from a claim need not know which drivers report its state.
 func dropFreed(c, old *resourcev1.ResourceClaim) {
+	if c.Status.Allocation == nil && old.Status.Allocation != nil {
+		c.Status.Devices = nil
+		return
+	}
 	freed := allocatedDevices(&old.Status).Difference(allocatedDevices(&c.Status))
 	c.Status.Devices = slices.DeleteFunc(c.Status.Devices, func(d resourcev1.AllocatedDeviceStatus) bool { return freed.Has(statusID(&d)) })
 	if len(c.Status.Devices) == 0 {

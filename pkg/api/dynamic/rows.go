@@ -7,14 +7,30 @@
 // preparation, validation, table cells. All of it is pure: no I/O, no state.
 package dynamic
 
-import "keelson.dev/apiserver/resource"
+import (
+	"context"
 
-// Rows returns the rows of the group, in discovery order.
-func Rows() []*resource.Row {
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson.dev/apiserver/resource"
+)
+
+// Guard checks what users may do with claims beyond what the API's verbs say.
+type Guard interface {
+	// CheckRequests returns an error if a new claim in the namespace may not make the requests.
+	CheckRequests(ctx context.Context, namespace string, requests []resourcev1.DeviceRequest) field.ErrorList
+	// CheckStatus returns an error if the user may not change the status of a claim from old to c.
+	CheckStatus(ctx context.Context, c, old *resourcev1.ResourceClaim) field.ErrorList
+}
+
+// Rows returns the rows of the group, in discovery order. Claims are checked by guard, which may be
+// nil.
+func Rows(guard Guard) []*resource.Row {
 	return []*resource.Row{
 		deviceClassRow(),
-		resourceClaimRow(),
-		resourceClaimTemplateRow(),
+		resourceClaimRow(guard),
+		resourceClaimTemplateRow(guard),
 		resourceSliceRow(),
 	}
 }

@@ -71,7 +71,7 @@ func TestValidate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			row := rowtest.Row(t, dynamic.Rows(), tc.resource)
+			row := rowtest.Row(t, dynamic.Rows(nil), tc.resource)
 			rowtest.Check(t, row.Validate(t.Context(), rowtest.Decode(t, row, "a", tc.object)), tc.want)
 		})
 	}
@@ -100,13 +100,13 @@ func TestValidateClaimStatus(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			row := rowtest.Row(t, dynamic.Rows(), "resourceclaims")
+			row := rowtest.Row(t, dynamic.Rows(nil), "resourceclaims")
 			rowtest.Check(t, row.Subresources[0].ValidateUpdate(t.Context(), rowtest.Decode(t, row, "a", tc.now), rowtest.Decode(t, row, "a", tc.old)), tc.want)
 		})
 	}
 	t.Run("allocated anew", func(t *testing.T) {
 		t.Parallel()
-		row := rowtest.Row(t, dynamic.Rows(), "resourceclaims")
+		row := rowtest.Row(t, dynamic.Rows(nil), "resourceclaims")
 		errs := row.Subresources[0].ValidateUpdate(t.Context(), rowtest.Decode(t, row, "a", allocated("y", "")), rowtest.Decode(t, row, "a", allocated("x", "")))
 		if len(errs) != 1 || errs[0].Field != "status.allocation" || errs[0].Detail != "field is immutable" {
 			t.Error(errs)
@@ -116,7 +116,7 @@ func TestValidateClaimStatus(t *testing.T) {
 
 // TestFreedDevices: what is said of a device goes with the device.
 func TestFreedDevices(t *testing.T) {
-	row := rowtest.Row(t, dynamic.Rows(), "resourceclaims")
+	row := rowtest.Row(t, dynamic.Rows(nil), "resourceclaims")
 	const result, said = `{"request":"r","driver":"d.e","pool":"p","device":`, `{"driver":"d.e","pool":"p","device":`
 	old := rowtest.Decode(t, row, "c", `{"spec":{"devices":{"requests":[{"name":"r"}]}},"status":{"allocation":{"devices":{"results":[`+
 		result+`"a"},`+result+`"b"}]}},"devices":[`+said+`"a"},`+said+`"b"}]}}`)

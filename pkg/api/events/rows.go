@@ -13,11 +13,5 @@ import (
 
 // Rows returns the rows of the group, in discovery order.
 func Rows() []*resource.Row {
-	var rows []*resource.Row
-	for _, row := range core.Rows() {
-		if row.Resource == "events" {
-			rows = append(rows, share(eventRow(), registry.Codec(row)))
-		}
-	}
-	return rows
+	return []*resource.Row{share(eventRow(), registry.Codec(core.EventRow()))}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // clusterRoleRow declares clusterroles.
-func clusterRoleRow() *resource.Row {
+func clusterRoleRow(check CheckEscalation) *resource.Row {
 	return resource.Of[rbacv1.ClusterRoleList](resource.Kind[*rbacv1.ClusterRole]{
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles", Kind: "ClusterRole",
 		StoredForms: olderClusterRoles(),
@@ -19,6 +19,7 @@ func clusterRoleRow() *resource.Row {
 		Validate:                 validateClusterRole,
 		ValidateUpdate:           validateClusterRoleUpdate,
 		ValidateName:             nameClusterRole,
+		Hooks:                    escalationHooks[rbacv1.ClusterRole](check),
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
 	})

@@ -13,7 +13,7 @@ import (
 )
 
 // clusterRoleBindingRow declares clusterrolebindings.
-func clusterRoleBindingRow() *resource.Row {
+func clusterRoleBindingRow(check CheckEscalation) *resource.Row {
 	return resource.Of[rbacv1.ClusterRoleBindingList](resource.Kind[*rbacv1.ClusterRoleBinding]{
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings", Kind: "ClusterRoleBinding",
 
@@ -22,6 +22,7 @@ func clusterRoleBindingRow() *resource.Row {
 		Validate:                 validateClusterRoleBinding,
 		ValidateUpdate:           validateClusterRoleBindingUpdate,
 		ValidateName:             nameClusterRoleBinding,
+		Hooks:                    escalationHooks[rbacv1.ClusterRoleBinding](check),
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
 

@@ -10,7 +10,7 @@ import (
 )
 
 // roleRow declares roles.
-func roleRow() *resource.Row {
+func roleRow(check CheckEscalation) *resource.Row {
 	return resource.Of[rbacv1.RoleList](resource.Kind[*rbacv1.Role]{
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles", Kind: "Role", Namespaced: true,
 		StoredForms: olderRoles(),
@@ -19,6 +19,7 @@ func roleRow() *resource.Row {
 		Validate:                 validateRole,
 		ValidateUpdate:           validateRoleUpdate,
 		ValidateName:             nameRole,
+		Hooks:                    escalationHooks[rbacv1.Role](check),
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
 	})

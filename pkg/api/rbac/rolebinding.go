@@ -13,7 +13,7 @@ import (
 )
 
 // roleBindingRow declares rolebindings.
-func roleBindingRow() *resource.Row {
+func roleBindingRow(check CheckEscalation) *resource.Row {
 	return resource.Of[rbacv1.RoleBindingList](resource.Kind[*rbacv1.RoleBinding]{
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings", Kind: "RoleBinding", Namespaced: true,
 
@@ -22,6 +22,7 @@ func roleBindingRow() *resource.Row {
 		Validate:                 validateRoleBinding,
 		ValidateUpdate:           validateRoleBindingUpdate,
 		ValidateName:             nameRoleBinding,
+		Hooks:                    escalationHooks[rbacv1.RoleBinding](check),
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
 

@@ -23,6 +23,7 @@ func priorityClassRow() *resource.Row {
 		Validate:                 validatePriorityClass,
 		ValidateUpdate:           validatePriorityClassUpdate,
 		AllowUnconditionalUpdate: true,
+		Hooks:                    priorityClassHooks(),
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),

@@ -22,75 +22,26 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/client-go/kubernetes"
 
-	"keelson.dev/apiserver/resource"
 )
 
-// DeviceGuard keeps devices that others use to administrators' namespaces, and
-// has those who write the status of claims allowed to write the part of it that
-// they change: who binds claims, and which driver speaks of its devices.
+// DeviceGuard lets only administrators' namespaces have devices that others use. It lets users change
+// only the parts of a claim's status that they may write: those who bind claims, and the drivers of
+// the claim's devices.
 type DeviceGuard struct {
 	Authorizer authorizer.Authorizer
 	Client     kubernetes.Interface
 }
 
-// Guard has the rules of claims and their templates ask the guard.
-func (g *DeviceGuard) Guard(rows []*resource.Row) {
-	for _, row := range rows {
-		switch row.New().(type) {
-		case *resourcev1.ResourceClaim:
-			g.guardCreate(row)
-			for i := range row.Subresources {
-				if s := &row.Subresources[i]; s.Name == "status" {
-					g.guardStatus(s)
-				}
-			}
-		case *resourcev1.ResourceClaimTemplate:
-			g.guardCreate(row)
-		}
-	}
+// CheckStatus implements dynamic.Guard.
+func (g *DeviceGuard) CheckStatus(ctx context.Context, c, old *resourcev1.ResourceClaim) field.ErrorList {
+	return slices.Concat(g.granted(ctx, c, old), g.binding(ctx, &c.Status, &old.Status), g.drivers(ctx, &c.Status, &old.Status))
 }
 
-// guardCreate looks at new objects only: what claims ask for never changes.
-func (g *DeviceGuard) guardCreate(row *resource.Row) {
-	validate := row.Validate
-	row.Validate = func(ctx context.Context, obj resource.Object) field.ErrorList {
-		return append(g.wanted(ctx, obj), validate(ctx, obj)...)
-	}
-}
-
-func (g *DeviceGuard) guardStatus(s *resource.RowSub) {
-	prepare, validate := s.PrepareUpdate, s.ValidateUpdate
-	s.PrepareUpdate = func(ctx context.Context, obj, old resource.Object) {
-		prepare(ctx, obj, old)
-		if c, ok := obj.(*resourcev1.ResourceClaim); ok && c.Status.Allocation == nil && len(c.Status.Devices) > 0 {
-			if was, ok := old.(*resourcev1.ResourceClaim); ok && was.Status.Allocation != nil {
-				c.Status.Devices = nil // of devices that are the claim's no more
-			}
-		}
-	}
-	s.ValidateUpdate = func(ctx context.Context, obj, old resource.Object) field.ErrorList {
-		c, ok := obj.(*resourcev1.ResourceClaim)
-		was, ok2 := old.(*resourcev1.ResourceClaim)
-		if !ok || !ok2 {
-			return field.ErrorList{field.InternalError(nil, fmt.Errorf("%T is not a claim", obj))}
-		}
-		errs := slices.Concat(g.granted(ctx, c, was), g.binding(ctx, &c.Status, &was.Status), g.drivers(ctx, &c.Status, &was.Status))
-		return append(errs, validate(ctx, obj, old)...)
-	}
-}
-
-// wanted judges whether a claim may ask for devices that others use.
-func (g *DeviceGuard) wanted(ctx context.Context, obj resource.Object) field.ErrorList {
-	var requests []resourcev1.DeviceRequest
-	switch o := obj.(type) {
-	case *resourcev1.ResourceClaim:
-		requests = o.Spec.Devices.Requests
-	case *resourcev1.ResourceClaimTemplate:
-		requests = o.Spec.Spec.Devices.Requests
-	}
+// CheckRequests implements dynamic.Guard: only administrators may ask for devices that others use.
+func (g *DeviceGuard) CheckRequests(ctx context.Context, namespace string, requests []resourcev1.DeviceRequest) field.ErrorList {
 	for i := range requests {
 		if e := requests[i].Exactly; e != nil && e.AdminAccess != nil && *e.AdminAccess {
-			return g.admin(ctx, field.NewPath("spec", "devices", "requests").Index(i).Child("adminAccess"), obj.GetNamespace())
+			return g.admin(ctx, field.NewPath("spec", "devices", "requests").Index(i).Child("adminAccess"), namespace)
 		}
 	}
 	return nil

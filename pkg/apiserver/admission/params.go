@@ -22,42 +22,17 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// ParamGuard has those who write policies and bindings read nothing through
-// them that they could not read themselves: a policy's expressions see its
-// parameters with the server's rights.
+// ParamGuard keeps users from reading through policies and bindings what they could not read
+// themselves: a policy's expressions see its parameters with the server's rights.
 type ParamGuard struct {
 	Authorizer authorizer.Authorizer
 	Mapper     meta.RESTMapper
 	Client     kubernetes.Interface
 }
 
-// Guard has the rules of policies and bindings ask the guard about what is
-// right otherwise.
-func (g *ParamGuard) Guard(rows []*resource.Row) {
-	for _, row := range rows {
-		switch row.New().(type) {
-		case *admissionregistrationv1.ValidatingAdmissionPolicy, *admissionregistrationv1.MutatingAdmissionPolicy,
-			*admissionregistrationv1.ValidatingAdmissionPolicyBinding, *admissionregistrationv1.MutatingAdmissionPolicyBinding:
-			validate, update := row.Validate, row.ValidateUpdate
-			row.Validate = func(ctx context.Context, obj resource.Object) field.ErrorList {
-				if errs := validate(ctx, obj); len(errs) > 0 {
-					return errs
-				}
-				return g.judge(ctx, obj, nil)
-			}
-			row.ValidateUpdate = func(ctx context.Context, obj, old resource.Object) field.ErrorList {
-				if errs := update(ctx, obj, old); len(errs) > 0 {
-					return errs
-				}
-				return g.judge(ctx, obj, old)
-			}
-		}
-	}
-}
-
-// judge refuses obj when its author may not read what it refers to; a
-// reference that was there before is no question.
-func (g *ParamGuard) judge(ctx context.Context, obj, old resource.Object) field.ErrorList {
+// Check rejects obj, a policy or a binding of one, if the user may not read what it refers to. A
+// reference that old has too is not checked.
+func (g *ParamGuard) Check(ctx context.Context, obj, old resource.Object) field.ErrorList {
 	ref := refOf(obj)
 	if ref == nil || old != nil && equality.Semantic.DeepEqual(refOf(old), ref) {
 		return nil

@@ -27,7 +27,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/kubernetes"
 
-	"keelson.dev/apiserver/rest"
+	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/outbound"
 )
 
@@ -53,21 +53,26 @@ func NewProxies(client kubernetes.Interface, kubelets *Kubelets, authz authorize
 	return &Proxies{client: client, kubelets: kubelets, transport: t, authz: authz, limit: limit, random: random}
 }
 
-// Connectors are those of the proxy subresources.
-func (p *Proxies) Connectors() map[string]rest.Connector {
-	return map[string]rest.Connector{
-		"nodes/proxy": p.connector(func() runtime.Object { return &corev1.NodeProxyOptions{} }, p.node),
-		"pods/proxy":  p.connector(func() runtime.Object { return &corev1.PodProxyOptions{} }, p.pod),
-		"services/proxy": p.connector(func() runtime.Object { return &corev1.ServiceProxyOptions{} },
-			p.service),
-	}
+// Nodes answers nodes/proxy.
+func (p *Proxies) Nodes() resource.ConnectFunc {
+	return p.connector(func() runtime.Object { return &corev1.NodeProxyOptions{} }, p.node)
+}
+
+// Pods answers pods/proxy.
+func (p *Proxies) Pods() resource.ConnectFunc {
+	return p.connector(func() runtime.Object { return &corev1.PodProxyOptions{} }, p.pod)
+}
+
+// Services answers services/proxy.
+func (p *Proxies) Services() resource.ConnectFunc {
+	return p.connector(func() runtime.Object { return &corev1.ServiceProxyOptions{} }, p.service)
 }
 
 // find resolves an id ("name", "name:port", "scheme:name:port").
 type find func(ctx context.Context, namespace, id string) (*url.URL, http.RoundTripper, error)
 
-func (p *Proxies) connector(newOptions func() runtime.Object, where find) rest.Connector {
-	return rest.ConnectorFunc(func(w http.ResponseWriter, r *http.Request, req *rest.Request) error {
+func (p *Proxies) connector(newOptions func() runtime.Object, where find) resource.ConnectFunc {
+	return func(w http.ResponseWriter, r *http.Request, req *resource.Request) error {
 		opts := newOptions()
 		setPath(opts, subpath(req))
 		_, node := opts.(*corev1.NodeProxyOptions)
@@ -96,11 +101,11 @@ func (p *Proxies) connector(newOptions func() runtime.Object, where find) rest.C
 		h.MaxBytesPerSec = p.limit
 		h.ServeHTTP(w, r)
 		return nil
-	})
+	}
 }
 
 // subpath is what follows ".../proxy" in the request's path.
-func subpath(req *rest.Request) string {
+func subpath(req *resource.Request) string {
 	parts := req.Info.Parts
 	if len(parts) <= 3 {
 		if strings.HasSuffix(req.Info.Path, "/") {

@@ -30,6 +30,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/rest"
 	"keelson.dev/keelson/pkg/halfclose"
 )
@@ -42,16 +43,6 @@ type Pods struct {
 	Clock      clock.Clock
 	// MaxBytesPerSecond bounds each upgraded connection to a kubelet; 0 does not.
 	MaxBytesPerSecond int64
-}
-
-// Connectors are those of the pods' streaming subresources.
-func (p *Pods) Connectors() map[string]rest.Connector {
-	return map[string]rest.Connector{
-		"pods/log":         rest.ConnectorFunc(p.log),
-		"pods/exec":        rest.ConnectorFunc(p.exec),
-		"pods/attach":      rest.ConnectorFunc(p.attach),
-		"pods/portforward": rest.ConnectorFunc(p.portForward),
-	}
 }
 
 // options reads a request's options from its query.
@@ -91,7 +82,8 @@ func container(name string, pod *corev1.Pod) (string, error) {
 	return "", apierrors.NewBadRequest(fmt.Sprintf("a container name must be specified for pod %s, choose one of: %s", pod.Name, names))
 }
 
-func (p *Pods) log(w http.ResponseWriter, r *http.Request, req *rest.Request) error {
+// Log answers pods/log.
+func (p *Pods) Log(w http.ResponseWriter, r *http.Request, req *resource.Request) error {
 	opts := &corev1.PodLogOptions{}
 	if err := options(r, opts); err != nil {
 		return err
@@ -245,7 +237,7 @@ func (p *Pods) kubelet(ctx context.Context, pod *corev1.Pod) (kubelet, error) {
 }
 
 // location finds where the kubelet serves a container's stream.
-func (p *Pods) location(ctx context.Context, req *rest.Request, name, path string, query url.Values) (*url.URL, error) {
+func (p *Pods) location(ctx context.Context, req *resource.Request, name, path string, query url.Values) (*url.URL, error) {
 	pod, err := p.Client.CoreV1().Pods(req.Namespace).Get(ctx, req.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
@@ -305,7 +297,8 @@ func streams(stdin, stdout, stderr, tty bool) url.Values {
 	return q
 }
 
-func (p *Pods) exec(w http.ResponseWriter, r *http.Request, req *rest.Request) error {
+// Exec answers pods/exec.
+func (p *Pods) Exec(w http.ResponseWriter, r *http.Request, req *resource.Request) error {
 	opts := &corev1.PodExecOptions{}
 	if err := options(r, opts); err != nil {
 		return err
@@ -317,7 +310,8 @@ func (p *Pods) exec(w http.ResponseWriter, r *http.Request, req *rest.Request) e
 	return p.terminal(w, r, req, opts, opts.Container, "exec", q, translator.Options{Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, Tty: opts.TTY})
 }
 
-func (p *Pods) attach(w http.ResponseWriter, r *http.Request, req *rest.Request) error {
+// Attach answers pods/attach.
+func (p *Pods) Attach(w http.ResponseWriter, r *http.Request, req *resource.Request) error {
 	opts := &corev1.PodAttachOptions{}
 	if err := options(r, opts); err != nil {
 		return err
@@ -328,7 +322,7 @@ func (p *Pods) attach(w http.ResponseWriter, r *http.Request, req *rest.Request)
 
 // terminal carries exec and attach. Clients that speak WebSocket are translated
 // to what kubelets speak.
-func (p *Pods) terminal(w http.ResponseWriter, r *http.Request, req *rest.Request, opts runtime.Object, name, path string, q url.Values, o translator.Options) error {
+func (p *Pods) terminal(w http.ResponseWriter, r *http.Request, req *resource.Request, opts runtime.Object, name, path string, q url.Values, o translator.Options) error {
 	if err := mayCreate(r.Context(), p.Authorizer); err != nil {
 		return err
 	}
@@ -346,7 +340,8 @@ func (p *Pods) terminal(w http.ResponseWriter, r *http.Request, req *rest.Reques
 	return nil
 }
 
-func (p *Pods) portForward(w http.ResponseWriter, r *http.Request, req *rest.Request) error {
+// PortForward answers pods/portforward.
+func (p *Pods) PortForward(w http.ResponseWriter, r *http.Request, req *resource.Request) error {
 	opts := &corev1.PodPortForwardOptions{}
 	if err := options(r, opts); err != nil {
 		return err

@@ -25,10 +25,12 @@ import (
 const emptyWait = 500 * time.Millisecond
 
 // Hooks keep a deleted definition until its objects are gone.
-func Hooks() registry.Hooks { return registry.Hooks{BeforeDelete: checkDelete, Ending: keepEnding} }
+func Hooks() resource.Hooks[*apiextensionsv1.CustomResourceDefinition] {
+	return resource.Hooks[*apiextensionsv1.CustomResourceDefinition]{BeforeDelete: checkDelete, Ending: keepEnding}
+}
 
 // checkDelete words broken preconditions as Kubernetes does for this kind.
-func checkDelete(_ context.Context, obj resource.Object, options *metav1.DeleteOptions) error {
+func checkDelete(_ context.Context, obj *apiextensionsv1.CustomResourceDefinition, options *metav1.DeleteOptions) error {
 	p := options.Preconditions
 	if p == nil {
 		return nil
@@ -46,11 +48,7 @@ func checkDelete(_ context.Context, obj resource.Object, options *metav1.DeleteO
 }
 
 // keepEnding marks a definition that is being deleted.
-func keepEnding(ctx context.Context, obj resource.Object) bool {
-	crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
-	if !ok {
-		return false
-	}
+func keepEnding(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) bool {
 	if apihelpers.CRDHasFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer) {
 		return true
 	}

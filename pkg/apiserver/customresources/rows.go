@@ -27,13 +27,9 @@ func (d *definition) rows(crd *apiextensionsv1.CustomResourceDefinition, termina
 	var out []rest.Addition
 	for i := range crd.Spec.Versions {
 		if v := &crd.Spec.Versions[i]; v.Served {
-			row, options := d.row(crd, v), rest.RowOptions{
+			row, options := d.row(crd, v, terminating), rest.RowOptions{
 				TypeConverter: types, Structure: d.structure, Identity: identity,
 				OpenAPI: d.openAPI, OpenAPIHash: identity,
-			}
-			if terminating {
-				row.ListedVerbs = []string{"delete", "deletecollection", "get", "list", "watch"}
-				options.Hooks.BeforeCreate = d.refuse
 			}
 			out = append(out, rest.Addition{Row: row, Options: options})
 		}
@@ -45,13 +41,13 @@ func (d *definition) rows(crd *apiextensionsv1.CustomResourceDefinition, termina
 func (d *definition) storedRow(crd *apiextensionsv1.CustomResourceDefinition) *resource.Row {
 	for i := range crd.Spec.Versions {
 		if v := &crd.Spec.Versions[i]; v.Storage {
-			return d.row(crd, v)
+			return d.row(crd, v, false)
 		}
 	}
 	return nil // a definition that has been decoded has such a version
 }
 
-func (d *definition) row(crd *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv1.CustomResourceDefinitionVersion) *resource.Row {
+func (d *definition) row(crd *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv1.CustomResourceDefinitionVersion, terminating bool) *resource.Row {
 	names := crd.Status.AcceptedNames
 	kind := &version{d: d, name: v.Name, hasStatus: v.Subresources != nil && v.Subresources.Status != nil, scale: newScale(v.Subresources)}
 	cols, defs := newColumns(v)
@@ -67,6 +63,10 @@ func (d *definition) row(crd *apiextensionsv1.CustomResourceDefinition, v *apiex
 		Default: kind.defaults, PrepareCreate: kind.prepareCreate, Validate: kind.validate,
 		PrepareUpdate: kind.prepareUpdate, ValidateUpdate: kind.validateUpdate, Warnings: warnings,
 		Canonicalize: kind.reread,
+	}
+	if terminating {
+		row.ListedVerbs = []string{"delete", "deletecollection", "get", "list", "watch"}
+		row.Hooks.BeforeCreate = d.refuse
 	}
 	if kind.hasStatus {
 		row.ResetFields = []string{"status"}

@@ -75,8 +75,8 @@ func TestPods(t *testing.T) {
 // TestPodPaths holds what the graph makes of a part of a pod to what it makes of
 // the whole.
 func TestPodPaths(t *testing.T) {
-	at := slices.IndexFunc(api.Rows(), func(r *resource.Row) bool { return r.Group == "" && r.Resource == "pods" })
-	row := api.Rows()[at]
+	at := slices.IndexFunc(api.Rows(api.Deps{}), func(r *resource.Row) bool { return r.Group == "" && r.Resource == "pods" })
+	row := api.Rows(api.Deps{})[at]
 	part, codec := registry.Part(row, transcode.NewTypes(), PodPaths()...), registry.Codec(row)
 	fill := randfill.NewWithSeed(1).NilChance(0.3).NumElements(1, 3).Funcs(
 		func(q *apiresource.Quantity, _ randfill.Continue) { *q = apiresource.MustParse("1") },

@@ -21,7 +21,7 @@ import (
 	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/naming"
 	"keelson.dev/apiserver/registry"
-	"keelson.dev/apiserver/rest"
+	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
 )
 
@@ -32,19 +32,17 @@ type Binder struct {
 	Clock    clock.Clock
 }
 
-type validateFunc = func(context.Context, runtime.Object) error
-
-// Connector answers pods/binding.
-func (b *Binder) Connector() rest.Connector {
-	return rest.Creater{New: func() runtime.Object { return &corev1.Binding{} }, Create: b.create, Preconditions: true}
+// Creator answers pods/binding.
+func (b *Binder) Creator() *resource.Creator {
+	return &resource.Creator{New: func() runtime.Object { return &corev1.Binding{} }, Create: b.create, Preconditions: true}
 }
 
-// Collection answers bindings, where any pod of the name is meant.
-func (b *Binder) Collection() rest.Connector {
-	return rest.Creater{New: func() runtime.Object { return &corev1.Binding{} }, Create: b.create}
+// Collection answers bindings, which are about any pod of their name.
+func (b *Binder) Collection() *resource.Creator {
+	return &resource.Creator{New: func() runtime.Object { return &corev1.Binding{} }, Create: b.create}
 }
 
-func (b *Binder) create(ctx context.Context, req *rest.Request, obj runtime.Object, validate validateFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+func (b *Binder) create(ctx context.Context, req *resource.Request, obj runtime.Object, validate resource.ValidateFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	binding, ok := obj.(*corev1.Binding)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Binding object: %#v", obj))

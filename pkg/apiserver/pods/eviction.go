@@ -26,7 +26,6 @@ import (
 	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
-	"keelson.dev/apiserver/rest"
 )
 
 // maxDisrupted bounds the evictions of a budget that its controller has not
@@ -40,9 +39,9 @@ type Evicter struct {
 	Clock    clock.Clock
 }
 
-// Connector answers pods/eviction.
-func (e *Evicter) Connector() rest.Connector {
-	return rest.Creater{New: func() runtime.Object { return &policyv1.Eviction{} }, Create: e.create}
+// Creator answers pods/eviction.
+func (e *Evicter) Creator() *resource.Creator {
+	return &resource.Creator{New: func() runtime.Object { return &policyv1.Eviction{} }, Create: e.create}
 }
 
 func retries() wait.Backoff {
@@ -57,7 +56,7 @@ type eviction struct {
 	dryRun          bool
 }
 
-func (e *Evicter) create(ctx context.Context, req *rest.Request, obj runtime.Object, validate validateFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+func (e *Evicter) create(ctx context.Context, req *resource.Request, obj runtime.Object, validate resource.ValidateFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	ev, ok := obj.(*policyv1.Eviction)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Eviction object: %T", obj))

@@ -17,7 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
-	"keelson.dev/apiserver/rest"
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/authorization"
 )
 
 // Access says what users may do.
@@ -26,22 +27,21 @@ type Access struct {
 	Rules      authorizer.RuleResolver
 }
 
-// Connectors are the review kinds' connectors.
-func (a *Access) Connectors() map[string]rest.Connector {
-	const group = ".authorization.k8s.io"
-	return map[string]rest.Connector{
-		"subjectaccessreviews" + group: rest.Creater{
+// Rows are the connectors of the group's rows.
+func (a *Access) Rows() authorization.Deps {
+	return authorization.Deps{
+		SubjectAccessReview: &resource.Creator{
 			New: func() runtime.Object { return &authorizationv1.SubjectAccessReview{} }, Create: a.subject},
-		"localsubjectaccessreviews" + group: rest.Creater{
+		LocalSubjectAccessReview: &resource.Creator{
 			New: func() runtime.Object { return &authorizationv1.LocalSubjectAccessReview{} }, Create: a.local},
-		"selfsubjectaccessreviews" + group: rest.Creater{
+		SelfSubjectAccessReview: &resource.Creator{
 			New: func() runtime.Object { return &authorizationv1.SelfSubjectAccessReview{} }, Create: a.self},
-		"selfsubjectrulesreviews" + group: rest.Creater{
+		SelfSubjectRulesReview: &resource.Creator{
 			New: func() runtime.Object { return &authorizationv1.SelfSubjectRulesReview{} }, Create: a.rules},
 	}
 }
 
-func (a *Access) subject(ctx context.Context, _ *rest.Request, obj runtime.Object, validate validateFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+func (a *Access) subject(ctx context.Context, _ *resource.Request, obj runtime.Object, validate validateFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
 	r, ok := obj.(*authorizationv1.SubjectAccessReview)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a SubjectAccessReview: %T", obj))
@@ -55,7 +55,7 @@ func (a *Access) subject(ctx context.Context, _ *rest.Request, obj runtime.Objec
 	return r, nil
 }
 
-func (a *Access) local(ctx context.Context, req *rest.Request, obj runtime.Object, validate validateFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+func (a *Access) local(ctx context.Context, req *resource.Request, obj runtime.Object, validate validateFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
 	r, ok := obj.(*authorizationv1.LocalSubjectAccessReview)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a LocalSubjectAccessReview: %T", obj))
@@ -78,7 +78,7 @@ func (a *Access) local(ctx context.Context, req *rest.Request, obj runtime.Objec
 	return r, nil
 }
 
-func (a *Access) self(ctx context.Context, _ *rest.Request, obj runtime.Object, validate validateFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+func (a *Access) self(ctx context.Context, _ *resource.Request, obj runtime.Object, validate validateFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
 	r, ok := obj.(*authorizationv1.SelfSubjectAccessReview)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a SelfSubjectAccessReview: %T", obj))
@@ -95,7 +95,7 @@ func (a *Access) self(ctx context.Context, _ *rest.Request, obj runtime.Object, 
 	return r, nil
 }
 
-func (a *Access) rules(ctx context.Context, _ *rest.Request, obj runtime.Object, validate validateFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+func (a *Access) rules(ctx context.Context, _ *resource.Request, obj runtime.Object, validate validateFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
 	r, ok := obj.(*authorizationv1.SelfSubjectRulesReview)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a SelfSubjectRulesReview: %T", obj))

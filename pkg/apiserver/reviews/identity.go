@@ -21,7 +21,8 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	"keelson.dev/api/clock"
-	"keelson.dev/apiserver/rest"
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/authentication"
 )
 
 // Identity says who users are.
@@ -33,20 +34,19 @@ type Identity struct {
 	Clock     clock.Clock
 }
 
-// Connectors are the review kinds' connectors.
-func (i *Identity) Connectors() map[string]rest.Connector {
-	const group = ".authentication.k8s.io"
-	return map[string]rest.Connector{
-		"tokenreviews" + group: rest.Creater{
+// Rows are the connectors of the group's rows.
+func (i *Identity) Rows() authentication.Deps {
+	return authentication.Deps{
+		TokenReview: &resource.Creator{
 			New: func() runtime.Object { return &authenticationv1.TokenReview{} }, Create: i.token},
-		"selfsubjectreviews" + group: rest.Creater{
+		SelfSubjectReview: &resource.Creator{
 			New: func() runtime.Object { return &authenticationv1.SelfSubjectReview{} }, Create: i.self},
 	}
 }
 
 var errUnknownToken = errors.New("invalid bearer token")
 
-func (i *Identity) token(ctx context.Context, _ *rest.Request, obj runtime.Object, validate validateFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+func (i *Identity) token(ctx context.Context, _ *resource.Request, obj runtime.Object, validate validateFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
 	r, ok := obj.(*authenticationv1.TokenReview)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a TokenReview: %T", obj))
@@ -97,7 +97,7 @@ func info(u user.Info) authenticationv1.UserInfo {
 	return out
 }
 
-func (i *Identity) self(ctx context.Context, _ *rest.Request, obj runtime.Object, validate validateFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+func (i *Identity) self(ctx context.Context, _ *resource.Request, obj runtime.Object, validate validateFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
 	if err := validate(ctx, obj); err != nil {
 		return nil, err
 	}

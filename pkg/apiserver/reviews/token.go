@@ -28,7 +28,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/api/clock"
-	"keelson.dev/apiserver/rest"
+	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/apiserver/satoken"
 )
 
@@ -49,9 +49,9 @@ const (
 	defaultExpiry = 60 * 60
 )
 
-// Connector answers serviceaccounts/token.
-func (t *Tokens) Connector() rest.Connector {
-	return rest.Creater{New: func() runtime.Object { return &authenticationv1.TokenRequest{} }, Create: t.create, Preconditions: true, Default: defaultRequest}
+// Creator answers serviceaccounts/token.
+func (t *Tokens) Creator() *resource.Creator {
+	return &resource.Creator{New: func() runtime.Object { return &authenticationv1.TokenRequest{} }, Create: t.create, Preconditions: true, Default: defaultRequest}
 }
 
 func defaultRequest(obj runtime.Object) {
@@ -67,7 +67,7 @@ func tokenRequestKind() schema.GroupKind {
 	return schema.GroupKind{Group: authenticationv1.GroupName, Kind: "TokenRequest"}
 }
 
-func (t *Tokens) create(ctx context.Context, req *rest.Request, obj runtime.Object, validate validateFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+func (t *Tokens) create(ctx context.Context, req *resource.Request, obj runtime.Object, validate validateFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	tr, ok := obj.(*authenticationv1.TokenRequest)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a TokenRequest object: %T", obj))
@@ -178,7 +178,7 @@ func (t *Tokens) extended() time.Duration {
 }
 
 // bind looks up the object that the token is to be bound to.
-func (t *Tokens) bind(ctx context.Context, req *rest.Request, w *satoken.Wanted, ref *authenticationv1.BoundObjectReference) error {
+func (t *Tokens) bind(ctx context.Context, req *resource.Request, w *satoken.Wanted, ref *authenticationv1.BoundObjectReference) error {
 	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 	if gvk.Group != "" || !slices.Contains([]string{"Pod", "Node", "Secret"}, gvk.Kind) {
 		return apierrors.NewBadRequest(fmt.Sprintf("cannot bind token to object of type %s", gvk.String()))

@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
 )
 
@@ -29,28 +28,13 @@ type Allocator struct {
 }
 
 // Hooks are the registry's hooks for services.
-func (a *Allocator) Hooks() registry.Hooks {
-	return registry.Hooks{
-		BeforeCreate: func(ctx context.Context, obj resource.Object, dryRun bool) (func(bool), error) {
-			svc, ok := obj.(*corev1.Service)
-			if !ok {
-				return nil, fmt.Errorf("service hooks: unexpected %T", obj)
-			}
+func (a *Allocator) Hooks() resource.Hooks[*corev1.Service] {
+	return resource.Hooks[*corev1.Service]{
+		BeforeCreate: func(ctx context.Context, svc *corev1.Service, dryRun bool) (func(bool), error) {
 			return a.begin(ctx, svc, nil, dryRun)
 		},
-		BeforeUpdate: func(ctx context.Context, obj, old resource.Object, dryRun bool) (func(bool), error) {
-			svc, ok := obj.(*corev1.Service)
-			was, ok2 := old.(*corev1.Service)
-			if !ok || !ok2 {
-				return nil, fmt.Errorf("service hooks: unexpected %T", obj)
-			}
-			return a.begin(ctx, svc, was, dryRun)
-		},
-		AfterDelete: func(ctx context.Context, obj resource.Object) {
-			if svc, ok := obj.(*corev1.Service); ok {
-				a.releaseAll(ctx, svc)
-			}
-		},
+		BeforeUpdate: a.begin,
+		AfterDelete:  a.releaseAll,
 	}
 }
 

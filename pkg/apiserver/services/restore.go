@@ -3,34 +3,18 @@
 
 package services
 
-import (
-	corev1 "k8s.io/api/core/v1"
+import corev1 "k8s.io/api/core/v1"
 
-	"keelson.dev/apiserver/resource"
-)
-
-// Restore has services that were stored before they had more than one address, or said of
-// which families those are, look like all others.
-func (a *Allocator) Restore(rows []*resource.Row) {
-	for _, row := range rows {
-		if row.Group == "" && row.Resource == "services" {
-			row.Restore = func(obj resource.Object) {
-				if svc, ok := obj.(*corev1.Service); ok {
-					restore(svc, a.Families)
-				}
-			}
-		}
-	}
-}
-
-func restore(svc *corev1.Service, configured []corev1.IPFamily) {
+// Restore fills in the addresses and families of a service that was stored before services had more
+// than one address, or named their families.
+func (a *Allocator) Restore(svc *corev1.Service) {
 	syncClusterIPs(svc, nil)
 	if external(svc) {
 		svc.Spec.InternalTrafficPolicy = nil // once it was set by default
 		return
 	}
 	if spec := &svc.Spec; len(spec.IPFamilies) == 0 {
-		spec.IPFamilies = familiesOf(svc, configured)
+		spec.IPFamilies = familiesOf(svc, a.Families)
 		switch len(spec.IPFamilies) {
 		case 1:
 			spec.IPFamilyPolicy = new(corev1.IPFamilyPolicySingleStack)

@@ -12,7 +12,6 @@ import (
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
-	"keelson.dev/apiserver/resource"
 )
 
 func TestRangeArithmetic(t *testing.T) {
@@ -180,10 +179,8 @@ func TestRestore(t *testing.T) {
 		"of now":            {corev1.ServiceSpec{ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.1"}, IPFamilies: []corev1.IPFamily{v4}, IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyPreferDualStack)}, "PreferDualStack", []string{"10.0.0.1"}, []corev1.IPFamily{v4}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			row := &resource.Row{Resource: "services"}
-			(&Allocator{Families: []corev1.IPFamily{v6, v4}}).Restore([]*resource.Row{{Resource: "pods"}, row})
 			svc := &corev1.Service{Spec: tc.spec}
-			row.Restore(svc)
+			(&Allocator{Families: []corev1.IPFamily{v6, v4}}).Restore(svc)
 			if policyOf(svc) != tc.policy || !slices.Equal(svc.Spec.ClusterIPs, tc.ips) || !slices.Equal(svc.Spec.IPFamilies, tc.families) {
 				t.Errorf("got %v %v %v, want %v %v %v", policyOf(svc), svc.Spec.ClusterIPs, svc.Spec.IPFamilies, tc.policy, tc.ips, tc.families)
 			}

@@ -42,7 +42,7 @@ var widget = schema.GroupKind{Group: "example.com", Kind: "Widget"}
 func TestNamespaceOfEverything(t *testing.T) {
 	objects := everything(t)
 	resources := map[schema.GroupKind]string{widget: "widgets"}
-	for _, row := range api.Rows() {
+	for _, row := range api.Rows(api.Deps{}) {
 		if !row.Namespaced || row.Ephemeral {
 			continue
 		}

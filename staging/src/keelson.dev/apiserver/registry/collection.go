@@ -98,7 +98,7 @@ feed:
 // have to live with that, as they do with expired leases. Nothing else happens when
 // such an object goes.
 func (r *Registry) goesTogether(options *metav1.DeleteOptions) bool {
-	h := &r.cfg.Hooks
+	h := &r.row.Hooks
 	return r.row.TTL != nil && r.row.GracefulDelete == nil && r.row.DefaultGarbageCollection == unsupportedGarbageCollection &&
 		h.BeforeDelete == nil && h.Ending == nil && h.AfterDelete == nil && !isDryRun(options.DryRun)
 }

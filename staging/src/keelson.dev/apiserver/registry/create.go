@@ -159,8 +159,8 @@ func (r *Registry) create(ctx context.Context, w *write, obj resource.Object) (r
 	if rec, err = r.insert(ctx, w, obj); err != nil {
 		return nil, r.wordCreateError(ctx, err, obj)
 	}
-	if !w.dryRun && r.cfg.Hooks.AfterCreate != nil {
-		r.cfg.Hooks.AfterCreate(ctx, obj)
+	if !w.dryRun && r.row.Hooks.AfterCreate != nil {
+		r.row.Hooks.AfterCreate(ctx, obj)
 	}
 	return rec, nil
 }
@@ -173,10 +173,10 @@ func (r *Registry) newUID() types.UID {
 }
 
 func (r *Registry) beforeCreate(ctx context.Context, w *write, obj resource.Object) (func(bool), error) {
-	if r.cfg.Hooks.BeforeCreate == nil {
+	if r.row.Hooks.BeforeCreate == nil {
 		return func(bool) {}, nil
 	}
-	finish, err := r.cfg.Hooks.BeforeCreate(ctx, obj, w.dryRun)
+	finish, err := r.row.Hooks.BeforeCreate(ctx, obj, w.dryRun)
 	if err != nil {
 		return nil, err
 	}

@@ -21,9 +21,6 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// ErrBeingDeleted says that a deletion changes nothing: an earlier one goes on.
-var ErrBeingDeleted = errors.New("deletion is pending")
-
 var (
 	errDeleteNow     = errors.New("delete now")
 	metaDeleteKind   = schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}
@@ -102,8 +99,8 @@ func (d *deletion) run(ctx context.Context) (*store.Record, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	if hook := d.r.cfg.Hooks.BeforeDelete; hook != nil {
-		if err := hook(ctx, obj, d.options); errors.Is(err, ErrBeingDeleted) {
+	if hook := d.r.row.Hooks.BeforeDelete; hook != nil {
+		if err := hook(ctx, obj, d.options); errors.Is(err, resource.ErrBeingDeleted) {
 			return rec, false, nil
 		} else if err != nil {
 			return nil, false, err
@@ -140,12 +137,12 @@ func (d *deletion) run(ctx context.Context) (*store.Record, bool, error) {
 // one write. Those who watch see its last state as if that had been written (see End).
 func (d *deletion) confirms(obj resource.Object) bool {
 	_, changed := d.finalizers(obj)
-	return !d.dry && *d.options.GracePeriodSeconds == 0 && !changed && len(obj.GetFinalizers()) == 0 && d.r.cfg.Hooks.Ending == nil
+	return !d.dry && *d.options.GracePeriodSeconds == 0 && !changed && len(obj.GetFinalizers()) == 0 && d.r.row.Hooks.Ending == nil
 }
 
 // view is an object of which the deletion changes metadata. Hooks may change all of it.
 func (d *deletion) view(rec *store.Record) (resource.Object, error) {
-	if d.r.cfg.Hooks.BeforeDelete != nil || d.r.cfg.Hooks.Ending != nil {
+	if d.r.row.Hooks.BeforeDelete != nil || d.r.row.Hooks.Ending != nil {
 		return rec.Object()
 	}
 	return d.glance(rec)
@@ -189,7 +186,7 @@ func (d *deletion) mark(ctx context.Context) (rec *store.Record, now bool, err e
 			return nil, errApart
 		}
 		if pending {
-			return nil, ErrBeingDeleted
+			return nil, resource.ErrBeingDeleted
 		}
 		if list, changed := d.finalizers(obj); changed {
 			obj.SetFinalizers(list)
@@ -216,7 +213,7 @@ func (d *deletion) mark(ctx context.Context) (rec *store.Record, now bool, err e
 		return blank, true, err
 	case errors.Is(err, errDeleteNow):
 		return seen, true, nil
-	case errors.Is(err, ErrBeingDeleted):
+	case errors.Is(err, resource.ErrBeingDeleted):
 		return seen, false, nil
 	}
 	return nil, false, err
@@ -224,7 +221,7 @@ func (d *deletion) mark(ctx context.Context) (rec *store.Record, now bool, err e
 
 // keeps asks the hook whether obj stays; the hook may change obj.
 func (d *deletion) keeps(ctx context.Context, obj resource.Object) bool {
-	return d.r.cfg.Hooks.Ending != nil && d.r.cfg.Hooks.Ending(ctx, obj)
+	return d.r.row.Hooks.Ending != nil && d.r.row.Hooks.Ending(ctx, obj)
 }
 
 func (d *deletion) update(ctx context.Context, fn store.UpdateFunc) (*store.Record, error) {
@@ -275,7 +272,7 @@ func (d *deletion) remove(ctx context.Context, marked *store.Record, graceful bo
 	if err != nil {
 		return nil, false, err
 	}
-	if hook := d.r.cfg.Hooks.AfterDelete; hook != nil {
+	if hook := d.r.row.Hooks.AfterDelete; hook != nil {
 		if obj, decodeErr := rec.Object(); decodeErr == nil {
 			hook(ctx, obj)
 		}

@@ -45,7 +45,7 @@ func (r *Registry) UpdateAndDelete(ctx context.Context, u Update, options metav1
 
 // endTogether returns false when nothing has been done, since it takes two writes.
 func (r *Registry) endTogether(ctx context.Context, u Update, options metav1.DeleteOptions) (bool, error) {
-	if h := &r.cfg.Hooks; h.BeforeDelete != nil || h.AfterUpdate != nil || r.row.GracefulDelete == nil {
+	if h := &r.row.Hooks; h.BeforeDelete != nil || h.AfterUpdate != nil || r.row.GracefulDelete == nil {
 		return false, nil
 	}
 	up, err := r.updateOf(&u)

@@ -37,7 +37,6 @@ type Config struct {
 	// Ownership keeps what the managedFields of several kinds have in common;
 	// nil leaves all of them to apimachinery, which is slow.
 	Ownership *ownership.Types
-	Hooks     Hooks
 	// NamespaceCheck decides whether objects may be created in a namespace at the moment
 	// when they are stored; nil: they may be, if Admission accepts them.
 	NamespaceCheck NamespaceCheck
@@ -59,32 +58,6 @@ type Config struct {
 // latest asks for the latest state of the namespace. Otherwise the answer may be out of date: the
 // conditions do not hold then.
 type NamespaceCheck func(ctx context.Context, a admission.Attributes, latest bool) ([]kv.Unchanged, error)
-
-// Hooks tie state that lives beside an object to its writes, for example the
-// allocation of a service's addresses. Each may be nil. They run inside the
-// write, may be called again when another write came first, and must honour dryRun.
-type Hooks struct {
-	// BeforeCreate runs before PrepareCreate and validation, on an object with
-	// its name and namespace set. finish (may be nil) is called exactly once for
-	// each success of BeforeCreate, with whether the object was stored.
-	BeforeCreate func(ctx context.Context, obj resource.Object, dryRun bool) (finish func(success bool), err error)
-	// BeforeUpdate is BeforeCreate's equal; it runs before PrepareUpdate.
-	BeforeUpdate func(ctx context.Context, obj, old resource.Object, dryRun bool) (finish func(success bool), err error)
-	// BeforeDelete may refuse a delete, change its options, write obj before it goes,
-	// or leave it to an earlier delete, which still goes on (ErrBeingDeleted).
-	BeforeDelete func(ctx context.Context, obj resource.Object, options *metav1.DeleteOptions) error
-	// After... run when the write has been stored (not for dry runs).
-	AfterCreate func(ctx context.Context, obj resource.Object)
-	AfterUpdate func(ctx context.Context, obj, old resource.Object)
-	AfterDelete func(ctx context.Context, obj resource.Object)
-	// KeepOnUpdate says that an object whose last finalizer is gone stays
-	// (namespaces whose spec.finalizers are not empty). Nil: it goes.
-	KeepOnUpdate func(obj, old resource.Object) bool
-	// Ending decides what a deletion does with an object that nothing else
-	// keeps: true keeps it, marked as being deleted, with the changes that the
-	// hook makes to it (namespaces, whose contents go first). Nil: it goes.
-	Ending func(ctx context.Context, obj resource.Object) (keep bool)
-}
 
 // UpdateFunc makes the wanted object from the present one, which is its own to
 // modify and return. cur is nil when the object does not exist and the update

@@ -207,8 +207,8 @@ func (up *updating) update(ctx context.Context, key string) (*store.Record, erro
 	if err != nil {
 		return nil, err
 	}
-	if !up.dry && up.r.cfg.Hooks.AfterUpdate != nil {
-		up.r.cfg.Hooks.AfterUpdate(ctx, last, old)
+	if !up.dry && up.r.row.Hooks.AfterUpdate != nil {
+		up.r.row.Hooks.AfterUpdate(ctx, last, old)
 	}
 	return rec, nil
 }
@@ -250,8 +250,8 @@ func (up *updating) next(ctx context.Context, existing resource.Object) (obj res
 	if err := r.checkVersion(up.u.Name, obj, existing); err != nil {
 		return nil, nil, err
 	}
-	if r.cfg.Hooks.BeforeUpdate != nil && up.u.Subresource == "" {
-		if done, err = r.cfg.Hooks.BeforeUpdate(ctx, obj, existing, up.dry); err != nil {
+	if r.row.Hooks.BeforeUpdate != nil && up.u.Subresource == "" {
+		if done, err = r.row.Hooks.BeforeUpdate(ctx, obj, existing, up.dry); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -404,7 +404,7 @@ func (r *Registry) endsByUpdate(obj, old resource.Object) bool {
 	if len(obj.GetFinalizers()) > 0 || old.GetDeletionTimestamp() == nil {
 		return false
 	}
-	if keep := r.cfg.Hooks.KeepOnUpdate; keep != nil && keep(obj, old) {
+	if keep := r.row.Hooks.KeepOnUpdate; keep != nil && keep(obj, old) {
 		return false
 	}
 	grace := old.GetDeletionGracePeriodSeconds()
@@ -428,8 +428,8 @@ func (up *updating) remove(ctx context.Context, key string, obj, old resource.Ob
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, err
 	}
-	if r.cfg.Hooks.AfterDelete != nil {
-		r.cfg.Hooks.AfterDelete(ctx, obj)
+	if r.row.Hooks.AfterDelete != nil {
+		r.row.Hooks.AfterDelete(ctx, obj)
 	}
 	return r.imagine(key, obj, revisionOf(old))
 }

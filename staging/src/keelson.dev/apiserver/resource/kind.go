@@ -85,6 +85,10 @@ type Kind[O any] struct {
 	Codec store.Codec
 	// Ephemeral rows store nothing (reviews in authentication.k8s.io and authorization.k8s.io).
 	Ephemeral bool
+	// Create answers POST to an ephemeral row.
+	Create *Creator
+	// Connect answers POST to an ephemeral row that is not a request for one object.
+	Connect ConnectFunc
 	// Computed rows are read only: their store computes its answers, and nothing is stored.
 	Computed bool
 	// TTL is how many seconds an object is kept. 0: for ever (events: 3600).

@@ -87,8 +87,8 @@ type Subresource struct {
 	Kind schema.GroupVersionKind
 
 	// View says that the subresource is a view of the row's own object (status, ephemeralcontainers,
-	// resize), which its rules prepare and validate. Connectors of the server answer the others (log,
-	// exec, binding, eviction, token, proxy).
+	// resize), which its rules prepare and validate. Create or Connect answers the others, except
+	// scale.
 	View         bool
 	ResetFields  []string
 	MetaOnUpdate MetaRules
@@ -97,6 +97,10 @@ type Subresource struct {
 
 	// Scale maps the object to autoscaling/v1 Scale. It is set for "scale" only.
 	Scale *Scale
+	// Create answers POST of an object (binding, eviction, token).
+	Create *Creator
+	// Connect answers all requests (log, exec, attach, portforward, proxy).
+	Connect ConnectFunc
 }
 
 // WithMetaRules returns s with rules for metadata.

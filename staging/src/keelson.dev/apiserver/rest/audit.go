@@ -74,7 +74,7 @@ func auditDeleteOptions(r *http.Request, t *target, options metav1.DeleteOptions
 }
 
 // auditConnect notes an object that a client sent to a connector, in the version it sent.
-func (s *Server) auditConnect(r *http.Request, req *Request, obj runtime.Object, gv schema.GroupVersion) {
+func (s *Server) auditConnect(r *http.Request, req *connection, obj runtime.Object, gv schema.GroupVersion) {
 	if audited(r, auditapi.LevelMetadata) {
 		audit.LogRequestObject(r.Context(), obj, gv, req.resource(), req.subresource(), s.auditCodecs)
 	}

@@ -43,16 +43,10 @@ type Config struct {
 	Admission admission.Interface
 	// Authorizer answers the second question of create-on-update.
 	Authorizer authorizer.Authorizer
-	// Connectors answer the subresources that are not views, and the creation
-	// of ephemeral kinds. Keys are "<resource>[.<group>][/<subresource>]":
-	// "pods/log", "deployments.apps/scale", "tokenreviews.authentication.k8s.io".
-	Connectors map[string]Connector
 	// NamespaceCheck returns that of the registry of a namespaced row; nil returns none.
 	NamespaceCheck func(*resource.Row) registry.NamespaceCheck
 	// NoGarbageCollection is that of the registries.
 	NoGarbageCollection bool
-	// Hooks tie state beside the objects to the writes of one resource.
-	Hooks map[schema.GroupResource]registry.Hooks
 	// TypeConverter gives managedFields the schemas of the built-in kinds
 	// (client-go's applyconfigurations.NewTypeConverter). Nil: none are kept.
 	TypeConverter managedfields.TypeConverter

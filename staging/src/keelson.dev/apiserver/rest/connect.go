@@ -9,7 +9,6 @@ import (
 	"errors"
 	"net/http"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,31 +24,44 @@ import (
 
 var errNoObject = errors.New("object does not implement the Object interfaces")
 
-// connect hands a request to its connector.
+// connection is a request that the row's Create or Connect answers.
+type connection struct {
+	resource.Request
+	server *Server
+}
+
+// connect hands a request to its row or subresource.
 func (s *Server) connect(w http.ResponseWriter, r *http.Request, t *target) error {
-	req := &Request{
+	req := &connection{server: s, Request: resource.Request{
 		Info: t.info, Row: t.row, Version: t.info.APIVersion, Kind: t.view.gvk, Subresource: t.sub,
-		Namespace: t.namespace, Name: t.name, Registry: t.registry, server: s,
-	}
-	if t.sub != nil && !t.sub.Kind.Empty() {
-		req.Kind = t.sub.Kind
+		Namespace: t.namespace, Name: t.name,
+	}}
+	req.Gate = req
+	create, connect := t.row.Create, t.row.Connect
+	if t.sub != nil {
+		create, connect = t.sub.Create, t.sub.Connect
+		if !t.sub.Kind.Empty() {
+			req.Kind = t.sub.Kind
+		}
 	}
 	r = r.WithContext(registry.WithUserAgent(r.Context(), r.UserAgent()))
-	if c := s.connector(t.endpoint, t.subresource()); c != nil {
-		return c.ServeAPI(w, r, req)
-	}
-	if t.sub != nil && t.sub.Scale != nil {
+	switch {
+	case connect != nil:
+		return connect(w, r, &req.Request)
+	case create != nil:
+		return req.create(w, r, create)
+	case t.sub != nil && t.sub.Scale != nil:
 		return s.scale(w, r, t)
 	}
 	return errNotFound()
 }
 
 // resource is the request's resource in the version of its path.
-func (req *Request) resource() schema.GroupVersionResource {
+func (req *connection) resource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: req.Row.Group, Version: req.Version, Resource: req.Row.Resource}
 }
 
-func (req *Request) subresource() string {
+func (req *connection) subresource() string {
 	if req.Subresource == nil {
 		return ""
 	}
@@ -58,7 +70,7 @@ func (req *Request) subresource() string {
 
 // decode reads r's body, at most the server's limit, into a new object, honouring
 // content type and fieldValidation, fills in its defaults and notes it for the audit.
-func (req *Request) decode(r *http.Request, into runtime.Object, defaults func(runtime.Object)) error {
+func (req *connection) decode(r *http.Request, into runtime.Object, defaults func(runtime.Object)) error {
 	if _, err := negotiate.ContentType(r, negotiate.Standard().MediaTypes); err != nil {
 		return err
 	}
@@ -91,7 +103,7 @@ func (req *Request) decode(r *http.Request, into runtime.Object, defaults func(r
 
 // decodeOld reads a body that says it is of another version of the endpoint's
 // kind than the one that is served. It reports false, and does nothing, for others.
-func (req *Request) decodeOld(r *http.Request, body []byte, into runtime.Object, mode string) (bool, error) {
+func (req *connection) decodeOld(r *http.Request, body []byte, into runtime.Object, mode string) (bool, error) {
 	mediaType, err := negotiate.ContentType(r, negotiate.Standard().MediaTypes)
 	if err != nil {
 		return true, err
@@ -126,7 +138,7 @@ func (req *Request) decodeOld(r *http.Request, body []byte, into runtime.Object,
 
 // alsoAccepts are versions of a subresource's kind that bodies may be in besides
 // the endpoint's: evictions came in two.
-func (req *Request) alsoAccepts() []string {
+func (req *connection) alsoAccepts() []string {
 	var versions []string
 	if req.Subresource == nil {
 		return nil
@@ -139,14 +151,8 @@ func (req *Request) alsoAccepts() []string {
 	return versions
 }
 
-// Respond answers with obj in the content type r asks for.
-func (req *Request) Respond(w http.ResponseWriter, r *http.Request, status int, obj runtime.Object) error {
-	return req.server.respond(w, r, status, obj)
-}
-
-// Streams refuses who wants no more than the metadata of an answer that has none: a
-// stream, which has type in Kubernetes.
-func (req *Request) Streams(r *http.Request, stream string) error {
+// Streams implements resource.Gate.
+func (req *connection) Streams(r *http.Request, stream string) error {
 	out, err := negotiate.Accept(r, unrecorded())
 	switch {
 	case err != nil || out.As == "":
@@ -157,8 +163,8 @@ func (req *Request) Streams(r *http.Request, stream string) error {
 	return errNoObject
 }
 
-// Attributes describes the request to admission plugins.
-func (req *Request) Attributes(ctx context.Context, operation admission.Operation, obj, old, options runtime.Object, dryRun bool) admission.Attributes {
+// attributes describes the request to admission plugins.
+func (req *connection) attributes(ctx context.Context, operation admission.Operation, obj, old, options runtime.Object, dryRun bool) admission.Attributes {
 	user, _ := request.UserFrom(ctx)
 	name := req.Name
 	if meta, ok := obj.(metav1.Object); ok && name == "" {
@@ -167,17 +173,17 @@ func (req *Request) Attributes(ctx context.Context, operation admission.Operatio
 	return admission.NewAttributesRecord(obj, old, req.Kind, req.Namespace, name, req.resource(), req.subresource(), operation, options, dryRun, user)
 }
 
-// Connect asks admission whether the user may connect (exec, attach, proxy ...).
-func (req *Request) Connect(r *http.Request, options runtime.Object) error {
-	attrs := req.Attributes(r.Context(), admission.Connect, options, nil, nil, false)
-	if err := req.Admit(r.Context(), attrs); err != nil {
+// Connect implements resource.Gate.
+func (req *connection) Connect(r *http.Request, options runtime.Object) error {
+	attrs := req.attributes(r.Context(), admission.Connect, options, nil, nil, false)
+	if err := req.admit(r.Context(), attrs); err != nil {
 		return err
 	}
-	return req.Validate(r.Context(), attrs)
+	return req.validate(r.Context(), attrs)
 }
 
-// Admit runs the mutating part of admission.
-func (req *Request) Admit(ctx context.Context, attrs admission.Attributes) error {
+// admit runs the mutating part of admission.
+func (req *connection) admit(ctx context.Context, attrs admission.Attributes) error {
 	plugin, ok := req.server.cfg.Admission.(admission.MutationInterface)
 	if !ok || !plugin.Handles(attrs.GetOperation()) {
 		return nil
@@ -186,8 +192,8 @@ func (req *Request) Admit(ctx context.Context, attrs admission.Attributes) error
 	return wrapped.Admit(ctx, attrs, registry.SchemeInterfaces(req.server.cfg.Scheme))
 }
 
-// Validate runs the validating part of admission.
-func (req *Request) Validate(ctx context.Context, attrs admission.Attributes) error {
+// validate runs the validating part of admission.
+func (req *connection) validate(ctx context.Context, attrs admission.Attributes) error {
 	plugin, ok := req.server.cfg.Admission.(admission.ValidationInterface)
 	if !ok || !plugin.Handles(attrs.GetOperation()) {
 		return nil
@@ -196,8 +202,8 @@ func (req *Request) Validate(ctx context.Context, attrs admission.Attributes) er
 	return wrapped.Validate(ctx, attrs, registry.SchemeInterfaces(req.server.cfg.Scheme))
 }
 
-// ServeAPI answers one POST.
-func (c Creater) ServeAPI(w http.ResponseWriter, r *http.Request, req *Request) error {
+// create answers one POST as c says.
+func (req *connection) create(w http.ResponseWriter, r *http.Request, c *resource.Creator) error {
 	ctx, cancel := context.WithTimeout(r.Context(), writeTimeout)
 	defer cancel()
 	if _, err := negotiate.Accept(r, unrecorded()); err != nil {
@@ -222,14 +228,14 @@ func (c Creater) ServeAPI(w http.ResponseWriter, r *http.Request, req *Request) 
 		return err
 	}
 	obj = req.own(ctx, c.New(), obj, options.FieldManager)
-	attrs := req.Attributes(ctx, admission.Create, obj, nil, &options, len(options.DryRun) > 0)
-	if err := req.Admit(ctx, attrs); err != nil {
+	attrs := req.attributes(ctx, admission.Create, obj, nil, &options, len(options.DryRun) > 0)
+	if err := req.admit(ctx, attrs); err != nil {
 		return err
 	}
 	validate := func(ctx context.Context, obj runtime.Object) error {
-		return req.Validate(ctx, req.Attributes(ctx, admission.Create, obj.DeepCopyObject(), nil, &options, len(options.DryRun) > 0))
+		return req.validate(ctx, req.attributes(ctx, admission.Create, obj.DeepCopyObject(), nil, &options, len(options.DryRun) > 0))
 	}
-	result, err := c.Create(ctx, req, obj, validate, &options)
+	result, err := c.Create(ctx, &req.Request, obj, validate, &options)
 	if err != nil {
 		return err
 	}
@@ -240,11 +246,11 @@ func (c Creater) ServeAPI(w http.ResponseWriter, r *http.Request, req *Request) 
 	if status, ok := result.(*metav1.Status); ok && status.Code == 0 {
 		status.Code = int32(code) // an HTTP status
 	}
-	return req.Respond(w, r, code, result)
+	return req.server.respond(w, r, code, result)
 }
 
 // own notes who set the fields of obj, which began as empty.
-func (req *Request) own(ctx context.Context, empty, obj runtime.Object, manager string) runtime.Object {
+func (req *connection) own(ctx context.Context, empty, obj runtime.Object, manager string) runtime.Object {
 	live, ok := empty.(resource.Object)
 	if !ok || req.server.cfg.TypeConverter == nil {
 		return obj
@@ -274,23 +280,11 @@ func wipe(obj metav1.Object) {
 	obj.SetSelfLink("")
 }
 
-// identify makes obj's namespace that of the path. Its name is its Creater's affair.
-func (req *Request) identify(obj runtime.Object) error {
+// identify makes obj's namespace that of the path. Create checks its name.
+func (req *connection) identify(obj runtime.Object) error {
 	meta, ok := obj.(metav1.Object)
 	if !ok || !req.Row.Namespaced {
 		return nil
 	}
 	return matchNamespace(req.Namespace, meta)
-}
-
-// CheckKey refuses what can be no object's place: no namespace where the row has
-// them, no name, a name that cannot be part of a path.
-func (req *Request) CheckKey(name string) error {
-	if err := needsNamespace(req.Row, req.Namespace); err != nil {
-		return err
-	}
-	if name == "" {
-		return apierrors.NewBadRequest("Name parameter required.")
-	}
-	return validName(name)
 }

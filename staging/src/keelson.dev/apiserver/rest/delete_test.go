@@ -12,10 +12,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/rest"
 )
@@ -90,12 +88,12 @@ func TestEndOfAnother(t *testing.T) {
 		return nil
 	}
 	e = newEnv(t, func(c *rest.Config) {
-		c.Hooks = map[schema.GroupResource]registry.Hooks{{Resource: "pods"}: {BeforeDelete: func(ctx context.Context, o resource.Object, d *metav1.DeleteOptions) error {
+		rowOf(t, c, "pods").Hooks.BeforeDelete = func(ctx context.Context, o resource.Object, d *metav1.DeleteOptions) error {
 			if o.GetDeletionTimestamp() == nil {
 				return nil
 			}
 			return replace(ctx, o, d)
-		}}}
+		}
 	})
 	e.must(t, "POST", pods, boundPod)
 	e.must(t, "DELETE", pods+"/p", "")

@@ -164,6 +164,16 @@ func autoscalerRow() *resource.Row {
 	})
 }
 
+// rowOf returns the row of a resource, which the test may change before the server is made.
+func rowOf(t *testing.T, c *rest.Config, name string) *resource.Row {
+	t.Helper()
+	i := slices.IndexFunc(c.Rows, func(row *resource.Row) bool { return row.Resource == name })
+	if i < 0 {
+		t.Fatalf("no row %s", name)
+	}
+	return c.Rows[i]
+}
+
 // env is a server in memory.
 type env struct {
 	server  *rest.Server

@@ -6,14 +6,12 @@ package rest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/warning"
@@ -296,26 +294,11 @@ func (t *target) checkKey() error {
 	if err := t.checkNamespace(); err != nil {
 		return err
 	}
-	return validName(t.name)
+	return resource.CheckName(t.name)
 }
 
 func (t *target) checkNamespace() error {
-	return needsNamespace(t.row, t.namespace)
-}
-
-func needsNamespace(row *resource.Row, namespace string) error {
-	if row.Namespaced && namespace == "" {
-		return apierrors.NewBadRequest("Namespace parameter required.")
-	}
-	return nil
-}
-
-// validName refuses names that cannot be part of a path.
-func validName(name string) error {
-	if msgs := path.IsValidPathSegmentName(name); len(msgs) > 0 {
-		return apierrors.NewBadRequest(fmt.Sprintf("Name parameter invalid: %q: %s", name, strings.Join(msgs, ";")))
-	}
-	return nil
+	return t.row.CheckNamespace(t.namespace)
 }
 
 // carries reports whether the request's method, though no verb of the API, goes

@@ -53,9 +53,6 @@ type Server struct {
 type RowOptions struct {
 	// TypeConverter replaces the server's for this row.
 	TypeConverter managedfields.TypeConverter
-	Hooks         registry.Hooks
-	// Connectors by subresource name.
-	Connectors map[string]Connector
 	// Structure prunes and checks an object of a served version that came from
 	// a client, before anything else sees it; it returns what strict field
 	// validation has to say, when unknown is true. Nil: nothing.
@@ -74,12 +71,11 @@ type RowOptions struct {
 
 // endpoint is a served row.
 type endpoint struct {
-	row        *resource.Row
-	options    RowOptions
-	registry   *registry.Registry // nil when ephemeral
-	views      map[string]*view   // by version
-	verbs      []string
-	connectors map[string]Connector
+	row      *resource.Row
+	options  RowOptions
+	registry *registry.Registry // nil if ephemeral
+	views    map[string]*view   // by version
+	verbs    []string
 	*life
 }
 
@@ -140,7 +136,7 @@ func New(cfg Config) (*Server, error) {
 		if resources[gr] != nil {
 			return nil, fmt.Errorf("two rows of %s", gr)
 		}
-		e, err := s.newEndpoint(row, RowOptions{Hooks: cfg.Hooks[gr]}, nil)
+		e, err := s.newEndpoint(row, RowOptions{}, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -164,7 +160,7 @@ func newJitter() func() float64 {
 
 // newEndpoint makes the endpoint of a row, which goes on with old's life if it can.
 func (s *Server) newEndpoint(row *resource.Row, options RowOptions, old *endpoint) (*endpoint, error) {
-	e := &endpoint{row: row, options: options, views: make(map[string]*view, 1), connectors: options.Connectors, verbs: discovery.Verbs(row)}
+	e := &endpoint{row: row, options: options, views: make(map[string]*view, 1), verbs: discovery.Verbs(row)}
 	if old != nil && options.Identity != "" && old.identity == options.Identity {
 		e.life = old.life
 	} else {
@@ -189,7 +185,7 @@ func (s *Server) newEndpoint(row *resource.Row, options RowOptions, old *endpoin
 			return e.store
 		},
 		Clock: s.cfg.Clock, Admission: s.cfg.Admission,
-		Authorizer: s.cfg.Authorizer, TypeConverter: options.TypeConverter, Hooks: options.Hooks,
+		Authorizer: s.cfg.Authorizer, TypeConverter: options.TypeConverter,
 		Ownership: s.ownership, Structure: options.Structure, Random: s.cfg.Random, UID: s.cfg.UID,
 		NoGarbageCollection: s.cfg.NoGarbageCollection, NamespaceCheck: s.namespaceCheck(row),
 	})
@@ -218,21 +214,6 @@ func (s *Server) typeConverter(row *resource.Row) managedfields.TypeConverter {
 		return managedfields.NewDeducedTypeConverter()
 	}
 	return s.cfg.TypeConverter
-}
-
-// connector finds who answers a subresource; "" is an ephemeral kind itself.
-func (s *Server) connector(e *endpoint, subresource string) Connector {
-	if c := e.connectors[subresource]; c != nil {
-		return c
-	}
-	key := e.row.Resource
-	if e.row.Group != "" {
-		key += "." + e.row.Group
-	}
-	if subresource != "" {
-		key += "/" + subresource
-	}
-	return s.cfg.Connectors[key]
 }
 
 // Serves reports whether path ("/api...", "/apis...", "/openapi...") is the

@@ -254,8 +254,8 @@ func dynamicRow() *resource.Row {
 	return &resource.Row{
 		Group: "example.com", Versions: []resource.Version{{Name: "v1"}}, Version: "v1", Resource: "widgets", Singular: "widget",
 		Kind: "Widget", Namespaced: true, StoragePrefix: "example.com/widgets", Codec: dynamicCodec{},
-		New:      func() resource.Object { return &unstructured.Unstructured{} },
-		NewList:  func() runtime.Object { return &unstructured.UnstructuredList{} },
+		New:                      func() resource.Object { return &unstructured.Unstructured{} },
+		NewList:                  func() runtime.Object { return &unstructured.UnstructuredList{} },
 		AllowUnconditionalUpdate: true,
 	}
 }

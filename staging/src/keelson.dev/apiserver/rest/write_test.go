@@ -324,7 +324,7 @@ func TestAdmission(t *testing.T) {
 // TestHooks: what a hook began is finished exactly once, with the outcome.
 func TestHooks(t *testing.T) {
 	var log []string
-	hooks := registry.Hooks{
+	hooks := resource.Hooks[resource.Object]{
 		BeforeCreate: func(_ context.Context, obj resource.Object, dryRun bool) (func(bool), error) {
 			log = append(log, fmt.Sprint("begin ", obj.GetName(), dryRun))
 			return func(ok bool) { log = append(log, fmt.Sprint("end ", obj.GetName(), ok)) }, nil
@@ -332,7 +332,7 @@ func TestHooks(t *testing.T) {
 		AfterDelete: func(_ context.Context, obj resource.Object) { log = append(log, "deleted "+obj.GetName()) },
 	}
 	e := newEnv(t, func(c *rest.Config) {
-		c.Hooks = map[schema.GroupResource]registry.Hooks{{Resource: "configmaps"}: hooks}
+		rowOf(t, c, "configmaps").Hooks = hooks
 	})
 	e.do(t, "POST", configMaps, `{"metadata":{"name":"a"}}`)
 	e.do(t, "POST", configMaps, `{"metadata":{"name":"a"}}`)
@@ -344,17 +344,17 @@ func TestHooks(t *testing.T) {
 	}
 }
 
-// TestCreater: an ephemeral kind is answered by its connector.
-func TestCreater(t *testing.T) {
+// TestCreator checks that Create answers POST to an ephemeral kind.
+func TestCreator(t *testing.T) {
 	e := newEnv(t, func(c *rest.Config) {
-		c.Connectors = map[string]rest.Connector{"selfsubjectaccessreviews.authorization.k8s.io": rest.Creater{
+		rowOf(t, c, "selfsubjectaccessreviews").Create = &resource.Creator{
 			New: func() runtime.Object { return &authorizationv1.SelfSubjectAccessReview{} },
-			Create: func(_ context.Context, _ *rest.Request, obj runtime.Object, _ func(context.Context, runtime.Object) error, _ *metav1.CreateOptions) (runtime.Object, error) {
+			Create: func(_ context.Context, _ *resource.Request, obj runtime.Object, _ resource.ValidateFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
 				review := obj.(*authorizationv1.SelfSubjectAccessReview)
 				review.Status.Allowed = true
 				return review, nil
 			},
-		}}
+		}
 	})
 	const path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 	got := parse[object](t, e.must(t, "POST", path, `{"spec":{}}`))

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package apiserver
+package scheduling
 
 import (
 	"context"
@@ -11,21 +11,19 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
-	"keelson.dev/keelson/pkg/api/scheduling"
 )
 
 // priorityClassHooks reject deletion of the built-in priority classes, because system pods cannot
 // be created without them. Kubernetes rejects only a single delete and allows deletecollection; here
 // both are rejected.
-func priorityClassHooks() registry.Hooks {
-	return registry.Hooks{
-		BeforeDelete: func(_ context.Context, obj resource.Object, _ *metav1.DeleteOptions) error {
-			if !scheduling.IsSystemClass(obj.GetName()) {
+func priorityClassHooks() resource.Hooks[*schedulingv1.PriorityClass] {
+	return resource.Hooks[*schedulingv1.PriorityClass]{
+		BeforeDelete: func(_ context.Context, class *schedulingv1.PriorityClass, _ *metav1.DeleteOptions) error {
+			if !IsSystemClass(class.Name) {
 				return nil
 			}
-			return apierrors.NewForbidden(schedulingv1.Resource("priorityclasses"), obj.GetName(),
+			return apierrors.NewForbidden(schedulingv1.Resource("priorityclasses"), class.Name,
 				errors.New("this is a system priority class and cannot be deleted"))
 		},
 	}

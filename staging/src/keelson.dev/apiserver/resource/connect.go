@@ -1,0 +1,95 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// ConnectFunc answers a request whose path, verb and namespace the server has checked. The server
+// writes an error as a Status; the function returns nil after it has started to answer. It asks for
+// admission itself (Request.Connect).
+type ConnectFunc func(w http.ResponseWriter, r *http.Request, req *Request) error
+
+// Creator answers POST of one object with one object: bindings, evictions, tokens, reviews. The
+// server decodes the object, checks that its namespace is the path's, runs admission and encodes the
+// answer. Create checks the namespace and name of the path itself (Request.CheckKey), after it has
+// validated the object.
+type Creator struct {
+	// New makes the object that the body is decoded into, in the hub version.
+	New func() runtime.Object
+	// Create handles the request. obj has passed mutating admission; Create calls validate, which runs
+	// validating admission, once it knows that obj is well-formed.
+	Create func(ctx context.Context, req *Request, obj runtime.Object, validate ValidateFunc, options *metav1.CreateOptions) (runtime.Object, error)
+	// Default fills what the body leaves out. Nil: nothing.
+	Default func(runtime.Object)
+	// Preconditions says that the object's UID and times come from the client: they select the object
+	// that the request is about.
+	Preconditions bool
+	// Status is the code of a success. 0: 201.
+	Status int
+}
+
+// ValidateFunc runs validating admission for an object.
+type ValidateFunc = func(ctx context.Context, obj runtime.Object) error
+
+// Request is what the server knows of a request that a row's Create or Connect answers.
+type Request struct {
+	Gate
+	Info *request.RequestInfo
+	Row  *Row
+	// Version is the served version in the path.
+	Version string
+	// Kind is the kind that the endpoint accepts and returns.
+	Kind            schema.GroupVersionKind
+	Subresource     *RowSub // nil for the row itself
+	Namespace, Name string
+}
+
+// Gate is the part of a server that a ConnectFunc asks.
+type Gate interface {
+	// Connect runs admission for a connection with options (exec, attach, proxy ...).
+	Connect(r *http.Request, options runtime.Object) error
+	// Streams returns an error if the client asks for nothing but the metadata of the answer, which
+	// is a stream and has none. stream is its type in Kubernetes.
+	Streams(r *http.Request, stream string) error
+}
+
+// CheckKey rejects a request that cannot be about an object: without a namespace if the row is
+// namespaced, without a name, or with a name that cannot be part of a path.
+func (req *Request) CheckKey(name string) error {
+	if err := req.Row.CheckNamespace(req.Namespace); err != nil {
+		return err
+	}
+	if name == "" {
+		return apierrors.NewBadRequest("Name parameter required.")
+	}
+	return CheckName(name)
+}
+
+// CheckNamespace rejects an empty namespace of a namespaced row.
+func (k *Kind[O]) CheckNamespace(namespace string) error {
+	if k.Namespaced && namespace == "" {
+		return apierrors.NewBadRequest("Namespace parameter required.")
+	}
+	return nil
+}
+
+// CheckName rejects names that cannot be part of a path.
+func CheckName(name string) error {
+	if msgs := path.IsValidPathSegmentName(name); len(msgs) > 0 {
+		return apierrors.NewBadRequest(fmt.Sprintf("Name parameter invalid: %q: %s", name, strings.Join(msgs, ";")))
+	}
+	return nil
+}
