@@ -18,7 +18,7 @@ func namespaceRow() *resource.Row {
 		return &o.Spec, &o.Status
 	})
 	return resource.Of[corev1.NamespaceList](resource.Kind[*corev1.Namespace]{
-		Group: "", Version: "v1", Resource: "namespaces", Kind: "Namespace",
+		Group: "", Version: "v1", Resource: "namespaces", Kind: "Namespace", NamespaceItself: true,
 		ShortNames: []string{"ns"},
 		Verbs:      []string{"create", "delete", "get", "list", "patch", "update", "watch"},
 

@@ -48,7 +48,7 @@ func nodeRow(proxy resource.ConnectFunc) *resource.Row {
 		Cells: nodeCells,
 
 		Subresources: []resource.Sub[*corev1.Node]{
-			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "NodeProxyOptions"}, Connect: proxy}},
+			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "NodeProxyOptions"}, Connect: proxy, Traffic: resource.Proxied}},
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: prepareNodeStatus, ValidateUpdate: validateNodeStatus},
 		},
 	})

@@ -51,7 +51,7 @@ func serviceRow(allocator ServiceAllocator, proxy resource.ConnectFunc) *resourc
 		Cells: serviceCells,
 
 		Subresources: []resource.Sub[*corev1.Service]{
-			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "ServiceProxyOptions"}, Connect: proxy}},
+			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "ServiceProxyOptions"}, Connect: proxy, Traffic: resource.Proxied}},
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateServiceStatus, Warnings: warnServiceStatus},
 		},
 	}

@@ -196,7 +196,7 @@ func (c *Controller) serve(e *entry, crd *apiextensionsv1.CustomResourceDefiniti
 	}
 	e.served, e.terminating = d, terminating
 	rows := slices.DeleteFunc(d.rows(crd, terminating), func(a rest.Addition) bool {
-		return slices.Contains(c.cfg.Own, schema.GroupVersion{Group: a.Row.Group, Version: a.Row.Only})
+		return slices.Contains(c.cfg.Own, schema.GroupVersion{Group: a.Row.Group, Version: a.Row.Version})
 	})
 	if len(rows) == 0 {
 		ch.remove(gr)
@@ -215,7 +215,7 @@ func servable(crd *apiextensionsv1.CustomResourceDefinition) bool {
 // builtIn reports whether the server has a resource of that name by itself.
 func (c *Controller) builtIn(gr schema.GroupResource) bool {
 	row := c.cfg.API.Row(gr)
-	return row != nil && row.Only == ""
+	return row != nil && !row.Custom
 }
 
 func (c *Controller) newDefinition(r *store.Record, crd *apiextensionsv1.CustomResourceDefinition) (*definition, error) {

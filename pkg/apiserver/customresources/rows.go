@@ -55,7 +55,7 @@ func (d *definition) row(crd *apiextensionsv1.CustomResourceDefinition, v *apiex
 		Group: crd.Spec.Group, Resource: names.Plural, Singular: names.Singular, Kind: names.Kind, ListKind: names.ListKind,
 		ShortNames: names.ShortNames, Categories: names.Categories, Namespaced: crd.Spec.Scope == apiextensionsv1.NamespaceScoped,
 		StoragePrefix: crd.Spec.Group + "/" + names.Plural,
-		Only:          v.Name, Version: v.Name, StoredAs: schema.GroupVersionKind{Group: crd.Spec.Group, Version: d.stored, Kind: names.Kind},
+		Custom:        true, Version: v.Name, StoredAs: schema.GroupVersionKind{Group: crd.Spec.Group, Version: d.stored, Kind: names.Kind},
 		Codec: codec{d, v.Name}, New: d.newObject(v.Name),
 		NewList:     func() runtime.Object { return &unstructured.UnstructuredList{} },
 		ListedVerbs: []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"},

@@ -84,7 +84,7 @@ func sorted(rows []*resource.Row) []*resource.Row {
 // subresources are those of row in the order that discovery has them: of custom
 // resources it is their own.
 func subresources(row *resource.Row) []resource.RowSub {
-	if row.Only != "" {
+	if row.Custom {
 		return row.Subresources
 	}
 	return slices.SortedFunc(slices.Values(row.Subresources), func(a, b resource.RowSub) int { return cmp.Compare(a.Name, b.Name) })
@@ -161,8 +161,8 @@ func aggregatedResources(rows []*resource.Row, version string) []apidiscovery.AP
 // responseKind is kind as the aggregated form has it: group and version are left
 // out where they are the endpoint's own, but not of custom resources.
 func responseKind(row *resource.Row, kind schema.GroupVersionKind) *metav1.GroupVersionKind {
-	if row.Only != "" && kind.Version == "" {
-		kind.Group, kind.Version = row.Group, row.Only
+	if row.Custom && kind.Version == "" {
+		kind.Group, kind.Version = row.Group, row.Version
 	}
 	out := metav1.GroupVersionKind(kind)
 	return &out

@@ -26,7 +26,7 @@ func (p *paths) connector(e endpoint, item, name string, s *resource.RowSub) {
 	add := func(path, suffix string, parameters []any) {
 		ops := map[string]any{"parameters": sortParameters(slices.Clone(parameters))}
 		for verb, method := range methods() {
-			if !slices.Contains(s.Verbs, verb) && (s.Name != "proxy" || verb != "head" && verb != "options") {
+			if !slices.Contains(s.Verbs, verb) && (s.Traffic != resource.Proxied || verb != "head" && verb != "options") {
 				continue
 			}
 			ops[method] = e.operation(operation{
@@ -38,7 +38,7 @@ func (p *paths) connector(e endpoint, item, name string, s *resource.RowSub) {
 		p.out[path] = ops
 	}
 	add(item+"/"+s.Name, "", slices.Concat(named, query))
-	if s.Name == "proxy" {
+	if s.Traffic == resource.Proxied {
 		add(item+"/"+s.Name+"/{path}", "WithPath", slices.Concat(named, []any{p.pathParameter("path", "path to the resource")}, query))
 	}
 }

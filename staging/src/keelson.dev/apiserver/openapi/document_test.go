@@ -42,8 +42,8 @@ func TestConnectors(t *testing.T) {
 	row := resource.Of[corev1.PodList](resource.Kind[*corev1.Pod]{
 		Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true,
 		Subresources: []resource.Sub[*corev1.Pod]{
-			{Subresource: resource.Subresource{Name: "exec", Verbs: []string{"create", "get"}, Kind: options}},
-			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"get"}, Kind: options}},
+			{Subresource: resource.Subresource{Name: "exec", Traffic: resource.Stream, Verbs: []string{"create", "get"}, Kind: options}},
+			{Subresource: resource.Subresource{Name: "proxy", Traffic: resource.Proxied, Verbs: []string{"get"}, Kind: options}},
 		},
 	})
 	defs, err := openapi.Parse([]byte(`{"x.PodExecOptions":{"properties":{"kind":{"type":"string"},"command":{"type":"array"},"tty":{"type":"boolean"}},

@@ -45,7 +45,7 @@ func groupPaths(d dialect, defs *Definitions, group, version string, rows []*res
 // custom reports whether a group has custom resources only: its documents are of
 // another maker than the server's own, and tell less.
 func custom(rows []*resource.Row) bool {
-	return len(rows) > 0 && !slices.ContainsFunc(rows, func(r *resource.Row) bool { return r.Only == "" })
+	return len(rows) > 0 && !slices.ContainsFunc(rows, func(r *resource.Row) bool { return !r.Custom })
 }
 
 func newPaths(d dialect, defs *Definitions, group, version string) *paths {
@@ -114,7 +114,7 @@ func (p *paths) row(row *resource.Row) {
 	list := gvk
 	list.Kind = listKind(row)
 	verbs := discovery.Verbs(row)
-	e := endpoint{p: p, custom: row.Only != "", returned: row.ReturnDeleted, gvk: gvk, self: p.kind(gvk), list: p.kind(list), has: func(v string) bool { return slices.Contains(verbs, v) }}
+	e := endpoint{p: p, custom: row.Custom, returned: row.ReturnDeleted, gvk: gvk, self: p.kind(gvk), list: p.kind(list), has: func(v string) bool { return slices.Contains(verbs, v) }}
 	collection, scope := p.base+"/"+row.Resource, ""
 	var inPath []any
 	if row.Namespaced {
@@ -190,7 +190,7 @@ func (p *paths) subresource(e endpoint, item, name string, s *resource.RowSub) {
 		return
 	}
 	ops := e.item()
-	if s.Name == "log" {
+	if s.Traffic == resource.Text {
 		ops = p.log(e, strings.TrimPrefix(name, "Namespaced"))
 	}
 	if e.has("create") {

@@ -162,7 +162,7 @@ func (c *convertor) ConvertToVersion(in runtime.Object, gv runtime.GroupVersione
 			return nil, err
 		}
 	}
-	if c.row.Only != "" {
+	if c.row.Custom {
 		target.Kind = obj.GetObjectKind().GroupVersionKind().Kind // is checked later
 	}
 	obj.GetObjectKind().SetGroupVersionKind(target)
@@ -180,7 +180,7 @@ func (c *convertor) typed(in runtime.Object) (resource.Object, error) {
 		return obj, nil
 	}
 	v, err := c.version(u.GroupVersionKind().Version)
-	if c.row.Only != "" {
+	if c.row.Custom {
 		return obj, c.convertible(u.GroupVersionKind(), err == nil)
 	}
 	if err != nil {
@@ -239,11 +239,11 @@ func (c *convertor) Convert(in, out, _ any) error {
 	}
 	from, to := c.versionOf(src), c.versionOf(dst)
 	switch {
-	case reflect.TypeOf(src) != reflect.TypeOf(dst) && c.holds(src) || c.row.Only != "" && from != to:
+	case reflect.TypeOf(src) != reflect.TypeOf(dst) && c.holds(src) || c.row.Custom && from != to:
 		if src, err = c.between(src, from, to); err != nil {
 			return err
 		}
-	case c.row.Only != "":
+	case c.row.Custom:
 		src = src.DeepCopyObject().(resource.Object) // out gets a kind of its own
 	}
 	if reflect.TypeOf(src) != reflect.TypeOf(dst) {
@@ -261,9 +261,9 @@ func (c *convertor) ConvertFieldLabel(_ schema.GroupVersionKind, label, value st
 
 func (c *convertor) fieldLabel(label, value string) (string, string, error) {
 	switch {
-	case label == "metadata.name", label == "metadata.namespace" && (c.row.Namespaced || c.row.Only == "" && len(c.row.SelectableFields) == 0), slices.Contains(c.row.SelectableFields, label):
+	case label == "metadata.name", label == "metadata.namespace" && (c.row.Namespaced || !c.row.Custom && len(c.row.SelectableFields) == 0), slices.Contains(c.row.SelectableFields, label):
 		return label, value, nil
-	case len(c.row.SelectableFields) == 0 && c.row.Only == "":
+	case len(c.row.SelectableFields) == 0 && !c.row.Custom:
 		return "", "", fmt.Errorf("%q is not a known field selector: only %q, %q", label, "metadata.name", "metadata.namespace")
 	}
 	if say := c.row.UnknownField; say != "" {

@@ -90,7 +90,7 @@ func (r *Registry) context(ctx context.Context, namespace string) context.Contex
 
 // admissionNamespace is the namespace plugins see: a namespace is in itself.
 func (r *Registry) admissionNamespace(namespace string, obj resource.Object) string {
-	if namespace == "" && r.row.Group == "" && r.row.Resource == "namespaces" {
+	if namespace == "" && r.row.NamespaceItself {
 		return obj.GetName()
 	}
 	return namespace
@@ -268,7 +268,7 @@ func (r *Registry) invalid(obj resource.Object, errs field.ErrorList) error {
 // kindOf is the kind that errors about obj name.
 func (r *Registry) kindOf(obj resource.Object) schema.GroupKind {
 	switch {
-	case r.row.Only != "":
+	case r.row.Custom:
 		return obj.GetObjectKind().GroupVersionKind().GroupKind()
 	case !r.row.StoredAs.Empty():
 		return r.row.StoredAs.GroupKind() // events.k8s.io
@@ -279,7 +279,7 @@ func (r *Registry) kindOf(obj resource.Object) schema.GroupKind {
 // validateKind checks what custom objects say of themselves; typed ones cannot
 // be of another kind.
 func (r *Registry) validateKind(obj resource.Object) field.ErrorList {
-	if r.row.Only == "" {
+	if !r.row.Custom {
 		return nil
 	}
 	var errs field.ErrorList

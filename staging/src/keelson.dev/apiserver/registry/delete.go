@@ -66,7 +66,7 @@ func (r *Registry) deletion(version, namespace, name string, options metav1.Dele
 		registry: r, namespace: namespace, name: name, version: version,
 		operation: admission.Delete, options: &options, dryRun: d.dry,
 	}
-	if r.row.Group == "" && r.row.Resource == "namespaces" {
+	if r.row.NamespaceItself {
 		d.w.namespace = name
 	}
 	return d, nil

@@ -170,7 +170,7 @@ func (up *updating) write(operation admission.Operation) *write {
 	if operation == admission.Create {
 		w.options = up.createOpts
 	}
-	if up.r.row.Group == "" && up.r.row.Resource == "namespaces" {
+	if up.r.row.NamespaceItself {
 		w.namespace = up.u.Name
 	}
 	return w

@@ -40,6 +40,8 @@ type Kind[O any] struct {
 	ShortNames []string
 	Categories []string
 	Namespaced bool
+	// NamespaceItself says that objects are namespaces. For admission each is in itself.
+	NamespaceItself bool
 
 	// How clients reach it.
 
@@ -54,10 +56,11 @@ type Kind[O any] struct {
 	ListedVerbs []string
 	// Feature names the feature gate that servers need to have the row. Empty: all servers have it.
 	Feature string
-	// Only is set where each version of a resource has a row of its own, because
-	// its schema, subresources and columns are its own (custom resources). It is
-	// Version, in which the row's functions see objects; Versions are all of the resource's then.
-	Only string
+	// Custom says that each version of the resource has a row of its own, because its schema,
+	// subresources and columns are its own (custom resources). The row serves Version alone; Versions
+	// are all of the resource's. Requests are routed and answered as Kubernetes does for custom
+	// resources.
+	Custom bool
 	// Subresources are the paths below an object.
 	Subresources []Sub[O]
 

@@ -54,9 +54,9 @@ func named[O any](k *Kind[O]) *Row {
 	row := &Row{
 		Group: k.Group, Resource: k.Resource, Singular: cmp.Or(k.Singular, strings.ToLower(k.Kind)),
 		Kind: k.Kind, ListKind: cmp.Or(k.ListKind, k.Kind+"List"), ShortNames: k.ShortNames, Categories: k.Categories,
-		Namespaced: k.Namespaced,
+		Namespaced: k.Namespaced, NamespaceItself: k.NamespaceItself,
 
-		Version: k.Version, Versions: k.Versions, Verbs: k.Verbs, ListedVerbs: k.ListedVerbs, Feature: k.Feature, Only: k.Only,
+		Version: k.Version, Versions: k.Versions, Verbs: k.Verbs, ListedVerbs: k.ListedVerbs, Feature: k.Feature, Custom: k.Custom,
 
 		StoragePrefix: cmp.Or(k.StoragePrefix, k.Resource), StoredAs: k.StoredAs, StoredFields: k.StoredFields,
 		StoredForms: k.StoredForms, Scheme: k.Scheme, Codec: k.Codec, Ephemeral: k.Ephemeral, Create: k.Create, Connect: k.Connect,

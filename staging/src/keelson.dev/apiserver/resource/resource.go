@@ -40,8 +40,8 @@ func (k *Kind[O]) GroupVersionKind() schema.GroupVersionKind {
 
 // Serves reports whether the row is served in a version.
 func (k *Kind[O]) Serves(version string) bool {
-	if k.Only != "" {
-		return version == k.Only
+	if k.Custom {
+		return version == k.Version
 	}
 	for i := range k.Versions {
 		if k.Versions[i].Name == version {
@@ -49,6 +49,16 @@ func (k *Kind[O]) Serves(version string) bool {
 		}
 	}
 	return false
+}
+
+// Subresource returns a subresource, or nil if there is none of the name.
+func (k *Kind[O]) Subresource(name string) *Sub[O] {
+	for i := range k.Subresources {
+		if k.Subresources[i].Name == name {
+			return &k.Subresources[i]
+		}
+	}
+	return nil
 }
 
 // GroupResource is how errors and authorization name the resource.
@@ -101,7 +111,23 @@ type Subresource struct {
 	Create *Creator
 	// Connect answers all requests (log, exec, attach, portforward, proxy).
 	Connect ConnectFunc
+	// Traffic is what Connect's answers consist of.
+	Traffic Traffic
 }
+
+// Traffic is what passes through a subresource.
+type Traffic int
+
+const (
+	// Objects are objects of the API.
+	Objects Traffic = iota
+	// Text is a stream of text to the client (log).
+	Text
+	// Stream is data of any type to and from a process (exec, attach, portforward).
+	Stream
+	// Proxied are HTTP requests to another server, of any method. Their path follows the subresource's.
+	Proxied
+)
 
 // WithMetaRules returns s with rules for metadata.
 func (s Subresource) WithMetaRules(rules MetaRules) Subresource {
@@ -118,11 +144,7 @@ func (s Subresource) WithoutTable() Subresource {
 // Connects reports whether the subresource connects a client to a process, so that
 // data of any type passes through it.
 func (s *Subresource) Connects() bool {
-	switch s.Name {
-	case "proxy", "exec", "attach", "portforward":
-		return !s.View
-	}
-	return false
+	return s.Traffic == Stream || s.Traffic == Proxied
 }
 
 // NoReplicas is what Scale.Get returns for an object that does not say how many replicas it wants.

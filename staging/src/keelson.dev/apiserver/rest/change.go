@@ -48,7 +48,7 @@ func (s *Server) Change(gone []schema.GroupResource, rows []Addition) error {
 	kept := make(map[*life]bool)
 	for _, a := range rows {
 		gr := a.Row.GroupResource()
-		e, err := s.newEndpoint(a.Row, a.Options, before.endpoints[gr.WithVersion(a.Row.Only)])
+		e, err := s.newEndpoint(a.Row, a.Options, before.endpoints[gr.WithVersion(a.Row.Version)])
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", gr, err))
 			continue
@@ -103,7 +103,7 @@ func (s *Server) publish(before *state, resources map[schema.GroupResource][]*en
 			continue
 		}
 		for _, e := range list {
-			if e.row.Only == "" {
+			if !e.row.Custom {
 				st.own[gr.Group] = true
 			}
 			for v := range e.views {

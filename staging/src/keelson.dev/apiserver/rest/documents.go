@@ -131,7 +131,7 @@ func (d *documents) resources(group, version string) []metav1.APIResource {
 	}
 	for i := range list {
 		// Custom resources tell it all the same.
-		if slices.ContainsFunc(d.rows[group], func(r *resource.Row) bool { return r.Resource == list[i].Name && r.Only == "" }) {
+		if slices.ContainsFunc(d.rows[group], func(r *resource.Row) bool { return r.Resource == list[i].Name && !r.Custom }) {
 			list[i].StorageVersionHash = ""
 		}
 	}

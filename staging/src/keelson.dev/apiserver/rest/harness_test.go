@@ -65,7 +65,7 @@ func rows() []*resource.Row {
 			AllowUnconditionalUpdate: true,
 		}),
 		resource.Of[corev1.NamespaceList](resource.Kind[*corev1.Namespace]{
-			Version: "v1", Resource: "namespaces", Kind: "Namespace", ReturnDeleted: true,
+			Version: "v1", Resource: "namespaces", Kind: "Namespace", NamespaceItself: true, ReturnDeleted: true,
 			Verbs: []string{"create", "delete", "get", "list", "patch", "update", "watch"},
 		}),
 		resource.Of[corev1.NodeList](resource.Kind[*corev1.Node]{Version: "v1", Resource: "nodes", Kind: "Node"}),

@@ -70,7 +70,7 @@ func (s *Server) scale(w http.ResponseWriter, r *http.Request, t *target) error 
 		return s.pools.writeObject(w, r, out, code, partial(scale), kind)
 	default:
 		name := resource.InternalName(scaleKind())
-		if t.row.Only != "" {
+		if t.row.Custom {
 			name = "v1.Scale" // that of built-in kinds is another type
 		}
 		return negotiate.NotAcceptableMessage(fmt.Sprintf("you requested %s, but the requested object is not a list (*%s)", out.As, name))
@@ -92,7 +92,7 @@ func (s *Server) scaleTable(w http.ResponseWriter, r *http.Request, t *target, o
 		{Name: "Available", Type: "integer", Description: "Number of actual replicas"},
 		{Name: "Age", Type: "date", Description: docs["creationTimestamp"]},
 	}
-	if t.row.Only == "" { // built-in kinds have other words
+	if !t.row.Custom { // built-in kinds have other words
 		columns[0].Format, columns[3].Type = "", "string"
 		columns[1].Description = autoscaling.ScaleSpec{}.SwaggerDoc()["replicas"]
 		columns[2].Description = autoscaling.ScaleStatus{}.SwaggerDoc()["replicas"]
@@ -206,7 +206,7 @@ func (s *Server) putScale(r *http.Request, t *target) (resource.Object, error) {
 // unreadScale words a body that is no Scale. Where custom resources are served Kubernetes has no
 // Scale among its own types, and stumbles over that before it tells what is wrong.
 func unreadScale(t *target, err error) error {
-	if t.row.Only != "" && apierrors.IsBadRequest(err) {
+	if t.row.Custom && apierrors.IsBadRequest(err) {
 		return apierrors.NewBadRequest(`no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:111"`)
 	}
 	return err
@@ -268,7 +268,7 @@ func (s *Server) scaled(t *target, cur resource.Object, who string, change scale
 	if want.Spec.Replicas == resource.NoReplicas {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the spec replicas field %q cannot be empty", "."+t.sub.Scale.SpecPath))
 	}
-	if t.row.Only == "" { // custom resources check themselves
+	if !t.row.Custom { // custom resources check themselves
 		if err := checkScale(want); err != nil {
 			return nil, err
 		}

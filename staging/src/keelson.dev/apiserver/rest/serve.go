@@ -77,8 +77,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	rec, done := s.metrics.begin(w, r, info, t)
 	defer done()
-	if t != nil && t.row.Only != "" {
-		t.warnOfVersion(r) // whatever is asked of it
+	if t != nil && t.routing.warnsFirst() {
+		t.warnOfVersion(r)
 	}
 	if err == nil {
 		err = t.routed(r)
@@ -121,41 +121,19 @@ func (st *state) resolve(info *request.RequestInfo, method string) (*target, err
 	if e == nil || (info.APIPrefix == "api") != (info.APIGroup == "") {
 		return nil, st.noSuch(info.APIGroup)
 	}
-	t := &target{endpoint: e, info: info, view: e.views[info.APIVersion], name: info.Name, verb: verbOf(info, method)}
-	if e.row.Only != "" {
-		t.verb = info.Verb // nothing knows more of them: HEAD is a GET, OPTIONS is nothing
-	}
+	t := &target{endpoint: e, info: info, view: e.views[info.APIVersion], name: info.Name, verb: e.routing.verb(info, method)}
 	if t.view == nil {
 		return nil, errNotFound()
 	}
 	if e.row.Namespaced {
 		t.namespace = info.Namespace
-	} else if info.Namespace != "" && (info.Resource != "namespaces" || inNamespace(info)) {
+	} else if info.Namespace != "" && (!e.row.NamespaceItself || inNamespace(info)) {
 		return nil, st.noSuch(info.APIGroup)
 	}
-	if e.row.Only == "" && info.Verb == "proxy" {
-		return nil, errNotFound() // by a path of old; of today's it is a subresource
+	if err := e.routing.locate(st, t, method); err != nil {
+		return nil, err
 	}
-	if e.row.Only == "" && oldWatch(info) {
-		if err := t.watched(method); err != nil {
-			return nil, err
-		}
-	}
-	if e.row.Namespaced && info.Namespace == "" {
-		switch named := len(info.Parts) > 1; {
-		case e.row.Only == "" && noNamespace(info):
-			return t, t.check(info) // there is such a path, and the namespace is missed later
-		case e.row.Only != "" && t.verb != "list" && t.verb != "watch":
-			return nil, st.noSuch(info.APIGroup)
-		case named && t.verb != "watch":
-			return nil, errNotFound()
-		case e.row.Ephemeral:
-			return nil, errNotFound()
-		case t.verb != "list" && t.verb != "watch":
-			return nil, errMethod()
-		}
-	}
-	return t, t.check(info)
+	return t, e.routing.check(t)
 }
 
 // watched refuses what is no old path of a watch of a built-in kind, and other
@@ -226,42 +204,6 @@ func verbOf(info *request.RequestInfo, method string) string {
 	return "" // methods are told apart by case
 }
 
-// check finds the subresource and whether the verb is one of its own.
-func (t *target) check(info *request.RequestInfo) error {
-	verbs := t.verbs
-	if info.Subresource != "" {
-		i := slices.IndexFunc(t.row.Subresources, func(s resource.RowSub) bool { return s.Name == info.Subresource })
-		if i < 0 && t.row.Only != "" {
-			return apierrors.NewNotFound(t.row.GroupResource(), info.Name)
-		}
-		if i < 0 || len(info.Parts) > 3 && t.row.Only == "" && info.Subresource != "proxy" {
-			return errNotFound() // of custom resources nothing looks beyond the third part
-		}
-		t.sub = &t.row.Subresources[i]
-		verbs = t.sub.Verbs
-		if t.row.Only != "" && !slices.Contains(verbs, t.verb) {
-			return apierrors.NewMethodNotSupported(t.row.GroupResource(), t.verb)
-		}
-	}
-	if t.verb == "watch" && t.sub == nil && !oldWatch(info) && slices.Contains(verbs, "list") && !slices.Contains(verbs, "watch") {
-		return apierrors.NewMethodNotSupported(t.row.GroupResource(), t.verb)
-	}
-	if t.verb == "" && t.row.Only != "" {
-		return apierrors.NewMethodNotSupported(t.row.GroupResource(), t.verb)
-	}
-	if info.Subresource == "" && len(info.Parts) > 2 && t.row.Only == "" {
-		return errNotFound() // a subresource without a name is not the object
-	}
-	named := len(info.Parts) > 1
-	if named && t.sub == nil && !slices.ContainsFunc(verbs, func(v string) bool { return fits(v, true) && v != "watch" }) {
-		return errNotFound() // reviews have no paths for single objects
-	}
-	if !slices.Contains(verbs, t.verb) && !t.carries() || t.sub == nil && t.row.Only == "" && !fits(t.verb, named) {
-		return errMethod()
-	}
-	return nil
-}
-
 // checkDryRun refuses a trial of what goes to a process: nobody can take it back.
 func (t *target) checkDryRun(r *http.Request) error {
 	if t.sub != nil && t.sub.Connects() && len(query(r)["dryRun"]) > 0 {
@@ -279,7 +221,7 @@ func (t *target) checkName() error {
 	}
 	connects := t.sub != nil && t.sub.Connects()
 	switch {
-	case t.verb == "create" && !connects && t.row.Only == "":
+	case t.verb == "create" && !connects && t.routing.createsFirst():
 		return nil
 	case t.sub != nil && !t.sub.View && t.sub.Scale == nil:
 		return t.checkKey()
@@ -304,7 +246,7 @@ func (t *target) checkNamespace() error {
 // carries reports whether the request's method, though no verb of the API, goes
 // through to a backend: proxies carry HEAD and OPTIONS too.
 func (t *target) carries() bool {
-	return t.sub != nil && t.sub.Name == "proxy" && (t.verb == "head" || t.verb == "options")
+	return t.sub != nil && t.sub.Traffic == resource.Proxied && (t.verb == "head" || t.verb == "options")
 }
 
 // fits reports whether a verb goes with the path of one object, or of all.
@@ -327,11 +269,11 @@ func (t *target) warnOfVersion(r *http.Request) {
 
 // serve answers one request for a resource.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, t *target) error {
-	if t.row.Only == "" && !oldWatch(t.info) {
+	if !t.routing.warnsFirst() && !oldWatch(t.info) {
 		t.warnOfVersion(r)
 	}
 	if t.sub != nil && !t.sub.View || t.row.Ephemeral {
-		if t.subresource() == "log" { // text is no type of the API's own: who wants nothing else gets nothing
+		if t.sub != nil && t.sub.Traffic == resource.Text { // text is not a type of the API: a client that accepts nothing else is rejected
 			if _, err := negotiate.Accept(r, unrecorded()); err != nil {
 				return err
 			}
@@ -397,7 +339,7 @@ func (t *target) routed(r *http.Request) error {
 	switch {
 	case t.verb == "list" || t.verb == "watch":
 		types = append(types, negotiate.JSON+";stream=watch", negotiate.Protobuf+";stream=watch")
-	case t.subresource() == "log":
+	case t.sub != nil && t.sub.Traffic == resource.Text:
 		types = append([]string{"text/plain"}, types...)
 	}
 	if negotiate.Routes(r, types) {

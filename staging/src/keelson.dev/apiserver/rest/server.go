@@ -76,6 +76,7 @@ type endpoint struct {
 	registry *registry.Registry // nil if ephemeral
 	views    map[string]*view   // by version
 	verbs    []string
+	routing  routing
 	*life
 }
 
@@ -160,7 +161,7 @@ func newJitter() func() float64 {
 
 // newEndpoint makes the endpoint of a row, which goes on with old's life if it can.
 func (s *Server) newEndpoint(row *resource.Row, options RowOptions, old *endpoint) (*endpoint, error) {
-	e := &endpoint{row: row, options: options, views: make(map[string]*view, 1), verbs: discovery.Verbs(row)}
+	e := &endpoint{row: row, options: options, views: make(map[string]*view, 1), verbs: discovery.Verbs(row), routing: routingOf(row)}
 	if old != nil && options.Identity != "" && old.identity == options.Identity {
 		e.life = old.life
 	} else {
