@@ -28,6 +28,7 @@ func podRow(p podspec.Policy, c PodConnectors) *resource.Row {
 		ValidateUpdate:           podspec.ValidateUpdate(p, validatePodUpdate),
 		Warnings:                 warnPod,
 		Fields:                   podFields,
+		IndexFields:              []string{"spec.nodeName"}, // every kubelet watches the pods of its own node
 		FieldPaths:               []string{"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork", "status.phase", "status.podIPs", "status.nominatedNodeName"},
 		SelectableFields:         []string{"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork", "status.phase", "status.podIP", "status.podIPs", "status.nominatedNodeName"},
 		AllowUnconditionalUpdate: true,

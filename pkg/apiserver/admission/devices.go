@@ -21,7 +21,6 @@ import (
 	genericfilters "k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/client-go/kubernetes"
-
 )
 
 // DeviceGuard lets only administrators' namespaces have devices that others use. It lets users change

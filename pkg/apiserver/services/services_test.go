@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
-
 )
 
 func TestRangeArithmetic(t *testing.T) {

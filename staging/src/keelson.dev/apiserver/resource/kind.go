@@ -151,6 +151,8 @@ type Kind[O any] struct {
 	// FieldPaths are the fields that Fields reads, beside metadata, so that objects can be selected
 	// without decoding the rest ("spec.nodeName"). Nil: all.
 	FieldPaths []string
+	// IndexFields are selectable fields that many watches select by, so that the store keeps an index.
+	IndexFields []string
 	// SelectableFields names the field selectors that clients may use, beside metadata.name and
 	// metadata.namespace, which are always allowed.
 	SelectableFields []string

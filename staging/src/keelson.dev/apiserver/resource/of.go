@@ -65,7 +65,7 @@ func named[O any](k *Kind[O]) *Row {
 		ValidateName: k.ValidateName, AnyFinalizer: k.AnyFinalizer, MetaLast: k.MetaLast, MetaOnUpdate: k.MetaOnUpdate,
 		HiddenAnnotations: k.HiddenAnnotations,
 
-		FieldPaths: k.FieldPaths, SelectableFields: k.SelectableFields, UnknownField: k.UnknownField,
+		FieldPaths: k.FieldPaths, IndexFields: k.IndexFields, SelectableFields: k.SelectableFields, UnknownField: k.UnknownField,
 
 		AllowCreateOnUpdate: k.AllowCreateOnUpdate, AllowUnconditionalUpdate: k.AllowUnconditionalUpdate,
 		ResetFields: k.ResetFields, DefaultGarbageCollection: k.DefaultGarbageCollection, OrphanWarning: k.OrphanWarning,
