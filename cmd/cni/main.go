@@ -1,7 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command cni is the CNI plugin of the pod network. A container runtime runs it for each sandbox that it makes or ends.
+// Command cni is the CNI plugin of the pod network. A container runtime runs it for each sandbox
+// that it makes or ends.
 package main
 
 import (

@@ -116,7 +116,8 @@ func TestRBACFollowsBindings(t *testing.T) {
 
 func TestNobodyGrantsWhatHeLacks(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	// At no time may eve escalate: what the authorizer has seen of a role and of a binding is not of one instant.
+	// At no time may eve escalate: what the authorizer has seen of a role and of a binding is
+	// not of one instant.
 	_, err := s.Client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "role-writer"},
 		Rules: []rbacv1.PolicyRule{

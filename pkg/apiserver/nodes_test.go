@@ -21,8 +21,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestNodesAskForTokens: a kubelet reads the service accounts of its pods, and has tokens of them for those audiences alone that the pods mount or
-// that it is allowed to ask for.
+// TestNodesAskForTokens: a kubelet reads the service accounts of its pods, and has tokens of
+// them for those audiences alone that the pods mount or that it is allowed to ask for.
 func TestNodesAskForTokens(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	mustCreateAccount(t, s)
@@ -105,7 +105,8 @@ func TestNodesAskForTokens(t *testing.T) {
 	}
 }
 
-// TestNodesWriteStatusOfClaims: a node may update the status of its pods' claims, and the error for any other field shows the difference.
+// TestNodesWriteStatusOfClaims: a node may update the status of its pods' claims, and the error
+// for any other field shows the difference.
 func TestNodesWriteStatusOfClaims(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	mustCreateAccount(t, s)

@@ -1,7 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package beneath opens files below directories that containers can change at any time, such as volumes and logs.
+// Package beneath opens files below directories that containers can change at any time, such as
+// volumes and logs.
 //
 // Checking a path before using it does not help there: a container can replace a directory by a
 // symbolic link in between. Here the kernel resolves each path in one step, and the file type is
@@ -34,7 +35,8 @@ var ErrSpecial = errors.New("not a regular file")
 // maxAttempts is how often a path is resolved if renames interfere with the resolution.
 const maxAttempts = 1000
 
-// Open opens a regular file or a directory below dir for reading. Symbolic links that stay below dir are followed.
+// Open opens a regular file or a directory below dir for reading. Symbolic links that stay below
+// dir are followed.
 func Open(dir, name string) (*os.File, error) {
 	return open(dir, name, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_MAGICLINKS)
 }
@@ -83,8 +85,8 @@ func open(dir, name string, resolve uint64) (*os.File, error) {
 // Path returns a path to the file behind a descriptor of this process, even if the file was renamed.
 func Path(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// At opens a path below the directory that root is open on, with flags of open(2). Symbolic links that stay below
-// root are followed.
+// At opens a path below the directory that root is open on, with flags of open(2). Symbolic
+// links that stay below root are followed.
 func At(root int, path string, flags uint64) (int, error) {
 	fd, err := openat2(root, path, flags, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_MAGICLINKS)
 	if err != nil {
@@ -93,10 +95,11 @@ func At(root int, path string, flags uint64) (int, error) {
 	return fd, nil
 }
 
-// Resolve returns the path, relative to dir, of an existing file below dir, with all symbolic links resolved. Unlike
-// the functions that open files, it follows links from the root of this process's file system, so an absolute link
-// to a target below dir is allowed. The error is EXDEV if the file is not below dir. Links may be replaced as soon as
-// Resolve has looked at them: open the result with At or OpenNoLinks.
+// Resolve returns the path, relative to dir, of an existing file below dir, with all symbolic
+// links resolved. Unlike the functions that open files, it follows links from the root of this
+// process's file system, so an absolute link to a target below dir is allowed. The error is
+// EXDEV if the file is not below dir. Links may be replaced as soon as Resolve has looked at
+// them: open the result with At or OpenNoLinks.
 func Resolve(dir, name string) (string, error) {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {

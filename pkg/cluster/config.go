@@ -60,7 +60,8 @@ type Config struct {
 	ImagesDir string `json:"imagesDir"`
 	// IPFamily is that of all addresses in the cluster.
 	IPFamily IPFamily `json:"ipFamily,omitempty"`
-	// NetworkPlugin is keelson, also when it is empty, or external: the nodes have no pod network until somebody installs one.
+	// NetworkPlugin is keelson, also when it is empty, or external: the nodes have no pod
+	// network until somebody installs one.
 	NetworkPlugin string `json:"networkPlugin,omitempty"`
 	// Runtime is the OCI runtime of containers whose pod has no RuntimeClass: crun, also if empty, or runc.
 	Runtime string `json:"runtime,omitempty"`

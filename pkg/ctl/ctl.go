@@ -55,7 +55,8 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return nil
 }
 
-// isAlias tells whether a command was made of the user's preferences (kuberc), for the arguments that are given.
+// isAlias tells whether a command was made of the user's preferences (kuberc), for the arguments
+// that are given.
 func isAlias(c *cobra.Command) bool {
 	_, ok := c.Annotations[kuberc.KubeRCOriginalCommandAnnotation]
 	return ok

@@ -25,12 +25,14 @@ import (
 // lastSpans is how long a process that ends waits for the collector to take its last spans.
 const lastSpans = 2 * time.Second
 
-// Tracing is where a process's spans go: an OpenTelemetry collector. A nil Tracing makes none, and costs nothing.
-// A collector that does not answer costs the spans that do not fit into a bounded queue, and nobody waits for it.
+// Tracing is where a process's spans go: an OpenTelemetry collector. A nil Tracing makes none,
+// and costs nothing. A collector that does not answer costs the spans that do not fit into a
+// bounded queue, and nobody waits for it.
 type Tracing struct{ provider tracing.TracerProvider }
 
-// NewTracing makes the tracing that a configuration asks for under the name of a process and its machine; nil if there is none.
-// Spans of requests that carry a decision on sampling follow it, of others the configured part is kept.
+// NewTracing makes the tracing that a configuration asks for under the name of a process and its
+// machine; nil if there is none. Spans of requests that carry a decision on sampling follow it,
+// of others the configured part is kept.
 func NewTracing(ctx context.Context, c *tracingapi.TracingConfiguration, service, host string) (*Tracing, error) {
 	if c == nil {
 		return nil, nil

@@ -37,7 +37,8 @@ func parents(t *testing.T, spans []tracetest.Span) map[string]string {
 	return out
 }
 
-// TestTracing: what is done and what is asked of others for it arrive at the collector as one trace, which goes on at the others.
+// TestTracing: what is done and what is asked of others for it arrive at the collector as one
+// trace, which goes on at the others.
 func TestTracing(t *testing.T) {
 	for name, tc := range map[string]struct {
 		rate int32
@@ -105,7 +106,8 @@ func TestNoTracing(t *testing.T) {
 	}
 }
 
-// TestTracedRequests: who is asked over HTTP is told of the trace, and what asks can still be seen for what it is.
+// TestTracedRequests: who is asked over HTTP is told of the trace, and what asks can still be
+// seen for what it is.
 func TestTracedRequests(t *testing.T) {
 	var carried string
 	other := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { carried = r.Header.Get("Traceparent") }))

@@ -16,7 +16,8 @@ import (
 // ResultsPath is where the results of checks are served.
 const ResultsPath = "/metrics/slis"
 
-// Results count what checks found, under Kubernetes' names, for service level indicators. They are safe for concurrent use.
+// Results count what checks found, under Kubernetes' names, for service level indicators. They
+// are safe for concurrent use.
 type Results struct {
 	last  *prometheus.GaugeVec
 	total *prometheus.CounterVec

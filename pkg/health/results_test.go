@@ -13,7 +13,8 @@ import (
 	"keelson.dev/keelson/pkg/health"
 )
 
-// TestResults: what checks find is counted by the path that was asked, whoever it excludes is not, and DELETE forgets it all.
+// TestResults: what checks find is counted by the path that was asked, whoever it excludes is
+// not, and DELETE forgets it all.
 func TestResults(t *testing.T) {
 	results, gate := health.NewResults(), health.NewGate("caches", "empty")
 	checks := []health.Check{health.Ping(), gate.Check()}

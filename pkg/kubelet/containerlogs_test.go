@@ -35,7 +35,8 @@ func (f *logging) ContainerStatus(_ context.Context, r *runtimeapi.ContainerStat
 	}}, nil
 }
 
-// TestLogsOfIdleContainers: where a log is is asked once for each container, and not remembered of those that are gone.
+// TestLogsOfIdleContainers: where a log is is asked once for each container, and not remembered
+// of those that are gone.
 func TestLogsOfIdleContainers(t *testing.T) {
 	f := &logging{}
 	l := &containerLogs{client: &cri.Client{Runtime: f}}

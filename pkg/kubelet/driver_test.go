@@ -44,8 +44,8 @@ func linux(d runtimeapi.CgroupDriver) *runtimeapi.RuntimeConfigResponse {
 	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: d}}
 }
 
-// TestCgroupDriver: the runtime's word wins; the configuration is for those that do not know the question; and a runtime that does not
-// answer it is not ready, but asked again.
+// TestCgroupDriver: the runtime's word wins; the configuration is for those that do not know the
+// question; and a runtime that does not answer it is not ready, but asked again.
 func TestCgroupDriver(t *testing.T) {
 	for name, c := range map[string]struct {
 		configured string

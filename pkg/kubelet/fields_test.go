@@ -71,7 +71,8 @@ func TestEventRate(t *testing.T) {
 	}
 }
 
-// TestRuntimeRequestTimeout: images may have an endpoint of their own, and who does not answer is not waited for.
+// TestRuntimeRequestTimeout: images may have an endpoint of their own, and who does not answer
+// is not waited for.
 func TestRuntimeRequestTimeout(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)

@@ -15,7 +15,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// TestPreemptions: a critical pod waits for all that make room for it, each of which ends once, and for none of them for ever.
+// TestPreemptions: a critical pod waits for all that make room for it, each of which ends once,
+// and for none of them for ever.
 func TestPreemptions(t *testing.T) {
 	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	c := clocktesting.NewFakeClock(start)
@@ -57,7 +58,8 @@ func TestPreemptions(t *testing.T) {
 	}
 }
 
-// TestPreemptionsOutliveTheKubelet: one that is killed while pods end goes on to end them, and to wait for them, until nothing is left of them.
+// TestPreemptionsOutliveTheKubelet: one that is killed while pods end goes on to end them, and
+// to wait for them, until nothing is left of them.
 func TestPreemptionsOutliveTheKubelet(t *testing.T) {
 	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	c, dir := clocktesting.NewFakeClock(start), t.TempDir()

@@ -15,7 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// TestRequestedResizes: of each resource of each container it is counted what is asked for, of an init container too.
+// TestRequestedResizes: of each resource of each container it is counted what is asked for, of
+// an init container too.
 func TestRequestedResizes(t *testing.T) {
 	of := func(request, limit string) v1.ResourceRequirements {
 		r := v1.ResourceRequirements{Requests: v1.ResourceList{}, Limits: v1.ResourceList{}}

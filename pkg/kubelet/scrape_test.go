@@ -166,7 +166,8 @@ func (s *scraped) serve(t *testing.T, config server.Config) {
 	})
 }
 
-// account makes a service account with a role ("": none), and returns its token once the API server knows of the role.
+// account makes a service account with a role ("": none), and returns its token once the API
+// server knows of the role.
 func (s *scraped) account(t *testing.T, name, role, knownBy string) string {
 	t.Helper()
 	ctx, c := t.Context(), s.api.Client
@@ -244,7 +245,8 @@ func (s *scraped) probe(t *testing.T) {
 	<-changed
 }
 
-// TestScrape: what Prometheus, metrics-server and dashboards read comes from the kubelet's HTTPS server, each to whom its right allows it.
+// TestScrape: what Prometheus, metrics-server and dashboards read comes from the kubelet's HTTPS
+// server, each to whom its right allows it.
 func TestScrape(t *testing.T) {
 	s := newScraped(t)
 	s.probe(t)

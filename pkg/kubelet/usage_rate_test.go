@@ -60,8 +60,8 @@ func TestRatesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestCatchingUp: a container that was kept waiting and catches up is not taken for one that uses ten times as much,
-// as the runtime says of its last second.
+// TestCatchingUp: a container that was kept waiting and catches up is not taken for one that
+// uses ten times as much, as the runtime says of its last second.
 func TestCatchingUp(t *testing.T) {
 	var r rates
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)

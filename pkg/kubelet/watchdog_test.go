@@ -16,7 +16,8 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// systemdSocket is what a unit of systemd tells it things by; the function counts what it was told since it was last asked.
+// systemdSocket is what a unit of systemd tells it things by; the function counts what it was
+// told since it was last asked.
 func systemdSocket(t *testing.T) func() int {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "notify")

@@ -40,8 +40,8 @@ type clusterPolicy struct {
 	nodes    bool // its peers are nodes, too
 }
 
-// compareClusterPolicies is the order in which the policies of a tier are asked. The API leaves open which of two with one
-// priority is first: the names decide.
+// compareClusterPolicies is the order in which the policies of a tier are asked. The API leaves
+// open which of two with one priority is first: the names decide.
 func compareClusterPolicies(a, b *clusterPolicy) int {
 	return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.name, b.name))
 }

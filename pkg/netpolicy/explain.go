@@ -43,10 +43,11 @@ type Side struct {
 	// Isolating are the policies that isolate the pod in this direction; Allowing are
 	// those of them that allow the flow.
 	Isolating, Allowing []types.NamespacedName
-	// Baseline is the rule of the Baseline tier that the flow is decided by, if no NetworkPolicy isolates the pod.
+	// Baseline is the rule of the Baseline tier that the flow is decided by, if no NetworkPolicy
+	// isolates the pod.
 	Baseline *Decision
-	// OwnNode is true if the other end is the pod's node, which NetworkPolicies have nothing to say about, nor anybody
-	// if it is asked for names.
+	// OwnNode is true if the other end is the pod's node, which NetworkPolicies have nothing to
+	// say about, nor anybody if it is asked for names.
 	OwnNode bool
 }
 
@@ -67,7 +68,8 @@ type Verdict struct{ Egress, Ingress Side }
 // Allowed tells whether the connection is let through.
 func (v Verdict) Allowed() bool { return v.Egress.Allowed() && v.Ingress.Allowed() }
 
-// Explain judges a flow by all policies of a cluster. It looks at each policy, and is for questions, not for packets.
+// Explain judges a flow by all policies of a cluster. It looks at each policy, and is for
+// questions, not for packets.
 func Explain(f Flow, c Cell) Verdict {
 	if f.From.Pod != nil && f.To.Pod != nil && f.From.Pod.Name == f.To.Pod.Name {
 		return Verdict{} // a pod reaches itself

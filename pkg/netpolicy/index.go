@@ -249,8 +249,8 @@ func (x *Index) decide(name types.NamespacedName) {
 	}
 }
 
-// guard has the chains be there that guard a pod in a direction: that of its NetworkPolicies or, if it has none,
-// that of the Baseline tier, and before it that of the Admin tier.
+// guard has the chains be there that guard a pod in a direction: that of its NetworkPolicies or,
+// if it has none, that of the Baseline tier, and before it that of the Admin tier.
 func (x *Index) guard(p *Pod, d Direction, g *guard) {
 	at := entrance(d)
 	if terms := x.clusterTerms(adminTier, p, d); len(terms) > 0 {

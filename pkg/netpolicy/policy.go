@@ -260,8 +260,8 @@ const (
 	protocolSCTP = 132
 )
 
-// dnsPort is where a pod asks its node for names: always, for the node passes the question on to the cluster's name servers,
-// and a policy that lets pods ask those names them and not the node.
+// dnsPort is where a pod asks its node for names: always, for the node passes the question on to
+// the cluster's name servers, and a policy that lets pods ask those names them and not the node.
 const dnsPort = 53
 
 func protocolNumber(p corev1.Protocol) uint8 {

@@ -17,9 +17,9 @@ import (
 // tableName is that of our table, one for each address family.
 const tableName = "keelson-policy"
 
-// The parts of a table that are always there: the chains that see what passes between
-// interfaces (or ports of a bridge), and what comes to the node, the maps from the addresses of guarded pods to chains
-// for each gate, and the set of pairs of one and the same address.
+// The parts of a table that are always there: the chains that see what passes between interfaces
+// (or ports of a bridge), and what comes to the node, the maps from the addresses of guarded
+// pods to chains for each gate, and the set of pairs of one and the same address.
 const (
 	chainForward = "forward"
 	chainInput   = "input"

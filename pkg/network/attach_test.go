@@ -42,8 +42,8 @@ func realPlugins(t testing.TB, own string) string {
 	return dir
 }
 
-// mustLimit checks the node's end of a pod's link: what the pod is sent is limited, in bytes a second, and may be what it
-// sent itself.
+// mustLimit checks the node's end of a pod's link: what the pod is sent is limited, in bytes a
+// second, and may be what it sent itself.
 func mustLimit(t *testing.T, pod *space, rate uint64) {
 	t.Helper()
 	end, err := netlink.LinkByIndex(pod.link("eth0").Attrs().ParentIndex)
@@ -62,8 +62,8 @@ func mustLimit(t *testing.T, pod *space, rate uint64) {
 	}
 }
 
-// TestAttach attaches two pods with the real plugins, lets them talk, finds that there are no addresses for a sixth until
-// another one goes, forgets one and has its address given back.
+// TestAttach attaches two pods with the real plugins, lets them talk, finds that there are no
+// addresses for a sixth until another one goes, forgets one and has its address given back.
 func TestAttach(t *testing.T) {
 	unshare.Need(t)
 	self, err := os.Executable()
@@ -149,7 +149,8 @@ func TestAttach(t *testing.T) {
 	}
 }
 
-// BenchmarkAttach attaches a sandbox and detaches it, and tells what processor time the plugins that are built take for that.
+// BenchmarkAttach attaches a sandbox and detaches it, and tells what processor time the plugins
+// that are built take for that.
 func BenchmarkAttach(b *testing.B) {
 	unshare.Need(b)
 	built, err := filepath.Abs("../../bin/cni")

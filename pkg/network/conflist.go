@@ -16,7 +16,8 @@ import (
 	"keelson.dev/keelson/pkg/network/attach"
 )
 
-// The network's name, its plugin, its bridge and its file. The file's number comes early: the runtime takes the first.
+// The network's name, its plugin, its bridge and its file. The file's number comes early: the
+// runtime takes the first.
 const (
 	networkName = "keelson"
 	pluginName  = "keelson"
@@ -31,8 +32,9 @@ type confList struct {
 	Plugins    []attach.Config `json:"plugins"`
 }
 
-// renderConf returns the CNI configuration: pods hang on a bridge that is their gateway, get an address of each of the
-// node's ranges, can reach themselves through a service (hairpin), and have host ports and bandwidth limits.
+// renderConf returns the CNI configuration: pods hang on a bridge that is their gateway, get an
+// address of each of the node's ranges, can reach themselves through a service (hairpin), and
+// have host ports and bandwidth limits.
 func renderConf(podCIDRs []netip.Prefix, mtu int, dataDir string) ([]byte, error) {
 	out, err := json.MarshalIndent(confList{
 		CNIVersion: cniVersion,

@@ -123,8 +123,9 @@ func addGuard(conn *nft.Conn, t *nftables.Table, want guard, p nft.Packet) error
 		add(input, []expr.Any{
 			p.Protocol(0), &expr.Cmp{Op: expr.CmpOpEq, Register: nft.Reg(0), Data: []byte{unix.IPPROTO_UDP}},
 			p.DestPort(0), &expr.Cmp{Op: expr.CmpOpEq, Register: nft.Reg(0), Data: []byte{vxlanPort >> 8, vxlanPort & 0xff}},
-			// The VXLAN header must have our identifier, because other networks may use the same port. A match of the
-			// destination address would not do: the device accepts packets to any address of the node.
+			// The VXLAN header must have our identifier, because other networks may use the same
+			// port. A match of the destination address would not do: the device accepts packets
+			// to any address of the node.
 			&expr.Payload{DestRegister: nft.Reg(0), Base: expr.PayloadBaseTransportHeader, Offset: 8 + 4, Len: 3},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: nft.Reg(0), Data: []byte{0, 0, vxlanID}},
 			p.Source(0), nft.NotMember(nodes.Name, 0),

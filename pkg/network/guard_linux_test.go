@@ -216,8 +216,8 @@ func sendFrom(t *testing.T, s *space, link string, source netip.Addr, to netip.A
 	})
 }
 
-// TestGuardMulticast: the kernel gives a node's own multicast back to the node as if it came in by the link. Only
-// what really comes from outside is dropped.
+// TestGuardMulticast: the kernel gives a node's own multicast back to the node as if it came in
+// by the link. Only what really comes from outside is dropped.
 func TestGuardMulticast(t *testing.T) {
 	for name, c := range map[string]struct{ address, peer, own, other, group string }{
 		"IPv4": {"", "", "10.244.0.1", "10.50.0.12", "239.1.2.3"}, // own: of the range of the node's pods

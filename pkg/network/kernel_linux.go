@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// routeProtocol marks our routes; it is in the range that the kernel leaves to daemons, and no one's in iproute2's list.
+// routeProtocol marks our routes; it is in the range that the kernel leaves to daemons, and no
+// one's in iproute2's list.
 const routeProtocol netlink.RouteProtocol = 107
 
 // nowherePriority makes the routes to nowhere lose against those of the bridge.

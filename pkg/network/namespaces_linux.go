@@ -98,8 +98,8 @@ func (n *Namespaces) empty() ([]string, error) {
 	return out, nil
 }
 
-// findDwellers finds a process in each namespace that has any. The one that was there is nearly always there still: all
-// processes are looked at only if some namespace's is not.
+// findDwellers finds a process in each namespace that has any. The one that was there is nearly
+// always there still: all processes are looked at only if some namespace's is not.
 func (n *Namespaces) findDwellers(files map[string]uint64) error {
 	still := map[uint64]string{}
 	for _, inode := range files {
@@ -122,8 +122,8 @@ func (n *Namespaces) findDwellers(files map[string]uint64) error {
 	return nil
 }
 
-// lived are the network namespaces that processes are in, each with the directory of one. A pattern of the whole path
-// would have every process' directory of namespaces read.
+// lived are the network namespaces that processes are in, each with the directory of one. A
+// pattern of the whole path would have every process' directory of namespaces read.
 func (n *Namespaces) lived() (map[uint64]string, error) {
 	dirs, err := filepath.Glob(filepath.Join(n.proc, "[0-9]*"))
 	if err != nil {

@@ -82,7 +82,8 @@ func TestAbandonedNamespaces(t *testing.T) {
 	expect(laterFile)
 }
 
-// TestDwellers: of those who live in a namespace one is remembered; when that one has gone, or has moved, another is found.
+// TestDwellers: of those who live in a namespace one is remembered; when that one has gone, or
+// has moved, another is found.
 func TestDwellers(t *testing.T) {
 	dir, proc := t.TempDir(), t.TempDir()
 	home, other := filepath.Join(dir, "cni-11111111-1111-1111-1111-111111111111"), filepath.Join(dir, "elsewhere")

@@ -49,9 +49,11 @@ type Config struct {
 	ConfDir, BinDir, CacheDir string
 	// Plugin is the program that attaches pods; it is linked into BinDir.
 	Plugin string
-	// MTU of pods' interfaces; 0 means that of the link that carries their packets, less VXLAN's overhead if it is used.
+	// MTU of pods' interfaces; 0 means that of the link that carries their packets, less VXLAN's
+	// overhead if it is used.
 	MTU int
-	// NoMasquerade leaves the addresses of packets that leave the cluster as they are: the network around it knows the way to pods.
+	// NoMasquerade leaves the addresses of packets that leave the cluster as they are: the
+	// network around it knows the way to pods.
 	NoMasquerade bool
 	// PodRanges are the cluster's pod ranges; ranges of nodes must be inside them. Empty allows any
 	// range.
@@ -98,7 +100,8 @@ func (n *Network) setReady(err error) {
 	n.ready = err
 }
 
-// Run keeps the network until ctx ends; what it made stays, so that pods keep their network while the kubelet restarts.
+// Run keeps the network until ctx ends; what it made stays, so that pods keep their network
+// while the kubelet restarts.
 func (n *Network) Run(ctx context.Context) error {
 	k, err := newKernel()
 	if err != nil {
@@ -210,8 +213,8 @@ func (n *Network) protect(content []byte) error {
 	return errors.Join(err, nft.BridgeFiltered(n.bridgeSysctls))
 }
 
-// check has libcni parse the configuration and ask every plugin whether it is there, speaks its version (VERSION) and
-// can attach pods (STATUS).
+// check has libcni parse the configuration and ask every plugin whether it is there, speaks its
+// version (VERSION) and can attach pods (STATUS).
 func (n *Network) check(ctx context.Context, content []byte) error {
 	if bytes.Equal(content, n.checked) {
 		return nil

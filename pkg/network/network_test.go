@@ -28,8 +28,8 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// plugins writes plugins that answer VERSION, refuse STATUS while there is a file "ill" beside them, and write down what
-// else they are called for.
+// plugins writes plugins that answer VERSION, refuse STATUS while there is a file "ill" beside
+// them, and write down what else they are called for.
 func plugins(t *testing.T) (dir, calls string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -104,7 +104,8 @@ func routesTo(t *testing.T) []string {
 	return out
 }
 
-// TestRun follows the nodes of an API server from a node without a pod range to one with two peers, one of which goes.
+// TestRun follows the nodes of an API server from a node without a pod range to one with two
+// peers, one of which goes.
 func TestRun(t *testing.T) {
 	unshare.Need(t)
 	attrs := netlink.NewLinkAttrs()
@@ -193,7 +194,8 @@ func TestMissingPlugin(t *testing.T) {
 	}
 }
 
-// TestIllPlugin: a plugin that says that it cannot attach pods keeps the network from being ready, until it can.
+// TestIllPlugin: a plugin that says that it cannot attach pods keeps the network from being
+// ready, until it can.
 func TestIllPlugin(t *testing.T) {
 	unshare.Need(t)
 	bin, _ := plugins(t)
@@ -214,7 +216,8 @@ func TestIllPlugin(t *testing.T) {
 	}
 }
 
-// TestCollect leaves what sandboxes in use have, detaches one that CNI remembers, and has the plugin free what no one remembers.
+// TestCollect leaves what sandboxes in use have, detaches one that CNI remembers, and has the
+// plugin free what no one remembers.
 func TestCollect(t *testing.T) {
 	unshare.Need(t)
 	bin, calls := plugins(t)
@@ -254,7 +257,8 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// TestLinkPlugin: our plugin is put where there is none, also in the place of a link that leads nowhere; one that is there stays.
+// TestLinkPlugin: our plugin is put where there is none, also in the place of a link that leads
+// nowhere; one that is there stays.
 func TestLinkPlugin(t *testing.T) {
 	dir, program := filepath.Join(t.TempDir(), "bin"), filepath.Join(t.TempDir(), "cni")
 	link := filepath.Join(dir, pluginName)

@@ -13,7 +13,8 @@ import (
 	"slices"
 )
 
-// sysctls returns what a node that routes for pods needs. All of it belongs to the network namespace of the process.
+// sysctls returns what a node that routes for pods needs. All of it belongs to the network
+// namespace of the process.
 func sysctls(podCIDRs []netip.Prefix) []string {
 	out := []string{"/proc/sys/net/ipv4/ip_forward"}
 	if slices.ContainsFunc(podCIDRs, func(p netip.Prefix) bool { return p.Addr().Is6() }) {

@@ -116,7 +116,8 @@ func AnyBit(bits uint32) []expr.Any {
 	}
 }
 
-// NeighborDiscovery continues on the messages by which neighbours on a link find each other, which are of ICMPv6.
+// NeighborDiscovery continues on the messages by which neighbours on a link find each other,
+// which are of ICMPv6.
 func NeighborDiscovery() []expr.Any {
 	const first, last = 133, 137 // from router solicitations to redirects
 	return []expr.Any{

@@ -23,8 +23,8 @@ func (c *cluster) remembered(conn *nft.Conn) []nftables.SetElement {
 	return elements
 }
 
-// TestSessionAffinityExpires: a client that has been silent for the time given may get another endpoint, one that
-// comes back before that keeps its own for as long again.
+// TestSessionAffinityExpires: a client that has been silent for the time given may get another
+// endpoint, one that comes back before that keeps its own for as long again.
 func TestSessionAffinityExpires(t *testing.T) {
 	c := newCluster(t, nil)
 	conn, err := nft.Open(int(c.ns))

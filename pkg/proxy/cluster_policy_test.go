@@ -141,8 +141,8 @@ spec:
   policyTypes: [Egress]
 `
 
-// TestClusterNetworkPolicy sends packets through the tables of all three tiers, of an agent with the rights that clusters
-// give it.
+// TestClusterNetworkPolicy sends packets through the tables of all three tiers, of an agent with
+// the rights that clusters give it.
 func TestClusterNetworkPolicy(t *testing.T) {
 	c := newCluster(t, nil)
 	c.account()

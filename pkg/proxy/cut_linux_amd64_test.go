@@ -20,8 +20,8 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// contents is what the kernel has of some pods, as text: how large each set is, and which of them are endpoints. The slots
-// that endpoints have are chance.
+// contents is what the kernel has of some pods, as text: how large each set is, and which of
+// them are endpoints. The slots that endpoints have are chance.
 func (c *cluster) contents(pods ...endpoint) string {
 	c.t.Helper()
 	conn, err := nft.Open(int(c.ns))
@@ -50,9 +50,9 @@ func (c *cluster) contents(pods ...endpoint) string {
 	return strings.Join(out, ", ")
 }
 
-// TestCut kills the proxy as it hands a transaction to the kernel, and when the kernel has taken it, at each
-// transaction of a start with changes to make. The service is there throughout; the kernel has what it had, or what
-// it is to have; and the next start makes the rest.
+// TestCut kills the proxy as it hands a transaction to the kernel, and when the kernel has taken
+// it, at each transaction of a start with changes to make. The service is there throughout; the
+// kernel has what it had, or what it is to have; and the next start makes the rest.
 func TestCut(t *testing.T) {
 	c := &cluster{node: ownNode(t)}
 	c.serve()

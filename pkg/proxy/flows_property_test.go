@@ -57,7 +57,8 @@ func addrs(list ...string) []netip.Addr {
 	return out
 }
 
-// owner is the naive answer to which port has a frontend: the oldest one that claims it, if that has its cluster IP.
+// owner is the naive answer to which port has a frontend: the oldest one that claims it, if that
+// has its cluster IP.
 func (w *flowWorld) owner(f ruleset.Frontend) *ruleset.Port {
 	claimed := func(f ruleset.Frontend) *ruleset.Port {
 		var best ruleset.Name
@@ -192,8 +193,9 @@ func drawPort(t *rapid.T) *ruleset.Port {
 	return p
 }
 
-// TestFlowsFollowServices: whatever changes, with transactions of any size and a proxy that is killed at any time, the
-// UDP flows that are there after the proxy has cleaned up are those that a naive look at the services says are right.
+// TestFlowsFollowServices: whatever changes, with transactions of any size and a proxy that is
+// killed at any time, the UDP flows that are there after the proxy has cleaned up are those that
+// a naive look at the services says are right.
 func TestFlowsFollowServices(t *testing.T) {
 	unshare.Need(t)
 	handle, err := netlink.NewHandle(unix.NETLINK_NETFILTER, unix.NETLINK_ROUTE)

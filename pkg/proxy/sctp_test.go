@@ -24,8 +24,8 @@ func (c *cluster) listed(table string) string {
 	return string(out)
 }
 
-// TestSCTP looks at what is in the tables for a protocol that the kernel may not have: what it is for the others, with
-// another number.
+// TestSCTP looks at what is in the tables for a protocol that the kernel may not have: what it
+// is for the others, with another number.
 func TestSCTP(t *testing.T) {
 	c := newCluster(t, nil)
 	c.account()

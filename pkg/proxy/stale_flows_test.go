@@ -118,7 +118,8 @@ func (c *cluster) staleService(n int, client *pod, spec func(*corev1.ServiceSpec
 	return s, all
 }
 
-// check waits until each flow is where it has to be. The senders go on sending, or the flows would end by themselves.
+// check waits until each flow is where it has to be. The senders go on sending, or the flows
+// would end by themselves.
 func (s *staleService) check(t *testing.T, tt staleCase, all []*sender) {
 	t.Helper()
 	for _, one := range all {
@@ -256,7 +257,8 @@ func (c *cluster) stillThere(list []*netlink.ConntrackFlow) {
 	}
 }
 
-// TestFlowsToNowhere: what was sent to an address before it was a frontend goes to the service as soon as it is.
+// TestFlowsToNowhere: what was sent to an address before it was a frontend goes to the service
+// as soon as it is.
 func TestFlowsToNowhere(t *testing.T) {
 	c := newCluster(t, nil)
 	c.settled(t, 100, c.pod()) // the kernel tracks connections from now on

@@ -85,8 +85,8 @@ func runUntil(cmd *exec.Cmd, at cut, idle <-chan struct{}) (bool, error) {
 	}
 }
 
-// transaction tells whether a thread is at a call that sends a transaction of nftables: a message that begins with the
-// type of a batch's beginning.
+// transaction tells whether a thread is at a call that sends a transaction of nftables: a
+// message that begins with the type of a batch's beginning.
 func transaction(tid int) bool {
 	var regs unix.PtraceRegs
 	if err := unix.PtraceGetRegs(tid, &regs); err != nil || regs.Orig_rax != unix.SYS_SENDMSG {

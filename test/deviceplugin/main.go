@@ -1,11 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command deviceplugin is a device plugin of the kubelet, for tests and as an example: devices that are numbers. A
-// container that has some finds their names in its environment, as DEVICES.
+// Command deviceplugin is a device plugin of the kubelet, for tests and as an example: devices
+// that are numbers. A container that has some finds their names in its environment, as DEVICES.
 //
-// It remembers nothing, as plugins should: which device belongs to whom is the kubelet's business. It listens and registers anew when it starts and
-// each time that a kubelet has made its socket, which is how one that was restarted asks for that.
+// It remembers nothing, as plugins should: which device belongs to whom is the kubelet's
+// business. It listens and registers anew when it starts and each time that a kubelet has made
+// its socket, which is how one that was restarted asks for that.
 package main
 
 import (

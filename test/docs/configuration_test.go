@@ -23,7 +23,7 @@ import (
 type configurationKind struct {
 	group string
 	value any
-	read  string // by which flag of which process
+	read  string // the flag that names the file, and its process
 }
 
 func configurationKinds() []configurationKind {

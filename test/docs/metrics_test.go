@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// metricsOf says which directories hold the metrics of which process.
+// metricsOf lists the directories that define each process's metrics.
 var metricsOf = []struct {
 	title string
 	dirs  []string

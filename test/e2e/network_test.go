@@ -107,8 +107,8 @@ spec:
     - namespaces: {}
 `
 
-// testClusterPolicies: each tier has its place before or after a NetworkPolicy that lets the asker in, and ctl tells
-// which policy decides.
+// testClusterPolicies: each tier has its place before or after a NetworkPolicy that lets the
+// asker in, and ctl tells which policy decides.
 func testClusterPolicies(t *testing.T, ns string, asks func() bool) {
 	n := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
 	create := func(manifest string) {

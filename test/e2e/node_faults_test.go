@@ -116,9 +116,9 @@ func TestHungRuntime(t *testing.T) {
 	ctl(t, "delete", "namespace", ns)
 }
 
-// TestSilentControlPlane holds up every process of the control plane for longer than a node's lease is good for, and kills a
-// kubelet meanwhile. An hour is no other than this minute: what the kubelet does by itself when nobody answers comes round every
-// ten seconds.
+// TestSilentControlPlane holds up every process of the control plane for longer than a node's
+// lease is good for, and kills a kubelet meanwhile. An hour is no other than this minute: what
+// the kubelet does by itself when nobody answers comes round every ten seconds.
 func TestSilentControlPlane(t *testing.T) {
 	ns := namespace(t, "silent")
 	const sick = `    livenessProbe: {exec: {command: [test, -f, /tmp/well]}, periodSeconds: 1, timeoutSeconds: 30}

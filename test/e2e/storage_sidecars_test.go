@@ -59,8 +59,9 @@ spec:
 `
 )
 
-// TestSidecars runs a driver with Kubernetes' sidecars, as its vendor would ship it:
-// they make a volume, attach it, let it grow, take a snapshot of it, make another volume from that, and leave nothing.
+// TestSidecars runs a driver with Kubernetes' sidecars, as its vendor would ship it: they make a
+// volume, attach it, let it grow, take a snapshot of it, make another volume from that, and
+// leave nothing.
 func TestSidecars(t *testing.T) {
 	installSidecars(t)
 	ns := namespace(t, "sidecars")

@@ -33,8 +33,9 @@ import (
 	"k8s.io/client-go/util/exec"
 )
 
-// large is what exec carries one way, and medium what it carries otherwise. A port carries forwarded. A slow reader
-// gets little: a stream that takes five seconds may lose its end (see docs/decisions/0016-streams.md).
+// large is what exec carries one way, and medium what it carries otherwise. A port carries
+// forwarded. A slow reader gets little: a stream that takes five seconds may lose its end (see
+// docs/decisions/0016-streams.md).
 const (
 	large     = 100 << 20
 	medium    = 16 << 20

@@ -3,7 +3,7 @@
 
 // Command coredns is CoreDNS with the plugins that a cluster can use. It leaves out those that bring the
 // clients of other products: azure, clouddns, dnssec, etcd, geoip, nomad, route53, tls and trace, and
-// those for tests and for hooks: erratic and on. docs/decisions/coredns.md gives the reasons.
+// those for tests and for hooks: erratic and on. docs/decisions/0029-coredns.md gives the reasons.
 package main
 
 import (

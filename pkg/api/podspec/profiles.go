@@ -78,8 +78,9 @@ func checkAppArmorProfiles(r *report.Report, annotations map[string]string, spec
 	}
 }
 
-// checkSame wants that an annotation names the profile that a field does, by the annotation's name for it: empty
-// where the field's type is none. local begins the names of profiles that are files of the node's.
+// checkSame wants that an annotation names the profile that a field does, by the annotation's
+// name for it: empty where the field's type is none. local begins the names of profiles that are
+// files of the node's.
 func checkSame(r *report.Report, mechanism, local, want, text string, at *field.Path) {
 	switch {
 	case want == "" || want == text:

@@ -15,8 +15,9 @@ import (
 	"keelson.dev/keelson/pkg/api/podspec"
 )
 
-// newAlwaysPull makes every pod prove its right to its images at its start. As in Kubernetes, containers
-// that are put into a pod that runs (ephemeralcontainers) are not looked at, nor is an update that brings no image.
+// newAlwaysPull makes every pod prove its right to its images at its start. As in Kubernetes,
+// containers that are put into a pod that runs (ephemeralcontainers) are not looked at, nor is
+// an update that brings no image.
 func newAlwaysPull(Deps) (admission.Interface, error) {
 	return &podPlugin{
 		Handler: admission.NewHandler(admission.Create, admission.Update),

@@ -18,7 +18,8 @@ import (
 	"keelson.dev/keelson/pkg/daemon"
 )
 
-// declaredFeatures refuses changes of pods that the kubelet of their node could not carry out: it does not declare the feature.
+// declaredFeatures refuses changes of pods that the kubelet of their node could not carry out:
+// it does not declare the feature.
 type declaredFeatures struct {
 	client kubernetes.Interface
 	ours   *version.Version

@@ -24,8 +24,8 @@ const (
 	causeUnsupportedPlatform metav1.CauseType = "UnsupportedPlatform"
 )
 
-// podResize refuses to resize a pod to what its node could not have even for itself. What others leave for it is the
-// kubelet's to tell.
+// podResize refuses to resize a pod to what its node could not have even for itself. What others
+// leave for it is the kubelet's to tell.
 type podResize struct{ client kubernetes.Interface }
 
 func newPodResize(deps Deps) (admission.Interface, error) {

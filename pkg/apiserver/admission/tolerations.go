@@ -126,7 +126,8 @@ func (p *tolerations) of(ctx context.Context, a admission.Attributes, annotation
 	return append([]corev1.Toleration{}, list...), nil
 }
 
-// mergeTolerations puts more behind list, and leaves out what another of them covers; of equal ones the first stays.
+// mergeTolerations puts more behind list, and leaves out what another of them covers; of equal
+// ones the first stays.
 func mergeTolerations(list, more []corev1.Toleration) []corev1.Toleration {
 	all := slices.Concat(list, more)
 	var merged []corev1.Toleration

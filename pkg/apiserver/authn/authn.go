@@ -1,11 +1,10 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package authn says who sends a request. Authenticators are asked in order:
-// front proxy headers, client certificate, bearer token (static, service account,
-// bootstrap, of configured issuers, known to a webhook), and, where it is allowed and nothing was presented, nobody:
-// system:anonymous. Credentials that are presented and wrong are an error, never
-// anonymous.
+// Package authn says who sends a request. Authenticators are asked in order: front proxy
+// headers, client certificate, bearer token (static, service account, bootstrap, of configured
+// issuers, known to a webhook), and, where it is allowed and nothing was presented, nobody:
+// system:anonymous. Credentials that are presented and wrong are an error, never anonymous.
 package authn
 
 import (

@@ -25,7 +25,8 @@ const minHostBits = 3
 func (c *Config) Validate() error {
 	var errs []error
 	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	// What is wrong with ranges, with who signs and with sizes is told alone, and what does not work though it may be said last.
+	// What is wrong with ranges, with who signs and with sizes is told alone, and what does not
+	// work though it may be said last.
 	for _, alone := range []func() error{c.validateRanges, c.validateSigner, c.Etcd.validateWatchCaches} {
 		if err := alone(); err != nil {
 			return err

@@ -302,7 +302,8 @@ func TestProxiedHeaders(t *testing.T) {
 				sent := http.Header{
 					"X-Mine": {"one", "two"}, "Cookie": {"a=b"}, "User-Agent": {"test"},
 					"Content-Type": {"application/x-www-form-urlencoded"},
-					// A certificate authenticates the client: this is not its credential, but might be another's.
+					// A certificate authenticates the client: this is not its credential, but
+					// might be another's.
 					"Authorization": {"Basic YTpi"},
 				}
 				body := "a=b&c=%2F"

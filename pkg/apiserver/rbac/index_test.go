@@ -249,7 +249,8 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestRulesAreCountedOnce lists the rules of bindings by name; one that is the user's in several ways counts once.
+// TestRulesAreCountedOnce lists the rules of bindings by name; one that is the user's in several
+// ways counts once.
 func TestRulesAreCountedOnce(t *testing.T) {
 	x := NewIndex()
 	for _, name := range []string{"one", "two"} {

@@ -80,7 +80,8 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// TestSecondAddress: a service that gives up one of two addresses, whichever, is to say so by its policy, which is judged first.
+// TestSecondAddress: a service that gives up one of two addresses, whichever, is to say so by
+// its policy, which is judged first.
 func TestSecondAddress(t *testing.T) {
 	v4, v6 := corev1.IPv4Protocol, corev1.IPv6Protocol
 	prefer, impossible := corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicy("X")

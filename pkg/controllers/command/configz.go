@@ -19,7 +19,8 @@ import (
 // configName is the name that Kubernetes gives the configuration.
 const configName = "kubecontrollermanager.config.k8s.io"
 
-// configuration is what the flags say, as Kubernetes' controller manager tells it. Of what has no part here nothing is said.
+// configuration is what the flags say, as Kubernetes' controller manager tells it. Of what has
+// no part here nothing is said.
 func (o *options) configuration(rc *rest.Config) *configv1alpha1.KubeControllerManagerConfiguration {
 	c := &configv1alpha1.KubeControllerManagerConfiguration{Generic: o.generic(rc), KubeCloudShared: cloudconfig.KubeCloudSharedConfiguration{
 		UseServiceAccountCredentials: o.ownAccounts, ClusterCIDR: o.clusterCIDR, AllocateNodeCIDRs: o.controller.AllocateNodeCIDRs,

@@ -75,7 +75,8 @@ type Options struct {
 	NodeMasks         []int
 	// LoadBalancerRanges are what Services of type LoadBalancer get addresses from.
 	LoadBalancerRanges []AddressRange
-	// IngressAccount is the service account of the ingress proxy, which may read the Secrets that Ingresses name; zero: there is none.
+	// IngressAccount is the service account of the ingress proxy, which may read the Secrets
+	// that Ingresses name; zero: there is none.
 	IngressAccount types.NamespacedName
 	// RootCA is the certificate by which pods know the API server, in PEM.
 	RootCA []byte

@@ -49,9 +49,9 @@ func NewExpectations(c clock.Clock) *Expectations {
 	return &Expectations{clock: c, byKey: map[string]*expected{}, names: map[string]map[string][]string{}, owners: map[string]types.UID{}}
 }
 
-// Create makes n objects in Batches, and has each of them expected; one without a UID
-// is shown by the cache already. It returns how many were made. That nothing is made in a namespace which goes is no error: the
-// owner goes with it.
+// Create makes n objects in Batches, and has each of them expected; one without a UID is shown
+// by the cache already. It returns how many were made. That nothing is made in a namespace which
+// goes is no error: the owner goes with it.
 func (e *Expectations) Create(key string, n int, create func(i int) (types.UID, error)) (int, error) {
 	e.calling(key, n)
 	made, err := Batches(n, func(i int) error {

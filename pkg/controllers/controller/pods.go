@@ -78,8 +78,9 @@ func prefix(name string) string {
 	return name + "-"
 }
 
-// NameWith returns the name of an object that belongs to an owner: the owner's, a hyphen and a suffix that tells it
-// from others. If that is longer than a name can be, the owner's part is cut.
+// NameWith returns the name of an object that belongs to an owner: the owner's, a hyphen and a
+// suffix that tells it from others. If that is longer than a name can be, the owner's part is
+// cut.
 func NameWith(owner, suffix string) string {
 	return CutName(owner, maxName-len("-")-len(suffix)) + "-" + suffix
 }

@@ -213,7 +213,8 @@ func claimed(s *v1.PodSpec) {
 	s.ResourceClaims = []v1.PodResourceClaim{{Name: long("c", longestLabel), ResourceClaimTemplateName: &t}}
 }
 
-// TestLongestNames: what a controller makes of an object with the longest valid name has a valid name and valid labels.
+// TestLongestNames: what a controller makes of an object with the longest valid name has a valid
+// name and valid labels.
 func TestLongestNames(t *testing.T) {
 	tests := map[string]struct {
 		length int

@@ -24,7 +24,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Labels of a CSIStorageCapacity, as Kubernetes' provisioner sets them: who writes it, and which driver it is about.
+// Labels of a CSIStorageCapacity, as Kubernetes' provisioner sets them: who writes it, and which
+// driver it is about.
 const (
 	managedBy  = "csi.storage.k8s.io/managed-by"
 	driverName = "csi.storage.k8s.io/drivername"

@@ -178,7 +178,8 @@ func TestObjects(t *testing.T) {
 	c.used("objects", quotav1.Add(base, list("persistentvolumeclaims", "1", "gold.storageclass.storage.k8s.io/requests.storage", "1Gi")))
 }
 
-// TestDevices: claims of devices count by class, are refused beyond what a quota has, and count no more when they are gone.
+// TestDevices: claims of devices count by class, are refused beyond what a quota has, and count
+// no more when they are gone.
 func TestDevices(t *testing.T) {
 	c := start(t)
 	const gold = "gold.deviceclass.resource.k8s.io/devices"

@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package zpages serves /statusz and /flagz, which tell people what a process is: since when it runs as which version, and with
-// what flags. Who asks for a kind (Accept: application/json;as=Statusz;...) gets that. Who may ask is the business of
-// whoever serves.
+// Package zpages serves /statusz and /flagz, which tell people what a process is: since when it
+// runs as which version, and with what flags. Who asks for a kind (Accept:
+// application/json;as=Statusz;...) gets that. Who may ask is the business of whoever serves.
 package zpages
 
 import (

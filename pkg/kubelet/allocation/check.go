@@ -162,7 +162,8 @@ func insufficient(name v1.ResourceName, ask, taken, has resource.Quantity) *Refu
 		name, amount(name, ask), amount(name, taken), amount(name, has))}
 }
 
-// inOrder names the resources of a list as Kubernetes looks at them: pods, CPU, memory, ephemeral storage, and then the others by name.
+// inOrder names the resources of a list as Kubernetes looks at them: pods, CPU, memory,
+// ephemeral storage, and then the others by name.
 func inOrder(l v1.ResourceList) []v1.ResourceName {
 	first := []v1.ResourceName{v1.ResourcePods, v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage}
 	var rest []v1.ResourceName

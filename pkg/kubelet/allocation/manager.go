@@ -27,8 +27,8 @@ type Config struct {
 	Fixed func(pod, has *v1.Pod) *Refusal
 	// Freed is told of pods that may now get what they did not before. It must not block.
 	Freed func(uid types.UID)
-	// Infeasible is told once of each version of a pod that asks for what it never can have, Accepted what had a resize accepted that was
-	// deferred before; both may be nil.
+	// Infeasible is told once of each version of a pod that asks for what it never can have,
+	// Accepted what had a resize accepted that was deferred before; both may be nil.
 	Infeasible func(detail string)
 	Accepted   func(trigger string)
 }

@@ -65,9 +65,9 @@ func lessBy(missing []shortage, pods ...*v1.Pod) []shortage {
 	return out
 }
 
-// Victims are pods to end so that a critical one fits, and what is missing for it first: as little as possible of the
-// better classes of service, and of each class those that come closest to what is
-// missing. Without resources being what is missing there are none; that none suffice
+// Victims are pods to end so that a critical one fits, and what is missing for it first: as
+// little as possible of the better classes of service, and of each class those that come closest
+// to what is missing. Without resources being what is missing there are none; that none suffice
 // is a refusal.
 func Victims(pod *v1.Pod, others []*v1.Pod, n Node, critical func(*v1.Pod) bool) ([]*v1.Pod, v1.ResourceName, *Refusal) {
 	missing := shortages(pod, others, n.Allocatable)
@@ -104,7 +104,8 @@ func preemptable(pod, other *v1.Pod, critical func(*v1.Pod) bool) bool {
 	return pod.Spec.Priority != nil && other.Spec.Priority != nil && *pod.Spec.Priority > *other.Spec.Priority
 }
 
-// closest takes pods until nothing is missing, each time the one that leaves least of it; of equals the one that asks for less.
+// closest takes pods until nothing is missing, each time the one that leaves least of it; of
+// equals the one that asks for less.
 func closest(pods []*v1.Pod, missing []shortage) []*v1.Pod {
 	var out []*v1.Pod
 	pods = slices.Clone(pods)

@@ -35,7 +35,8 @@ type Resize struct {
 	Since  int64
 }
 
-// Resize gives an admitted pod what it asks for, if the node has it and no pod that comes before it waits for it.
+// Resize gives an admitted pod what it asks for, if the node has it and no pod that comes before
+// it waits for it.
 func (m *Manager) Resize(pod *v1.Pod) Resize {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -59,9 +60,10 @@ func (m *Manager) Resize(pod *v1.Pod) Resize {
 	return r
 }
 
-// settle gives pods that wait what they ask for, those that come first before others: who asks for no more than it has, then by
-// priority, Guaranteed pods before others, and who has waited longest. It returns why the pod that asks now is not given it; the others
-// are looked at anew if they are, for what is called trigger. The caller holds the lock.
+// settle gives pods that wait what they ask for, those that come first before others: who asks
+// for no more than it has, then by priority, Guaranteed pods before others, and who has waited
+// longest. It returns why the pod that asks now is not given it; the others are looked at anew
+// if they are, for what is called trigger. The caller holds the lock.
 func (m *Manager) settle(asks *v1.Pod, trigger string) *Refusal {
 	if len(m.pending) == 0 {
 		return nil

@@ -24,7 +24,8 @@ func burstable(cpu, memory string) *v1.Pod {
 	return pod
 }
 
-// TestShare: the class of Burstable pods has the shares that its pods ask for, and not those of one cgroup among others.
+// TestShare: the class of Burstable pods has the shares that its pods ask for, and not those of
+// one cgroup among others.
 func TestShare(t *testing.T) {
 	pods := []*v1.Pod{podOf("2", "1Gi"), burstable("500m", "1Gi"), burstable("1500m", "2Gi"), {}}
 	t.Run("v1", func(t *testing.T) {
@@ -74,7 +75,8 @@ func TestShare(t *testing.T) {
 	})
 }
 
-// TestEnforce: what pods may have together is in the cgroup above them, and what is reserved in those of the system.
+// TestEnforce: what pods may have together is in the cgroup above them, and what is reserved in
+// those of the system.
 func TestEnforce(t *testing.T) {
 	number := func(n int64) *int64 { return &n }
 	limits := &qos.PodLimits{Shares: number(1536), Memory: number(3 << 30), Pids: 1000, HugePages: map[string]int64{"2MB": 4 << 20}}

@@ -29,7 +29,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// fakeSystemd is a systemd at the other end of D-Bus connections: it has slices with properties, and directories for them where controllers are.
+// fakeSystemd is a systemd at the other end of D-Bus connections: it has slices with properties,
+// and directories for them where controllers are.
 type fakeSystemd struct {
 	t      *testing.T
 	socket string
@@ -249,7 +250,8 @@ func (f *fakeSystemd) limits(name string) string {
 	return strings.Join(out, " ")
 }
 
-// TestSlices: with the systemd driver slices are systemd's, with the limits that it knows, and the files have all of them.
+// TestSlices: with the systemd driver slices are systemd's, with the limits that it knows, and
+// the files have all of them.
 func TestSlices(t *testing.T) {
 	number := func(n int64) *int64 { return &n }
 	for name, c := range map[string]struct {

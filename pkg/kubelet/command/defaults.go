@@ -100,7 +100,8 @@ func complete(c *kubeletconfig.KubeletConfiguration) {
 	completeEviction(c)
 }
 
-// completeEviction fills in thresholds: all if there are none, else those that are missing if that is asked for.
+// completeEviction fills in thresholds: all if there are none, else those that are missing if
+// that is asked for.
 func completeEviction(c *kubeletconfig.KubeletConfiguration) {
 	defaults := map[string]string{
 		"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%", "imagefs.available": "15%", "imagefs.inodesFree": "5%",

@@ -15,8 +15,9 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
-// unread are the fields of a KubeletConfiguration that nothing is done with, and why. Kubernetes' own documentation says of some that they
-// have no effect there either. Who sets one to anything but what it is by default is told.
+// unread are the fields of a KubeletConfiguration that nothing is done with, and why.
+// Kubernetes' own documentation says of some that they have no effect there either. Who sets one
+// to anything but what it is by default is told.
 var unread = map[string]string{
 	"ConfigMapAndSecretChangeDetectionStrategy": "what pods refer to is always watched",
 	"ContainerLogMaxWorkers":                    "logs are looked after one by one",
@@ -59,8 +60,8 @@ const (
 	leastOOM, mostOOM         = -1000, 1000
 )
 
-// refuse finds what a configuration must not ask for: values that Kubernetes refuses, and what is not to be had here
-// and whose absence would surprise who asked for it.
+// refuse finds what a configuration must not ask for: values that Kubernetes refuses, and what
+// is not to be had here and whose absence would surprise who asked for it.
 func refuse(c *kubeletconfig.KubeletConfiguration) error {
 	var errs field.ErrorList
 	require := func(ok bool, name string, value any, detail string) {

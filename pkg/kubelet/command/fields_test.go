@@ -21,7 +21,8 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
-// fieldsRead are the fields of a KubeletConfiguration that the kubelet's sources read: of what is called c, or a Kubelet.
+// fieldsRead are the fields of a KubeletConfiguration that the kubelet's sources read: of what
+// is called c, or a Kubelet.
 func fieldsRead(t *testing.T) map[string]bool {
 	t.Helper()
 	out := map[string]bool{}
@@ -57,7 +58,8 @@ func fieldsRead(t *testing.T) map[string]bool {
 	return out
 }
 
-// TestEveryField: each field of the configuration is read, or there is a reason why it is not, or some value of it is refused.
+// TestEveryField: each field of the configuration is read, or there is a reason why it is not,
+// or some value of it is refused.
 func TestEveryField(t *testing.T) {
 	refused := []string{"CgroupsPerQOS", "EnableControllerAttachDetach", "KubeletCgroups", "SystemCgroups", "ReadOnlyPort", "RunOnce"}
 	merged := []string{"MergeDefaultEvictionSettings"} // of which nothing is left once defaults are filled in

@@ -36,7 +36,8 @@ func prepareProcess(c *kubeletconfig.KubeletConfiguration, log *slog.Logger) err
 			return fmt.Errorf("protectKernelDefaults: %w", err)
 		}
 	}
-	// When memory runs out others are to end before who could end them in order. Not everybody may ask for that.
+	// When memory runs out others are to end before who could end them in order. Not everybody
+	// may ask for that.
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(int(*c.OOMScoreAdj))), 0o600); err != nil {
 		log.Warn("Failed to set the kubelet's OOM score", "err", err)
 	}

@@ -44,9 +44,11 @@ type Client struct {
 
 // Target says which runtime to talk to, and how long it has.
 type Target struct {
-	// Endpoint is of the runtime, for example unix:///run/containerd/containerd.sock; Images of its images, if that is another.
+	// Endpoint is of the runtime, for example unix:///run/containerd/containerd.sock; Images of
+	// its images, if that is another.
 	Endpoint, Images string
-	// Timeout is of a call, but those that take as long as what they are for: pulls, and what runs in containers.
+	// Timeout is of a call, but those that take as long as what they are for: pulls, and what
+	// runs in containers.
 	Timeout time.Duration
 	// Options are added to those of the connection.
 	Options []grpc.DialOption

@@ -276,7 +276,8 @@ func selinux(o *v1.SELinuxOptions) *runtimeapi.SELinuxOption {
 
 func is(b *bool) bool { return b != nil && *b }
 
-// NextRestart looks into a container's log directory for the number of its next run, for a runtime that forgot the earlier ones.
+// NextRestart looks into a container's log directory for the number of its next run, for a
+// runtime that forgot the earlier ones.
 func NextRestart(dir string) int {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

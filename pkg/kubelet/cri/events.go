@@ -50,8 +50,9 @@ func (c *Client) Digest(ctx context.Context) (map[types.UID]string, error) {
 	return digest, nil
 }
 
-// Watch calls changed with the pod and the time of every event of the runtime, until ctx ends or the stream breaks.
-// opened is called once the stream stands: what happened before has to be listed.
+// Watch calls changed with the pod and the time of every event of the runtime, until ctx ends or
+// the stream breaks. opened is called once the stream stands: what happened before has to be
+// listed.
 func (c *Client) Watch(ctx context.Context, opened func(), changed func(pod types.UID, at time.Time)) error {
 	stream, err := c.Runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 	if err != nil {

@@ -37,7 +37,8 @@ func NewMetrics(c clock.PassiveClock, r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// measure is an interceptor of calls. A runtime that hangs is not waited for without end, but for images, which take their time.
+// measure is an interceptor of calls. A runtime that hangs is not waited for without end, but
+// for images, which take their time.
 func (m *Metrics) measure(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	name := operation(method)
 	if _, bounded := ctx.Deadline(); !bounded && name != "pull_image" {

@@ -212,8 +212,8 @@ func (c *Client) container(ctx context.Context, item *runtimeapi.Container) (Con
 	return st, nil
 }
 
-// sort puts the newest first. What was made later has a higher number: the machine's clock may have been set back in between,
-// and then a time says the contrary.
+// sort puts the newest first. What was made later has a higher number: the machine's clock may
+// have been set back in between, and then a time says the contrary.
 func (p *Pod) sort() {
 	slices.SortFunc(p.Sandboxes, func(a, b Sandbox) int {
 		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))

@@ -29,8 +29,8 @@ type SandboxInput struct {
 // maxFileName is the longest name that file systems take.
 const maxFileName = 255
 
-// PodLogDir is where the logs of a pod's containers are: NAMESPACE_NAME_UID. A name that would make that too long for a file is cut;
-// the UID tells pods apart.
+// PodLogDir is where the logs of a pod's containers are: NAMESPACE_NAME_UID. A name that would
+// make that too long for a file is cut; the UID tells pods apart.
 func PodLogDir(root string, pod *v1.Pod) string {
 	before, after := pod.Namespace+"_", "_"+string(pod.UID)
 	name := pod.Name[:min(len(pod.Name), max(maxFileName-len(before)-len(after), 1))]

@@ -14,7 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestPodLogDir: the directory can be made for the longest names that the API takes, differs by pod, and can be told from others.
+// TestPodLogDir: the directory can be made for the longest names that the API takes, differs by
+// pod, and can be told from others.
 func TestPodLogDir(t *testing.T) {
 	root := t.TempDir()
 	const uid = "6f1f1b5a-3c53-4b5e-9a83-1d1d51f0a9c2"

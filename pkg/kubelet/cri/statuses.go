@@ -10,10 +10,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// statuses keeps what the runtime told of sandboxes that are ready and of containers that run or have ended, for as long
-// as its lists have them in that state: what a status tells beyond is settled by then, but for a container's limits, which
-// only this client changes. A list is cheap, while containerd decodes a container's whole specification for each status.
-// What is not listed any more is dropped when all is listed. Safe for concurrent use.
+// statuses keeps what the runtime told of sandboxes that are ready and of containers that run or
+// have ended, for as long as its lists have them in that state: what a status tells beyond is
+// settled by then, but for a container's limits, which only this client changes. A list is
+// cheap, while containerd decodes a container's whole specification for each status. What is not
+// listed any more is dropped when all is listed. Safe for concurrent use.
 type statuses struct {
 	mu         sync.Mutex
 	sandboxes  map[string]Sandbox
@@ -48,7 +49,8 @@ func (s *statuses) keepSandbox(b Sandbox, asked uint64) {
 	s.sandboxes[b.ID] = b
 }
 
-// container returns what is known of a listed container, and the number to keep what is asked for otherwise with.
+// container returns what is known of a listed container, and the number to keep what is asked
+// for otherwise with.
 func (s *statuses) container(item *runtimeapi.Container) (Container, bool, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

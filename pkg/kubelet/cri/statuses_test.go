@@ -88,8 +88,8 @@ func (s *store) advance(c *runtimeapi.ContainerStatus, moment int64) {
 	}
 }
 
-// TestPodIsWhatTheRuntimeHas: whatever happens in the runtime and however often a pod is read, one who keeps what was told
-// reads what one reads who keeps nothing.
+// TestPodIsWhatTheRuntimeHas: whatever happens in the runtime and however often a pod is read,
+// one who keeps what was told reads what one reads who keeps nothing.
 func TestPodIsWhatTheRuntimeHas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newStore()

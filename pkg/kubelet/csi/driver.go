@@ -56,7 +56,8 @@ func (m *Manager) enrol(ctx context.Context, d *driver) error {
 	if err != nil {
 		return err
 	}
-	// Published and known at once: who withdraws the driver that it takes the place of would undo what is published.
+	// Published and known at once: who withdraws the driver that it takes the place of would
+	// undo what is published.
 	m.publishing.Lock()
 	defer m.publishing.Unlock()
 	if err := m.publish(ctx, d.name, info); err != nil {

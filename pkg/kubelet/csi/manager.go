@@ -35,8 +35,9 @@ type Config struct {
 	Token func(ctx context.Context, pod *v1.Pod, account string, audiences []string, expiry time.Duration) (*authenticationv1.TokenRequestStatus, error)
 	// Changed has the node's status written: what is in use has changed.
 	Changed func()
-	// UpdatePeriod is how often a driver wants to be asked how many volumes the node takes (zero:
-	// never), and Attaches reports whether its volumes are attached, as its CSIDriver says. When that changes, Look is called.
+	// UpdatePeriod is how often a driver wants to be asked how many volumes the node takes
+	// (zero: never), and Attaches reports whether its volumes are attached, as its CSIDriver
+	// says. When that changes, Look is called.
 	UpdatePeriod func(driver string) time.Duration
 	Attaches     func(driver string) bool
 	// Metrics count what drivers are asked; nil disables that.
@@ -90,7 +91,8 @@ func New(cfg Config) (*Manager, error) {
 	return m, m.load()
 }
 
-// Run keeps the CSINode, also when drivers want to be asked again, and unstages what no pod uses, until ctx ends. Volumes stay then.
+// Run keeps the CSINode, also when drivers want to be asked again, and unstages what no pod
+// uses, until ctx ends. Volumes stay then.
 func (m *Manager) Run(ctx context.Context) error {
 	t := m.cfg.Clock.NewTicker(sweepPeriod)
 	defer t.Stop()

@@ -280,7 +280,8 @@ func TestCallsAreCounted(t *testing.T) {
 	})
 }
 
-// TestOnePod: a volume that one pod may have another one gets when the first is away, whichever kubelet is asked.
+// TestOnePod: a volume that one pod may have another one gets when the first is away, whichever
+// kubelet is asked.
 func TestOnePod(t *testing.T) {
 	b := newBench(t, cluster(t, false))
 	v := b.volume("v", v1.PersistentVolumeFilesystem)

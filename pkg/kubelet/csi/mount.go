@@ -31,8 +31,8 @@ type Volume struct {
 	ReadOnly bool
 	// Group is what the files are to belong to, if anything.
 	Group *int64
-	// Labels are the SELinux labels that the pod's containers want the files to have, of a volume that may be mounted with one; none
-	// otherwise.
+	// Labels are the SELinux labels that the pod's containers want the files to have, of a
+	// volume that may be mounted with one; none otherwise.
 	Labels []string
 }
 

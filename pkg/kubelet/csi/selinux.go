@@ -16,8 +16,8 @@ import (
 // errLabelled is what users see of a volume that pods have with another label.
 var errLabelled = errors.New("other pods use it")
 
-// contextOf is the SELinux label that a driver is to mount a volume with, so that nobody has to label its files one by one; "" if
-// it does not do that, or there is none.
+// contextOf is the SELinux label that a driver is to mount a volume with, so that nobody has to
+// label its files one by one; "" if it does not do that, or there is none.
 func contextOf(d *storagev1.CSIDriver, labels []string) (string, error) {
 	switch {
 	case d == nil || d.Spec.SELinuxMount == nil || !*d.Spec.SELinuxMount || len(labels) == 0:
@@ -28,8 +28,9 @@ func contextOf(d *storagev1.CSIDriver, labels []string) (string, error) {
 	return labels[0], nil
 }
 
-// settleLabel settles what label a volume is mounted with. One that the pod has already keeps that which it has; one that was left staged
-// with another is unstaged first. The caller holds the volume.
+// settleLabel settles what label a volume is mounted with. One that the pod has already keeps
+// that which it has; one that was left staged with another is unstaged first. The caller holds
+// the volume.
 func (m *Manager) settleLabel(ctx context.Context, vol *volume, r *request) error {
 	m.mu.Lock()
 	has, mine, staged := vol.context, vol.users[r.place], vol.staged != nil

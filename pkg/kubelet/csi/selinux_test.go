@@ -47,8 +47,8 @@ func one(v Volume, labels ...string) Volume {
 	return v
 }
 
-// TestLabelledMounts: a driver that can is asked to mount with the label that the containers agree on, and nobody has to label the
-// files; others are asked as ever.
+// TestLabelledMounts: a driver that can is asked to mount with the label that the containers
+// agree on, and nobody has to label the files; others are asked as ever.
 func TestLabelledMounts(t *testing.T) {
 	const l = "system_u:object_r:container_file_t:s0:c1,c2"
 	for name, c := range map[string]struct {
@@ -94,8 +94,8 @@ func TestLabelledMounts(t *testing.T) {
 	}
 }
 
-// TestOtherLabel: a volume that was left staged with one label is staged anew for a pod with another, whichever kubelet staged it; a
-// pod keeps the label that it has.
+// TestOtherLabel: a volume that was left staged with one label is staged anew for a pod with
+// another, whichever kubelet staged it; a pod keeps the label that it has.
 func TestOtherLabel(t *testing.T) {
 	client := cluster(t, false)
 	driverMounts(t, client, true)

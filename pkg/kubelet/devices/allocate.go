@@ -119,7 +119,8 @@ func (p *plugin) allocate(ctx context.Context, ids []string) (*grant, error) {
 	return &grant{Devices: ids, Response: r.GetContainerResponses()[0]}, nil
 }
 
-// choose takes devices: those that an init container leaves, those on the nodes, those that the plugin prefers, and then any.
+// choose takes devices: those that an init container leaves, those on the nodes, those that the
+// plugin prefers, and then any.
 func (s *stock) choose(ctx context.Context, count int, near numa.Mask) ([]string, error) {
 	if len(s.healthy) == 0 {
 		return nil, fmt.Errorf("no healthy devices present; cannot allocate unhealthy devices %s", s.name)

@@ -11,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// well reports whether a device can be used. One of which nothing was said yet is taken for well: its plugin is on its way.
+// well reports whether a device can be used. One of which nothing was said yet is taken for
+// well: its plugin is on its way.
 func (o *offer) well(id string) bool {
 	if o == nil {
 		return true

@@ -15,7 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/numa"
 )
 
-// TestHealth: what a plugin says of the devices that a container has, and that it says nothing any more, is known and told.
+// TestHealth: what a plugin says of the devices that a container has, and that it says nothing
+// any more, is known and told.
 func TestHealth(t *testing.T) {
 	at := dir(t)
 	n, f := start(t, at), &fakePlugin{}

@@ -254,8 +254,8 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestRestart: after the kubelet's restart containers still get at their devices, nobody else gets these, and the
-// resource is told of before its plugin is back.
+// TestRestart: after the kubelet's restart containers still get at their devices, nobody else
+// gets these, and the resource is told of before its plugin is back.
 func TestRestart(t *testing.T) {
 	at := dir(t)
 	n := start(t, at)

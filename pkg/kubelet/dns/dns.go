@@ -150,7 +150,8 @@ func limit(conf *runtimeapi.DNSConfig) []Warning {
 	return out
 }
 
-// fittingSearches returns the first searches that fit. glibc 2.28 aborts on one longer than a domain name may be.
+// fittingSearches returns the first searches that fit. glibc 2.28 aborts on one longer than a
+// domain name may be.
 func fittingSearches(searches []string) []string {
 	var fits []string
 	chars := -1 // each search but the first has a space before it

@@ -45,7 +45,8 @@ func serveWith(t *testing.T, register func(*grpc.Server)) (endpoint string, stop
 	return endpoint, s.Stop
 }
 
-// TestOlderDriver: a driver that knows the API's earlier version is asked in that; what it says of an alternative is of the request.
+// TestOlderDriver: a driver that knows the API's earlier version is asked in that; what it says
+// of an alternative is of the request.
 func TestOlderDriver(t *testing.T) {
 	d := &fakeDriver{request: "two/second"}
 	endpoint, _ := serveWith(t, func(s *grpc.Server) { v1beta1.RegisterDRAPluginServer(s, v1beta1.V1ServerWrapper{DRAPluginServer: d}) })
@@ -63,7 +64,8 @@ func TestOlderDriver(t *testing.T) {
 	}
 }
 
-// TestReplacedDriver: while a driver is replaced two of its processes are registered; the one that can be reached is asked.
+// TestReplacedDriver: while a driver is replaced two of its processes are registered; the one
+// that can be reached is asked.
 func TestReplacedDriver(t *testing.T) {
 	first, second := &fakeDriver{}, &fakeDriver{}
 	m := manager(t, filepath.Join(t.TempDir(), "state"), claimOf("one", "a"), claimOf("two", "a"))
@@ -91,8 +93,9 @@ func TestReplacedDriver(t *testing.T) {
 	}
 }
 
-// TestSlicesOfDriversThatAreGone: at first all ResourceSlices of the node are removed, and later those of a driver that cannot be reached for
-// long; what fails is tried again, and a driver that comes back in time keeps its own.
+// TestSlicesOfDriversThatAreGone: at first all ResourceSlices of the node are removed, and later
+// those of a driver that cannot be reached for long; what fails is tried again, and a driver
+// that comes back in time keeps its own.
 func TestSlicesOfDriversThatAreGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := manager(t, filepath.Join(t.TempDir(), "state"))
@@ -165,7 +168,8 @@ func (s *sick) NodeWatchResources(_ *healthapi.NodeWatchResourcesRequest, stream
 	}
 }
 
-// TestHealth: what a driver says of its devices is shown of the containers that have them, and their pods are told of.
+// TestHealth: what a driver says of its devices is shown of the containers that have them, and
+// their pods are told of.
 func TestHealth(t *testing.T) {
 	d, s := &fakeDriver{}, &sick{say: make(chan []*healthapi.DeviceHealth)}
 	endpoint, stop := serveWith(t, func(server *grpc.Server) {

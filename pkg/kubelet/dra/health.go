@@ -17,8 +17,8 @@ import (
 	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 )
 
-// What a driver says of a device's health holds for healthTimeout, unless it names another time. A stream that ended is begun anew
-// after retryStream.
+// What a driver says of a device's health holds for healthTimeout, unless it names another time.
+// A stream that ended is begun anew after retryStream.
 const (
 	healthTimeout = 30 * time.Second
 	retryStream   = 5 * time.Second
@@ -36,7 +36,8 @@ type health struct {
 	until   time.Time
 }
 
-// watch takes over what a driver says of the health of its devices, until it is given up or is known to say nothing.
+// watch takes over what a driver says of the health of its devices, until it is given up or is
+// known to say nothing.
 func (m *Manager) watch(ctx context.Context, d *driver) {
 	for ctx.Err() == nil {
 		err := m.stream(ctx, d)
@@ -70,7 +71,8 @@ func (m *Manager) stream(ctx context.Context, d *driver) error {
 	}
 }
 
-// hear notes what a driver says of its devices, nil that it says nothing any more, and returns how long the first of it holds.
+// hear notes what a driver says of its devices, nil that it says nothing any more, and returns
+// how long the first of it holds.
 func (m *Manager) hear(d *driver, list []*healthapi.DeviceHealth) time.Duration {
 	now, first := m.cfg.Clock.Now(), time.Duration(maxHolds)*time.Second
 	m.mu.Lock()

@@ -180,7 +180,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestMetrics: what is done for claims is counted, and how many are in use; of pods without claims nothing is told.
+// TestMetrics: what is done for claims is counted, and how many are in use; of pods without
+// claims nothing is told.
 func TestMetrics(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	m := manager(t, filepath.Join(t.TempDir(), "state"), claimOf("shared", "a"))

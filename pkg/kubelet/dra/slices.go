@@ -21,7 +21,8 @@ const (
 // allDrivers stands for those of the whole node.
 const allDrivers = ""
 
-// usable has the time begin, or end, after which nothing is offered any more that a driver has. The caller holds mu.
+// usable has the time begin, or end, after which nothing is offered any more that a driver has.
+// The caller holds mu.
 func (m *Manager) usable(name string) {
 	if slices.ContainsFunc(m.drivers[name], func(d *driver) bool { return d.up }) {
 		delete(m.gone, name)
@@ -40,9 +41,9 @@ func (m *Manager) poke() {
 	}
 }
 
-// Run removes the ResourceSlices of drivers that are not there, so that no pod is sent to the node for what nobody
-// can prepare, until ctx ends: those of the whole node at first, as no driver has registered yet. Drivers that
-// come publish theirs anew.
+// Run removes the ResourceSlices of drivers that are not there, so that no pod is sent to the
+// node for what nobody can prepare, until ctx ends: those of the whole node at first, as no
+// driver has registered yet. Drivers that come publish theirs anew.
 func (m *Manager) Run(ctx context.Context) error {
 	defer m.closeAll()
 	m.mu.Lock()

@@ -14,9 +14,10 @@ import (
 // maxEnvFile bounds what is read of a file that a container wrote.
 const maxEnvFile = 1 << 20
 
-// fileVariable finds a variable in an environment file: lines of NAME='value', blank lines and lines that start
-// with #. A value is literal up to its closing quote, may span lines, and may be followed by a comment; with space
-// between = and the quote it is empty. The file is read up to the variable only. A variable that is not there is "".
+// fileVariable finds a variable in an environment file: lines of NAME='value', blank lines and
+// lines that start with #. A value is literal up to its closing quote, may span lines, and may
+// be followed by a comment; with space between = and the quote it is empty. The file is read up
+// to the variable only. A variable that is not there is "".
 func fileVariable(r io.Reader, key string) (string, error) {
 	lines := envLines{Scanner: bufio.NewScanner(io.LimitReader(r, maxEnvFile))}
 	for lines.Scan() {

@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ExpandStatic replaces references to a container's variables by the values that its spec has; a value that comes from elsewhere is
-// empty.
+// ExpandStatic replaces references to a container's variables by the values that its spec has; a
+// value that comes from elsewhere is empty.
 func ExpandStatic(list []string, vars []v1.EnvVar) []string {
 	values := map[string]string{}
 	for _, v := range vars {

@@ -150,7 +150,8 @@ func TestManagerKeepsPodsToTheirLimits(t *testing.T) {
 	}
 }
 
-// TestEvictionsAreCounted: by the signal that was acted upon, or the limit; how old measurements are of all that were crossed.
+// TestEvictionsAreCounted: by the signal that was acted upon, or the limit; how old measurements
+// are of all that were crossed.
 func TestEvictionsAreCounted(t *testing.T) {
 	r := prometheus.NewRegistry()
 	c := testclock.NewFakeClock(time.Unix(0, 0))

@@ -28,7 +28,8 @@ type entry struct {
 	Email    string `json:"email"`
 }
 
-// credential is a login with the secret or the service account that it is for, if it is for one and not for the whole node.
+// credential is a login with the secret or the service account that it is for, if it is for one
+// and not for the whole node.
 type credential struct {
 	auth    *runtimeapi.AuthConfig
 	secret  *kubeletconfig.ImagePullSecret

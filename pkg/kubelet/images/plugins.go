@@ -43,8 +43,9 @@ type PluginsConfig struct {
 	Metrics        prometheus.Registerer
 }
 
-// Plugins are the credential providers of the node: programs that give logins for images. Each is asked once for
-// what it then says its answer is good for, and as long as it says. They are safe for concurrent use.
+// Plugins are the credential providers of the node: programs that give logins for images. Each
+// is asked once for what it then says its answer is good for, and as long as it says. They are
+// safe for concurrent use.
 type Plugins struct {
 	cfg      PluginsConfig
 	list     []*plugin
@@ -94,8 +95,8 @@ func NewPlugins(cfg PluginsConfig) (*Plugins, error) {
 // errNotForPod is why a plugin is not asked about a pod that it has nothing to do with.
 var errNotForPod = errors.New("the plugin is not for the pod")
 
-// logins are those of all plugins that know the image, in the order of the configuration, by the registries that they are for. A plugin that fails
-// has none.
+// logins are those of all plugins that know the image, in the order of the configuration, by the
+// registries that they are for. A plugin that fails has none.
 func (p *Plugins) logins(ctx context.Context, pod *v1.Pod, image string) []login {
 	if p == nil {
 		return nil
@@ -213,7 +214,8 @@ func (one *plugin) remember(key answerKey, a answer, now time.Time) {
 	}
 }
 
-// identify says as whom a plugin is asked about a pod's image: as the node, unless it wants to know who the pod is.
+// identify says as whom a plugin is asked about a pod's image: as the node, unless it wants to
+// know who the pod is.
 func (p *Plugins) identify(ctx context.Context, one *plugin, pod *v1.Pod) (identity, error) {
 	t, name := one.TokenAttributes, pod.Spec.ServiceAccountName
 	switch {

@@ -32,7 +32,8 @@ func accountPod(name, account string) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: v1.PodSpec{ServiceAccountName: account}}
 }
 
-// TestAccountsThatDoNotAsk: an account that lacks an annotation is not for the plugin; that is no failure of it.
+// TestAccountsThatDoNotAsk: an account that lacks an annotation is not for the plugin; that is
+// no failure of it.
 func TestAccountsThatDoNotAsk(t *testing.T) {
 	dir, c := t.TempDir(), clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	answer := response("CredentialProviderResponse", "Image", "", `{"reg.example":{"username":"u","password":"p"}}`)
@@ -71,8 +72,8 @@ func TestTokenAsPassword(t *testing.T) {
 	}
 }
 
-// TestPluginsAreAskedBesideOneAnother: who waits for a plugin's answer about one image keeps nobody from asking about another, and one who gives
-// up does not wait.
+// TestPluginsAreAskedBesideOneAnother: who waits for a plugin's answer about one image keeps
+// nobody from asking about another, and one who gives up does not wait.
 func TestPluginsAreAskedBesideOneAnother(t *testing.T) {
 	dir, c := t.TempDir(), clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	// It answers once it was asked about both.
@@ -104,7 +105,8 @@ func TestPluginsAreAskedBesideOneAnother(t *testing.T) {
 	}
 }
 
-// TestPluginConfigs: all versions of the configuration are read, all its files in order, and their sum is shown.
+// TestPluginConfigs: all versions of the configuration are read, all its files in order, and
+// their sum is shown.
 func TestPluginConfigs(t *testing.T) {
 	dir, bin := t.TempDir(), t.TempDir()
 	program(t, bin, "one", "")

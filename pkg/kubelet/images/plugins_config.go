@@ -24,8 +24,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// readPlugins reads a CredentialProviderConfig: a file, or a directory whose files are taken in the order of their names. It also gives
-// the sum of what the files say, each with its length before it, as Kubernetes' kubelet shows it.
+// readPlugins reads a CredentialProviderConfig: a file, or a directory whose files are taken in
+// the order of their names. It also gives the sum of what the files say, each with its length
+// before it, as Kubernetes' kubelet shows it.
 func readPlugins(path, bin string) (list []kubeletconfigv1.CredentialProvider, sum string, err error) {
 	files, err := pluginFiles(path)
 	if err != nil {

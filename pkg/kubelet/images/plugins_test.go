@@ -23,7 +23,8 @@ import (
 
 const pluginHead = "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n"
 
-// program is a plugin that notes what it was asked, and answers with the word of its environment and what is in body.
+// program is a plugin that notes what it was asked, and answers with the word of its environment
+// and what is in body.
 func program(t *testing.T, dir, name, body string) {
 	t.Helper()
 	script := fmt.Sprintf("#!/bin/sh\ncat >>%s/%s.asked\necho >>%s/%s.asked\ncat <<END\n%s\nEND\n", dir, name, dir, name, body)

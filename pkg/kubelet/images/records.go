@@ -125,7 +125,8 @@ func (r *Records) end(image string) {
 	}
 }
 
-// Pulled notes with what an image was pulled: with a secret, for a service account, or with what every pod of the node has.
+// Pulled notes with what an image was pulled: with a secret, for a service account, or with what
+// every pod of the node has.
 func (r *Records) Pulled(image, id string, with credential) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -172,7 +173,8 @@ func sameSecret(a, b kubeletconfig.ImagePullSecret) bool {
 	return a.UID == b.UID && a.Namespace == b.Namespace && a.Name == b.Name
 }
 
-// read reads the record of an image; one that cannot be read is there and says nothing. The caller holds the lock.
+// read reads the record of an image; one that cannot be read is there and says nothing. The
+// caller holds the lock.
 func (r *Records) read(id string) (kubeletconfig.ImagePulledRecord, bool) {
 	record := kubeletconfig.ImagePulledRecord{}
 	found, err := checkpoint.Read(file(r.pulled, id), &record)
@@ -212,8 +214,8 @@ func (r *Records) MayUse(image, id string, credentials func() []credential) bool
 	return false
 }
 
-// covers reports whether an image was pulled with a credential: with the same secret, with another one that says the same, or for
-// the same service account.
+// covers reports whether an image was pulled with a credential: with the same secret, with
+// another one that says the same, or for the same service account.
 func covers(has kubeletconfig.ImagePullCredentials, mine credential) bool {
 	if mine.account != nil {
 		return slices.Contains(has.KubernetesServiceAccounts, *mine.account)

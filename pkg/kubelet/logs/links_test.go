@@ -55,7 +55,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestLinksOfLongNames: collectors of logs read a link's name as POD_NAMESPACE_CONTAINER-ID.log, and each run has its own.
+// TestLinksOfLongNames: collectors of logs read a link's name as POD_NAMESPACE_CONTAINER-ID.log,
+// and each run has its own.
 func TestLinksOfLongNames(t *testing.T) {
 	dir := t.TempDir()
 	pod, namespace, container, id := strings.Repeat("p", 253), strings.Repeat("n", 63), strings.Repeat("c", 63), strings.Repeat("0", 63)

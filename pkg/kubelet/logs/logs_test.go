@@ -109,7 +109,8 @@ func TestRotate(t *testing.T) {
 	}
 }
 
-// TestRotateByABadClock: files are kept and removed in the order in which they were written, whatever the clock says meanwhile.
+// TestRotateByABadClock: files are kept and removed in the order in which they were written,
+// whatever the clock says meanwhile.
 func TestRotateByABadClock(t *testing.T) {
 	dir := t.TempDir()
 	w := &writer{path: filepath.Join(dir, "0.log")}

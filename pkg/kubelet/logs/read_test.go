@@ -53,8 +53,8 @@ func (f *file) rotate(to string) {
 	}
 }
 
-// TestFollowOverRotations rotates at the moments between two looks of the reader: nothing is lost, nothing comes twice,
-// and it does not wait for what will not come.
+// TestFollowOverRotations rotates at the moments between two looks of the reader: nothing is
+// lost, nothing comes twice, and it does not wait for what will not come.
 func TestFollowOverRotations(t *testing.T) {
 	f := &file{t, filepath.Join(t.TempDir(), "0.log")}
 	f.line("one")
@@ -84,8 +84,9 @@ func TestFollowOverRotations(t *testing.T) {
 	}
 }
 
-// TestFollowFromBehind: while the reader stands still, the log is rotated as the Keeper does it, by a clock that is set back. Whatever of it is still
-// there is read, in the order in which it was written; what was removed meanwhile is not.
+// TestFollowFromBehind: while the reader stands still, the log is rotated as the Keeper does it,
+// by a clock that is set back. Whatever of it is still there is read, in the order in which it
+// was written; what was removed meanwhile is not.
 func TestFollowFromBehind(t *testing.T) {
 	for name, c := range map[string]struct {
 		files int

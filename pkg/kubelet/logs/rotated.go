@@ -16,11 +16,13 @@ import (
 	"time"
 )
 
-// headSize is how much of the beginnings of two files is compared to report whether they are the same: lines begin with their time.
+// headSize is how much of the beginnings of two files is compared to report whether they are the
+// same: lines begin with their time.
 const headSize = 512
 
-// next is the name for the file that is being written, given those of the renamed files: that of the time, but later than all
-// of them, since their order is that of the names and a clock may be set back.
+// next is the name for the file that is being written, given those of the renamed files: that of
+// the time, but later than all of them, since their order is that of the names and a clock may
+// be set back.
 func next(path string, names []string, now time.Time) string {
 	at := now.Format(timeFormat)
 	for _, n := range names {
@@ -82,8 +84,9 @@ func last(names []string) string {
 	return names[len(names)-1]
 }
 
-// between reads what was written after the file that was read to its end, and before the one that is written now, to which older is
-// the last of the older ones. What was removed meanwhile cannot be read.
+// between reads what was written after the file that was read to its end, and before the one
+// that is written now, to which older is the last of the older ones. What was removed meanwhile
+// cannot be read.
 func (r *reader) between(older string) error {
 	names, err := written(r.path)
 	if err != nil {

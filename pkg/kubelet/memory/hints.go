@@ -94,7 +94,8 @@ func (m *Manager) hintsFor(pod *v1.Pod, want map[v1.ResourceName]uint64) numa.Hi
 	return out
 }
 
-// hints are the sets of nodes that have enough of all that is wanted and may give together. The caller holds the lock.
+// hints are the sets of nodes that have enough of all that is wanted and may give together. The
+// caller holds the lock.
 func (m *Manager) hints(pod *v1.Pod, want map[v1.ResourceName]uint64) []numa.Hint {
 	var out []numa.Hint
 	fewest := len(m.cfg.Layout.Nodes)

@@ -202,7 +202,8 @@ func (m *Manager) allocate(pod *v1.Pod, c *v1.Container, want map[v1.ResourceNam
 	return nil
 }
 
-// inherit takes up to size from the blocks of init containers before, and returns how much that was. The caller holds the lock.
+// inherit takes up to size from the blocks of init containers before, and returns how much that
+// was. The caller holds the lock.
 func (m *Manager) inherit(pod *v1.Pod, c *v1.Container, nodes numa.Mask, name v1.ResourceName, size uint64) uint64 {
 	got := uint64(0)
 	for i := range pod.Spec.InitContainers {

@@ -26,7 +26,8 @@ import (
 
 const gi = 1 << 30
 
-// configOf is a machine with nodes of 10 GiB each, of which the first keeps one, and with 2 GiB of huge pages on each.
+// configOf is a machine with nodes of 10 GiB each, of which the first keeps one, and with 2 GiB
+// of huge pages on each.
 func configOf(file string, nodes int) Config {
 	l := &numa.Layout{}
 	for i := range nodes {
@@ -186,7 +187,8 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
-// TestAccount: whatever comes and goes, each node has given what its pods have, and alone or with one set of others.
+// TestAccount: whatever comes and goes, each node has given what its pods have, and alone or
+// with one set of others.
 func TestAccount(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {

@@ -89,7 +89,8 @@ func (m *Node) Cgroup(operation string, took time.Duration) {
 	m.cgroups.WithLabelValues(operation).Observe(took.Seconds())
 }
 
-// Listed reports that the runtime was listed, when that began and ended, and when it began the last time (zero: never).
+// Listed reports that the runtime was listed, when that began and ended, and when it began the
+// last time (zero: never).
 func (m *Node) Listed(last, begun, ended time.Time) {
 	if !last.IsZero() {
 		m.interval.Observe(begun.Sub(last).Seconds())

@@ -20,7 +20,8 @@ const (
 	EphemeralContainer = "ephemeral_container"
 )
 
-// Operations of workers: a look at a pod that is to run, by what caused it; the end of its containers; and what comes after.
+// Operations of workers: a look at a pod that is to run, by what caused it; the end of its
+// containers; and what comes after.
 const (
 	Create     = "create"
 	Update     = "update"
@@ -117,8 +118,8 @@ func (m *Pods) Sandbox(pod *v1.Pod, handler string) (over func(took time.Duratio
 	}
 }
 
-// NotBegun counts a pod whose sandbox was made, but not all of what was to run in it at once: what is wrong with a user
-// namespace is often told by the containers' creation.
+// NotBegun counts a pod whose sandbox was made, but not all of what was to run in it at once:
+// what is wrong with a user namespace is often told by the containers' creation.
 func (m *Pods) NotBegun(pod *v1.Pod) {
 	if ownUsers(pod) {
 		m.notNamespaced.Inc()
@@ -127,7 +128,8 @@ func (m *Pods) NotBegun(pod *v1.Pod) {
 
 func ownUsers(pod *v1.Pod) bool { return pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers }
 
-// Start counts an attempt to start a container of a kind, StartFailed that it failed, for a reason that container statuses have.
+// Start counts an attempt to start a container of a kind, StartFailed that it failed, for a
+// reason that container statuses have.
 func (m *Pods) Start(kind string) { m.containers.WithLabelValues(kind).Inc() }
 
 // StartFailed counts an attempt that failed.
@@ -138,7 +140,8 @@ func (m *Pods) StartFailed(kind, reason string) {
 // refusedMount is how the runtime begins what it says of images that it could not mount.
 const refusedMount = "ImageVolumeMountFailed"
 
-// ImageVolumes counts the images that a container was made with, in so many mounts, or was not: then the runtime says why.
+// ImageVolumes counts the images that a container was made with, in so many mounts, or was not:
+// then the runtime says why.
 func (m *Pods) ImageVolumes(images, mounts int, refusal string) {
 	m.requested.Add(float64(images))
 	switch {

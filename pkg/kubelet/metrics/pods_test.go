@@ -83,7 +83,8 @@ func TestImageVolumes(t *testing.T) {
 	})
 }
 
-// TestRejectionsAreFew: whatever resources and predicates there are, the reasons are those that Kubernetes tells.
+// TestRejectionsAreFew: whatever resources and predicates there are, the reasons are those that
+// Kubernetes tells.
 func TestRejectionsAreFew(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m := metrics.NewPods(r)

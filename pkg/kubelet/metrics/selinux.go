@@ -5,11 +5,12 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// accessMode is how Kubernetes abbreviates that of the volumes that are mounted with an SELinux label: ReadWriteOncePod.
+// accessMode is how Kubernetes abbreviates that of the volumes that are mounted with an SELinux
+// label: ReadWriteOncePod.
 const accessMode = "RWOP"
 
-// Labels counts what comes of mounting volumes with an SELinux label. What fails is counted again when it is tried again. They are
-// gauges, as Kubernetes has them, and only grow.
+// Labels counts what comes of mounting volumes with an SELinux label. What fails is counted
+// again when it is tried again. They are gauges, as Kubernetes has them, and only grow.
 type Labels struct {
 	container, pod, volume, admitted *prometheus.GaugeVec
 }

@@ -13,8 +13,8 @@ const (
 	IsUnknown = "unknown"
 )
 
-// What a worker does with its pod, and who wants the pod: the API or a file; nobody any more; nobody that the kubelet knows of,
-// since it is in the runtime alone.
+// What a worker does with its pod, and who wants the pod: the API or a file; nobody any more;
+// nobody that the kubelet knows of, since it is in the runtime alone.
 const (
 	Syncing      = "sync"
 	Terminating  = "terminating"
@@ -42,7 +42,8 @@ type Census struct {
 
 // Counts are numbers of pods.
 type Counts struct {
-	// Desired and Active pods, of the API and of files: all that are to be here, and those of them that have not ended.
+	// Desired and Active pods, of the API and of files: all that are to be here, and those of
+	// them that have not ended.
 	Desired, Active map[bool]int
 	Mirrors         int
 	Ephemeral       int // containers of desired pods

@@ -13,7 +13,8 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Operations on volumes: of file systems, of devices, and taking a volume that no pod has any more off the node.
+// Operations on volumes: of file systems, of devices, and taking a volume that no pod has any
+// more off the node.
 const (
 	VolumeMount   = "volume_mount"
 	VolumeUnmount = "volume_unmount"
@@ -80,7 +81,8 @@ type VolumeCount struct {
 
 // Volumes are what is told of volumes when somebody asks.
 type Volumes struct {
-	// Claims measures the volumes of claims that are mounted, each once; it leaves out what it has not measured when ctx ends.
+	// Claims measures the volumes of claims that are mounted, each once; it leaves out what it
+	// has not measured when ctx ends.
 	Claims func(ctx context.Context) []statsapi.VolumeStats
 	Counts func() map[VolumeCount]int
 }

@@ -261,7 +261,8 @@ func TestProviderID(t *testing.T) {
 	}
 }
 
-// TestRegisteredByAnother: a node that somebody else is to make is not made, and has its status once it is there.
+// TestRegisteredByAnother: a node that somebody else is to make is not made, and has its status
+// once it is there.
 func TestRegisteredByAnother(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	start(t, client, &machine{registered: true})

@@ -47,7 +47,8 @@ type Provider interface {
 	Hints(pod *v1.Pod, c *v1.Container) Hints
 	// PodHints are where it could give what all of the pod's containers ask for.
 	PodHints(pod *v1.Pod) Hints
-	// Allocate gives the container what it asks for, near to what the hint says. A container that has it keeps it.
+	// Allocate gives the container what it asks for, near to what the hint says. A container
+	// that has it keeps it.
 	Allocate(ctx context.Context, pod *v1.Pod, c *v1.Container, near Hint) error
 }
 

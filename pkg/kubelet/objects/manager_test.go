@@ -98,7 +98,8 @@ func (c *cluster) expect(want string) {
 	}
 }
 
-// value reads until there is an object or an error that stays: the Node authorizer may learn of the pod a moment later.
+// value reads until there is an object or an error that stays: the Node authorizer may learn of
+// the pod a moment later.
 func (c *cluster) value(name string) string {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), 3*time.Minute)

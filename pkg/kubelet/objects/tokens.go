@@ -67,8 +67,8 @@ func (m *Manager) ServiceAccountToken(ctx context.Context, pod *v1.Pod, sa strin
 	}, slices.Clone(audiences))
 }
 
-// TokenOfAccount returns a token of pod's service account, provided that the account has that UID, for one audience, valid as long as
-// the server likes. It is bound to pod.
+// TokenOfAccount returns a token of pod's service account, provided that the account has that
+// UID, for one audience, valid as long as the server likes. It is bound to pod.
 func (m *Manager) TokenOfAccount(ctx context.Context, pod *v1.Pod, account types.UID, audience string) (string, error) {
 	status, err := m.tokens.get(ctx, tokenKey{
 		pod: pod.UID, namespace: pod.Namespace, podName: pod.Name, sa: pod.Spec.ServiceAccountName, uid: account, audiences: audience,

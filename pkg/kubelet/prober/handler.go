@@ -44,18 +44,20 @@ type Target struct {
 
 // Handler carries out probes and lifecycle handlers. It is safe for concurrent use.
 type Handler struct {
-	// Exec runs a command in a container and returns its output and exit code. When it took too long the error is a context.DeadlineExceeded.
+	// Exec runs a command in a container and returns its output and exit code. When it took too
+	// long the error is a context.DeadlineExceeded.
 	Exec  func(ctx context.Context, containerID string, command []string) (output string, exit int32, err error)
 	Clock clock.Clock
-	// FellBack is called when a lifecycle handler's request over HTTPS got an answer over HTTP, and succeeded without TLS. It may be nil.
+	// FellBack is called when a lifecycle handler's request over HTTPS got an answer over HTTP,
+	// and succeeded without TLS. It may be nil.
 	FellBack func(t Target, host string)
 }
 
 // ErrSleepCut is the error of a sleep that did not come to its end.
 var ErrSleepCut = errors.New("container terminated before sleep hook finished")
 
-// Probe asks once. The message says what was wrong, or what somebody should be warned of though the answer is good.
-// An error is no answer: the container could not be asked.
+// Probe asks once. The message says what was wrong, or what somebody should be warned of though
+// the answer is good. An error is no answer: the container could not be asked.
 func (h *Handler) Probe(ctx context.Context, t Target, p *v1.Probe) (ok bool, message string, err error) {
 	switch {
 	case p.Exec != nil:
@@ -256,8 +258,9 @@ func (h *Handler) Lifecycle(ctx context.Context, t Target, l *v1.LifecycleHandle
 	return nil
 }
 
-// call carries out a hook's request. Any answer is success, whatever its status and body are. A server that does not speak TLS is
-// asked again without it: Kubernetes once ignored the scheme of hooks, and users rely on that.
+// call carries out a hook's request. Any answer is success, whatever its status and body are. A
+// server that does not speak TLS is asked again without it: Kubernetes once ignored the scheme
+// of hooks, and users rely on that.
 func (h *Handler) call(ctx context.Context, t Target, g *v1.HTTPGetAction) error {
 	if g.Host == "" && t.IP == "" {
 		return errors.New("failed to find networking container")

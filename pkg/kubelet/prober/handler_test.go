@@ -181,8 +181,8 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// TestLifecycle: an answer over HTTP is an answer, whatever its status is, and HTTPS falls back to HTTP. A hook cannot be a TCP
-// connection, though the API takes it.
+// TestLifecycle: an answer over HTTP is an answer, whatever its status is, and HTTPS falls back
+// to HTTP. A hook cannot be a TCP connection, though the API takes it.
 func TestLifecycle(t *testing.T) {
 	var seen []*http.Request
 	mux := http.NewServeMux()
@@ -249,7 +249,8 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
-// TestExecExpandsStaticVariables: the command of a probe, unlike a hook's, has the container's own variables in it.
+// TestExecExpandsStaticVariables: the command of a probe, unlike a hook's, has the container's
+// own variables in it.
 func TestExecExpandsStaticVariables(t *testing.T) {
 	var got []string
 	h := &Handler{Exec: func(_ context.Context, _ string, command []string) (string, int32, error) {

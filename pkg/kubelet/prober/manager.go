@@ -122,7 +122,8 @@ func (m *Manager) Start(pod *v1.Pod, c *v1.Container, id, podIP string, started 
 	}
 }
 
-// Know takes over what turns out to be known of a run that is probed already. Answers that its probes have given since win.
+// Know takes over what turns out to be known of a run that is probed already. Answers that its
+// probes have given since win.
 func (m *Manager) Know(id string, known Known) {
 	r := m.run(id)
 	if r == nil {

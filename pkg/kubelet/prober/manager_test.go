@@ -24,7 +24,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMetrics: answers are counted by their probe, those that are none are not, and nothing stays of a pod that is gone.
+// TestMetrics: answers are counted by their probe, those that are none are not, and nothing
+// stays of a pod that is gone.
 func TestMetrics(t *testing.T) {
 	inTime(t, func(t *testing.T, w *world) {
 		pod := &v1.Pod{}

@@ -20,15 +20,16 @@ type Swap struct {
 	Capacity int64
 }
 
-// Allows reports whether a container may use swap. Only Burstable pods that are not critical have any, and of them containers that
-// ask for memory and not for as much as they may have.
+// Allows reports whether a container may use swap. Only Burstable pods that are not critical
+// have any, and of them containers that ask for memory and not for as much as they may have.
 func (s Swap) Allows(pod *v1.Pod, c *v1.Container) bool {
 	request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()
 	critical := pod.Spec.Priority != nil && *pod.Spec.Priority >= nodeCritical-1000
 	return s.Controller && s.Limited && !critical && Class(pod) == v1.PodQOSBurstable && !request.IsZero() && request.Cmp(*limit) != 0
 }
 
-// container writes the container's limit of swap: one that may use it gets the share of the swap that it asks of the memory.
+// container writes the container's limit of swap: one that may use it gets the share of the swap
+// that it asks of the memory.
 func (s Swap) container(unified map[string]string, pod *v1.Pod, c *v1.Container, memory int64) {
 	if !s.Controller {
 		return
@@ -42,7 +43,8 @@ func (s Swap) container(unified map[string]string, pod *v1.Pod, c *v1.Container,
 
 // Protection is the MemoryQoS feature of Kubernetes.
 type Protection struct {
-	// Throttling is how much of what lies between a container's request and its limit it may have before it is slowed down; 0: the feature is off.
+	// Throttling is how much of what lies between a container's request and its limit it may
+	// have before it is slowed down; 0: the feature is off.
 	Throttling float64
 	// Reserve has requests of Guaranteed pods kept by the kernel, and those of Burstable pods kept if it can.
 	Reserve bool

@@ -174,7 +174,8 @@ type Node struct {
 	Unified bool
 	// HugePages are the sizes of huge pages that the machine has.
 	HugePages []int64
-	// Swap tells how containers may use swap, Protection how their memory is protected; both by cgroup v2 alone.
+	// Swap tells how containers may use swap, Protection how their memory is protected; both by
+	// cgroup v2 alone.
 	Swap       Swap
 	Protection Protection
 	// SingleProcessOOMKill leaves it to the kernel to kill one process of a container only.

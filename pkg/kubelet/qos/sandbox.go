@@ -10,8 +10,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Sandbox returns what all of a pod's containers have together: runtimes that put a pod into a machine of its own
-// make it that large.
+// Sandbox returns what all of a pod's containers have together: runtimes that put a pod into a
+// machine of its own make it that large.
 func Sandbox(pod *v1.Pod, n Node) *runtimeapi.LinuxContainerResources {
 	o := helpers.PodResourcesOptions{ExcludeOverhead: true}
 	requests, limits := helpers.PodRequests(pod, o), helpers.PodLimits(pod, o)

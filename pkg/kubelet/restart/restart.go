@@ -68,9 +68,10 @@ type Backoff struct {
 // Delay returns the present delay, 0 if there is none.
 func (b *Backoff) Delay() time.Duration { return b.delay }
 
-// Until returns when what ended at ended may start again; that time may have passed. An end in the future, as the clock has it after it
-// was set back, or before the start counts as one at the moment in which it is first asked about: nobody waits for the clock to catch up,
-// and nothing is started again and again because it did.
+// Until returns when what ended at ended may start again; that time may have passed. An end in
+// the future, as the clock has it after it was set back, or before the start counts as one at
+// the moment in which it is first asked about: nobody waits for the clock to catch up, and
+// nothing is started again and again because it did.
 func (b *Backoff) Until(ended, now time.Time) time.Time {
 	if ended = b.plausible(ended, now); b.delay == 0 || b.expired(ended) {
 		return ended

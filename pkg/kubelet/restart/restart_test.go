@@ -149,8 +149,8 @@ func TestBackoffWhenTheClockIsSetBack(t *testing.T) {
 	}
 }
 
-// TestBackoffWhenTheClockIsBehind: what ended before it was started, as the runtime's clock has it, waits for its delay all the same, and is
-// forgiven when it has run for long.
+// TestBackoffWhenTheClockIsBehind: what ended before it was started, as the runtime's clock has
+// it, waits for its delay all the same, and is forgiven when it has run for long.
 func TestBackoffWhenTheClockIsBehind(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	b := &restart.Backoff{}

@@ -69,7 +69,8 @@ func logOptions(r *http.Request) (o *v1.PodLogOptions, code int, text string) {
 	return o, 0, ""
 }
 
-// decodeLogOptions reads the options as the API's parameter codec does, which knows them only on the server's side.
+// decodeLogOptions reads the options as the API's parameter codec does, which knows them only on
+// the server's side.
 func decodeLogOptions(query url.Values) (*v1.PodLogOptions, error) {
 	o := &v1.PodLogOptions{}
 	var errs []error

@@ -27,8 +27,9 @@ const (
 	journalTime = "2006-01-02 15:04:05"
 )
 
-// nodeLogs serves /logs/: the files of a directory and, by queries (/logs/?query=kubelet&tailLines=10), what services
-// log: to systemd's journal, or to files that are named like them.
+// nodeLogs serves /logs/: the files of a directory and, by queries
+// (/logs/?query=kubelet&tailLines=10), what services log: to systemd's journal, or to files that
+// are named like them.
 type nodeLogs struct {
 	dir   beneath.Files
 	files http.Handler

@@ -45,7 +45,8 @@ func logDir(t *testing.T) string {
 	return dir
 }
 
-// TestNodeLogs: a query is answered from the journal or from files, as Kubernetes finds out which, and what it must not ask is refused.
+// TestNodeLogs: a query is answered from the journal or from files, as Kubernetes finds out
+// which, and what it must not ask is refused.
 func TestNodeLogs(t *testing.T) {
 	bin := t.TempDir()
 	if err := os.WriteFile(filepath.Join(bin, "journalctl"), []byte(journal), 0o700); err != nil { //nolint:gosec // it is to be run

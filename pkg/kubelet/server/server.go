@@ -40,8 +40,9 @@ type Pods interface {
 	Pod(namespace, name string) (*v1.Pod, bool)
 	// RunningPods returns what the runtime runs, as bare pods.
 	RunningPods(ctx context.Context) ([]*v1.Pod, error)
-	// ContainerLog returns where the log of a container of the pod is, of its previous run if previous. An error is told to the
-	// user as it is: 'container "c" in pod "p" is waiting to start: ContainerCreating' and the like.
+	// ContainerLog returns where the log of a container of the pod is, of its previous run if
+	// previous. An error is told to the user as it is: 'container "c" in pod "p" is waiting to
+	// start: ContainerCreating' and the like.
 	ContainerLog(ctx context.Context, pod *v1.Pod, container string, previous bool) (LogSource, error)
 }
 
@@ -88,7 +89,8 @@ type Config struct {
 	CertDir string
 	// NodeAddresses are put into a self-signed certificate.
 	NodeAddresses []string
-	// GetCertificate, if not nil, gives the serving certificate (one that the API server signed and that is renewed).
+	// GetCertificate, if not nil, gives the serving certificate (one that the API server signed
+	// and that is renewed).
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	// Tracing is where the spans of requests go; nil: nowhere.
 	Tracing *daemon.Tracing
@@ -97,7 +99,8 @@ type Config struct {
 	Pods    Pods
 	Runtime Runtime
 	Stats   Stats
-	// Drivers passes what the control plane asks storage drivers, by POST /csi/{driver}/{service}/{method}; nil: nothing is passed.
+	// Drivers passes what the control plane asks storage drivers, by POST
+	// /csi/{driver}/{service}/{method}; nil: nothing is passed.
 	Drivers http.HandlerFunc
 	// Health are the checks of /healthz.
 	Health []health.Check

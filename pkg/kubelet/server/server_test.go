@@ -145,7 +145,8 @@ type fixture struct {
 	loop    *health.Gate      // whether the kubelet does its work
 }
 
-// start runs a server. The service account "operator" may do everything with nodes/proxy, "metrics" may read metrics and pods.
+// start runs a server. The service account "operator" may do everything with nodes/proxy,
+// "metrics" may read metrics and pods.
 func start(t *testing.T) *fixture {
 	t.Helper()
 	api := testserver.Start(t, testserver.Options{})

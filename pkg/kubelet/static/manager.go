@@ -34,7 +34,8 @@ type Config struct {
 	Path string
 	// Period is how often it is read without a reason.
 	Period time.Duration
-	// URL gives a pod, or a list of pods, to whom asks with Header; "": there are none. URLPeriod is how often it is asked.
+	// URL gives a pod, or a list of pods, to whom asks with Header; "": there are none.
+	// URLPeriod is how often it is asked.
 	URL       string
 	Header    http.Header
 	URLPeriod time.Duration
@@ -83,8 +84,8 @@ func (m *Manager) Start(pool Pool) {
 	m.pool = pool
 	m.read()
 	m.apply()
-	// What a server would say is not waited for: what it gave to the kubelet before runs on meanwhile, as the pods of nobody do not
-	// end before the API is heard.
+	// What a server would say is not waited for: what it gave to the kubelet before runs on
+	// meanwhile, as the pods of nobody do not end before the API is heard.
 }
 
 // Poke has pods and mirrors looked at.
@@ -215,7 +216,8 @@ func (m *Manager) read() {
 	m.merge()
 }
 
-// merge makes what is wanted of what the sources have; a name belongs to the files first. The caller holds the lock.
+// merge makes what is wanted of what the sources have; a name belongs to the files first. The
+// caller holds the lock.
 func (m *Manager) merge() {
 	m.want = maps.Clone(m.served)
 	if m.want == nil {

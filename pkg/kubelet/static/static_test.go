@@ -168,7 +168,8 @@ func TestFollower(t *testing.T) {
 	}
 }
 
-// TestFileThatComesBack: the pod of a file that was away starts again, though what ran of it was not over when the file came back.
+// TestFileThatComesBack: the pod of a file that was away starts again, though what ran of it was
+// not over when the file came back.
 func TestFileThatComesBack(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "web.yaml")
 	restarted := 0
@@ -194,7 +195,8 @@ func TestFileThatComesBack(t *testing.T) {
 	}
 }
 
-// TestMirrors: the API shows a static pod whatever others do to its mirror, and no longer than its file is there.
+// TestMirrors: the API shows a static pod whatever others do to its mirror, and no longer than
+// its file is there.
 func TestMirrors(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	node, err := client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{})

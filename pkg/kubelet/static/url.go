@@ -69,7 +69,8 @@ func (m *Manager) serve(pods map[string]*v1.Pod, err error) {
 	}
 }
 
-// fetch returns the pods of the URL by "namespace/name". One pod that cannot be makes the whole answer one that does not count.
+// fetch returns the pods of the URL by "namespace/name". One pod that cannot be makes the whole
+// answer one that does not count.
 func (m *Manager) fetch(ctx context.Context, client *http.Client) (map[string]*v1.Pod, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, m.cfg.URL, nil)
 	if err != nil {

@@ -112,7 +112,8 @@ func Compute(in Input) v1.PodStatus {
 	return s
 }
 
-// devices shows how the devices of the main containers are. Of those that were given back it shows how they were.
+// devices shows how the devices of the main containers are. Of those that were given back it
+// shows how they were.
 func devices(in Input, s *v1.PodStatus) {
 	if in.Devices == nil {
 		return
@@ -130,7 +131,8 @@ func devices(in Input, s *v1.PodStatus) {
 	}
 }
 
-// wouldBe is the terminal phase that conditions show while the phase itself waits for the last container to end.
+// wouldBe is the terminal phase that conditions show while the phase itself waits for the last
+// container to end.
 func wouldBe(in Input) v1.PodPhase {
 	if in.Verdict != nil {
 		return in.Verdict.Phase

@@ -37,7 +37,8 @@ func find(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
 	return nil
 }
 
-// container makes the status of one container from its latest two runs, why it waits, and what was known before.
+// container makes the status of one container from its latest two runs, why it waits, and what
+// was known before.
 func container(in Input, spec *v1.Container, old *v1.ContainerStatus, init bool) v1.ContainerStatus {
 	run := in.Seen.Latest(spec.Name)
 	if run == nil {
@@ -151,7 +152,8 @@ func mounts(spec *v1.Container, recursive bool) []v1.VolumeMountStatus {
 	return out
 }
 
-// resources are those that the runtime reports for a running container, where they can be told from what is specified.
+// resources are those that the runtime reports for a running container, where they can be told
+// from what is specified.
 func resources(spec *v1.Container, run *cri.Container) *v1.ResourceRequirements {
 	r := spec.Resources.DeepCopy()
 	l := run.Resources

@@ -38,8 +38,9 @@ type Config struct {
 	Metrics *metrics.Pods
 	// Mirror returns the pod of the API that shows a static pod, or nil.
 	Mirror func(pod *v1.Pod) *v1.Pod
-	// Resumed is called once for a static pod when its mirror is found that an earlier process wrote s to. Get returns s then, and
-	// nothing is written before Resumed returns; it may be nil.
+	// Resumed is called once for a static pod when its mirror is found that an earlier process
+	// wrote s to. Get returns s then, and nothing is written before Resumed returns; it may be
+	// nil.
 	Resumed func(uid types.UID, s v1.PodStatus)
 	// Gone is called when the API no longer has a pod, or has another one under its name.
 	Gone func(uid types.UID)
@@ -58,7 +59,8 @@ type entry struct {
 	known  *v1.Pod // the newest version that the API gave
 	want   v1.PodStatus
 	wanted bool
-	// since is when want became other than what the API has (zero: it is not, as far as is known), changes how often want did.
+	// since is when want became other than what the API has (zero: it is not, as far as is
+	// known), changes how often want did.
 	since   time.Time
 	changes int
 	resumed bool // what the mirror of a static pod showed is taken over, or there was none
@@ -232,7 +234,8 @@ func (m *Manager) write(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// written notes that the API has the status that was wanted after so many changes, and counts how long it had not if it was told of it.
+// written notes that the API has the status that was wanted after so many changes, and counts
+// how long it had not if it was told of it.
 func (m *Manager) written(uid types.UID, changes int, told bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -246,8 +249,9 @@ func (m *Manager) written(uid types.UID, changes int, told bool) {
 	e.since = time.Time{}
 }
 
-// resume adopts the status that the mirror of a static pod shows, and reports whether it did. The kubelet runs a static pod
-// before it has read the API, so it computed the status as that of a new pod.
+// resume adopts the status that the mirror of a static pod shows, and reports whether it did.
+// The kubelet runs a static pod before it has read the API, so it computed the status as that of
+// a new pod.
 func (m *Manager) resume(pod *v1.Pod) bool {
 	mirror := m.cfg.Mirror(pod)
 	if mirror == nil {
@@ -362,8 +366,8 @@ func Patch(known *v1.Pod, want v1.PodStatus) ([]byte, error) {
 	return json.Marshal(body)
 }
 
-// merge keeps the conditions that others have set meanwhile: the kubelet's own come from want, and what disrupts the pod, which
-// the kubelet and others say, from want if it is there.
+// merge keeps the conditions that others have set meanwhile: the kubelet's own come from want,
+// and what disrupts the pod, which the kubelet and others say, from want if it is there.
 func merge(known, want []v1.PodCondition) []v1.PodCondition {
 	own := map[v1.PodConditionType]bool{
 		v1.PodReadyToStartContainers: true, v1.PodInitialized: true, v1.PodReady: true, v1.ContainersReady: true,

@@ -22,8 +22,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
-// TestPatchKeepsWhatDisrupts: why a pod is disrupted is said by others, too, and the kubelet may not have seen it when it
-// made the status that it wants.
+// TestPatchKeepsWhatDisrupts: why a pod is disrupted is said by others, too, and the kubelet may
+// not have seen it when it made the status that it wants.
 func TestPatchKeepsWhatDisrupts(t *testing.T) {
 	disrupted := v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "DeletionByTaintManager"}
 	ready := v1.PodCondition{Type: v1.PodReady, Status: v1.ConditionTrue}
@@ -51,7 +51,8 @@ func ended(id string) v1.PodStatus {
 
 const ends = `kubelet_terminated_containers_total{container_type="container",exit_code="139",reason="Error"}`
 
-// TestEndsOfContainersAreCountedOnce: what the API has already was counted by an earlier kubelet, of a static pod by what shows it there.
+// TestEndsOfContainersAreCountedOnce: what the API has already was counted by an earlier
+// kubelet, of a static pod by what shows it there.
 func TestEndsOfContainersAreCountedOnce(t *testing.T) {
 	static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "s", UID: "s", Annotations: map[string]string{source.AnnotationSource: source.File}}}
 	r := prometheus.NewRegistry()
@@ -97,7 +98,8 @@ func TestStatusThatWaitsIsTimed(t *testing.T) {
 	metricstest.Want(t, metricstest.Scrape(t, r), map[string]float64{"kubelet_pod_status_sync_duration_seconds_count": 1, ends: 1})
 }
 
-// TestStaticPodIsResumed: what an earlier kubelet wrote to the mirror is taken over before anything is written there.
+// TestStaticPodIsResumed: what an earlier kubelet wrote to the mirror is taken over before
+// anything is written there.
 func TestStaticPodIsResumed(t *testing.T) {
 	start := metav1.NewTime(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	for name, c := range map[string]struct {

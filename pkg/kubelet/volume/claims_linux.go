@@ -21,8 +21,9 @@ type mountedClaim struct {
 	prepared
 }
 
-// ClaimStats measures the volumes of claims that pods of the node have, each once, and returns what it has when all are measured or
-// ctx ends. A volume whose server or driver hangs is left out, and not asked again before it has answered.
+// ClaimStats measures the volumes of claims that pods of the node have, each once, and returns
+// what it has when all are measured or ctx ends. A volume whose server or driver hangs is left
+// out, and not asked again before it has answered.
 func (m *Manager) ClaimStats(ctx context.Context) []statsapi.VolumeStats {
 	claims := m.mountedClaims()
 	results := make(chan *statsapi.VolumeStats, len(claims))

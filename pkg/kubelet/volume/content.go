@@ -155,7 +155,8 @@ func (m *Manager) addSecret(ctx context.Context, out map[string]file, pod *v1.Po
 	return nil
 }
 
-// addKeys adds every key as a file, or only the items. It returns the first item that does not exist, unless they are optional.
+// addKeys adds every key as a file, or only the items. It returns the first item that does not
+// exist, unless they are optional.
 func addKeys(out map[string]file, data map[string][]byte, items []v1.KeyToPath, mode int32, optional bool) (missing string, ok bool) {
 	if len(items) == 0 {
 		for k, v := range data {

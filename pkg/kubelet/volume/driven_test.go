@@ -98,8 +98,9 @@ func TestGrow(t *testing.T) {
 	}
 }
 
-// TestGrowTakenBack: who asks for less after a driver has failed wants the control plane to begin anew, which it
-// may when the node has given up; who still asks for as much waits for the driver.
+// TestGrowTakenBack: who asks for less after a driver has failed wants the control plane to
+// begin anew, which it may when the node has given up; who still asks for as much waits for the
+// driver.
 func TestGrowTakenBack(t *testing.T) {
 	tests := map[string]struct {
 		asks string

@@ -59,7 +59,8 @@ func (m *Manager) makeEmptyDir(pod *v1.Pod, name string, s *v1.EmptyDirVolumeSou
 	return p, nil
 }
 
-// emptyDirReady reports whether the volume was completed before: users may have changed its mode and owner since.
+// emptyDirReady reports whether the volume was completed before: users may have changed its mode
+// and owner since.
 func (m *Manager) emptyDirReady(dir, marker string, medium v1.StorageMedium) bool {
 	if _, err := os.Lstat(marker); err != nil {
 		return false
@@ -128,7 +129,8 @@ func podMemoryLimit(pod *v1.Pod) int64 {
 	return quantity.Value(*limits.Memory())
 }
 
-// hugePageSize returns the page size of a huge page volume: the one its medium names, or the only one that the pod requests.
+// hugePageSize returns the page size of a huge page volume: the one its medium names, or the
+// only one that the pod requests.
 func hugePageSize(pod *v1.Pod, medium v1.StorageMedium) (resource.Quantity, error) {
 	var want, found resource.Quantity
 	if named, ok := strings.CutPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix)); ok {

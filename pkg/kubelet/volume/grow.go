@@ -140,8 +140,8 @@ func infeasible(err error) bool {
 	}
 }
 
-// takenBack reports whether a driver has failed before, and the claim asks for another size since. The control plane looks at that only
-// when the node has given the present one up.
+// takenBack reports whether a driver has failed before, and the claim asks for another size
+// since. The control plane looks at that only when the node has given the present one up.
 func takenBack(pvc *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) bool {
 	asked := pvc.Spec.Resources.Requests[v1.ResourceStorage]
 	return asked.Cmp(pv.Spec.Capacity[v1.ResourceStorage]) != 0 && slices.ContainsFunc(pvc.Status.Conditions, nodeFailed)

@@ -19,7 +19,8 @@ type EtcHosts struct {
 	HostName, Domain string
 	// Aliases are the pod's hostAliases.
 	Aliases []v1.HostAlias
-	// HostNetwork reports that the pod shares the node's network: the content is then NodeFile's with the aliases.
+	// HostNetwork reports that the pod shares the node's network: the content is then NodeFile's
+	// with the aliases.
 	HostNetwork bool
 	// NodeFile is the node's own hosts file, /etc/hosts.
 	NodeFile string

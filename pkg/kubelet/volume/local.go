@@ -66,8 +66,8 @@ func (m *Manager) makeLocal(pod *v1.Pod, pv *v1.PersistentVolume, readOnly bool)
 	return prepared{path: dir, readOnly: readOnly, managed: !readOnly, local: pv}, nil
 }
 
-// enlargeLocal has the file system of a device fill it, wherever it is mounted. A directory has no size, and what
-// is on a device that containers have is theirs.
+// enlargeLocal has the file system of a device fill it, wherever it is mounted. A directory has
+// no size, and what is on a device that containers have is theirs.
 func enlargeLocal(pv *v1.PersistentVolume, dir string) error {
 	if isBlock(pv) {
 		return nil

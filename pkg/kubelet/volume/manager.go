@@ -63,11 +63,14 @@ type Config struct {
 	Objects Objects
 	// Drivers make the volumes that are not the kubelet's own business.
 	Drivers Drivers
-	// Allocatable gives the node's allocatable resources, for downward API volumes and the size of memory volumes.
+	// Allocatable gives the node's allocatable resources, for downward API volumes and the size
+	// of memory volumes.
 	Allocatable func() v1.ResourceList
-	// NodeLabels gives the node's labels, for the node affinity of persistent volumes; nil means only the host name is known.
+	// NodeLabels gives the node's labels, for the node affinity of persistent volumes; nil means
+	// only the host name is known.
 	NodeLabels func() map[string]string
-	// Label gives the SELinux label of the files of a container that runs with these options; nil: the node has no SELinux.
+	// Label gives the SELinux label of the files of a container that runs with these options;
+	// nil: the node has no SELinux.
 	Label func(*v1.SELinuxOptions) (string, error)
 	Clock clock.Clock
 	Log   *slog.Logger
@@ -200,8 +203,9 @@ func (m *Manager) entry(uid types.UID) *podVolumes {
 	return pv
 }
 
-// Prepare makes every volume that pod's containers use and returns when all are ready. It is idempotent: volumes
-// that are there stay as they are, but for their content. An *Error tells the event to record.
+// Prepare makes every volume that pod's containers use and returns when all are ready. It is
+// idempotent: volumes that are there stay as they are, but for their content. An *Error tells
+// the event to record.
 func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 	pv := m.entry(pod.UID)
 	pv.mu.Lock()
@@ -254,9 +258,9 @@ func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepare
 	return prepared{}, setUpError(v.Name, err)
 }
 
-// Update tells the manager of a new version of a pod (labels, annotations, resources), so that downward API volumes
-// follow. A pod that runs has volumes though this process may not have made them: these are made again soon, as
-// Prepare would, so that they are kept fresh from then on.
+// Update tells the manager of a new version of a pod (labels, annotations, resources), so that
+// downward API volumes follow. A pod that runs has volumes though this process may not have made
+// them: these are made again soon, as Prepare would, so that they are kept fresh from then on.
 func (m *Manager) Update(pod *v1.Pod, runs bool) {
 	m.mu.Lock()
 	pv, ok := m.pods[pod.UID]

@@ -33,7 +33,8 @@ func makeNestedMountpoints(pod *v1.Pod, name, dir string) error {
 	return nil
 }
 
-// nestedMountpoints returns the paths in a volume where containers mount other volumes, but not those inside these others.
+// nestedMountpoints returns the paths in a volume where containers mount other volumes, but not
+// those inside these others.
 func nestedMountpoints(pod *v1.Pod, name string) []string {
 	var out []string
 	add := func(mounts []v1.VolumeMount) {

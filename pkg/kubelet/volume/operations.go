@@ -53,8 +53,8 @@ func persistentPlugin(s *v1.PersistentVolumeSource) string {
 	return pluginNone
 }
 
-// mount has a volume made, and tells how long that took. Whoever makes pods names the drivers of volumes of their own: those are
-// told of by name only once they have made one.
+// mount has a volume made, and tells how long that took. Whoever makes pods names the drivers of
+// volumes of their own: those are told of by name only once they have made one.
 func (m *Manager) mount(plugin string, block bool, make func() (prepared, error)) (prepared, error) {
 	operation, begun := metrics.VolumeMount, m.cfg.Clock.Now()
 	if block {

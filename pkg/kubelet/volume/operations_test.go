@@ -85,8 +85,8 @@ func (d *slow) Stats(_ context.Context, pod *v1.Pod, _ csi.Volume) (*statsapi.Fs
 	return &statsapi.FsStats{UsedBytes: &used, CapacityBytes: &most}, nil
 }
 
-// TestClaimsAreMeasured: once each, however many pods have them, as long as they are mounted; and a driver that hangs holds nobody up, and
-// is not asked again meanwhile.
+// TestClaimsAreMeasured: once each, however many pods have them, as long as they are mounted;
+// and a driver that hangs holds nobody up, and is not asked again meanwhile.
 func TestClaimsAreMeasured(t *testing.T) {
 	server := testserver.Start(t, testserver.Options{})
 	bindClaim(t, server.Client, "1Gi", "1Gi", "")

@@ -38,9 +38,10 @@ func labelOptions(o *v1.SELinuxOptions) []string {
 	return out
 }
 
-// labels are the SELinux labels that the containers with a volume want its files to have, if it may be mounted with one: if it is of
-// one pod alone, which does not want to have the files labelled one by one. There are none while somebody's is not known: the
-// runtime chooses the level of who does not tell it.
+// labels are the SELinux labels that the containers with a volume want its files to have, if it
+// may be mounted with one: if it is of one pod alone, which does not want to have the files
+// labelled one by one. There are none while somebody's is not known: the runtime chooses the
+// level of who does not tell it.
 func (m *Manager) labels(pod *v1.Pod, volume string, pv *v1.PersistentVolume) ([]string, error) {
 	if m.cfg.Label == nil || !slices.Equal(pv.Spec.AccessModes, []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}) {
 		return nil, nil

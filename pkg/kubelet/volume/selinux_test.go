@@ -25,7 +25,8 @@ func fileLabel(o *v1.SELinuxOptions) (string, error) {
 	return "u:object_r:container_file_t:" + o.Level, nil
 }
 
-// TestLabels: the labels of containers count where a volume may be mounted with one, and where every label is known.
+// TestLabels: the labels of containers count where a volume may be mounted with one, and where
+// every label is known.
 func TestLabels(t *testing.T) {
 	level := func(l string) *v1.SELinuxOptions { return &v1.SELinuxOptions{Level: l} }
 	container := func(volume string, o *v1.SELinuxOptions) v1.Container {
@@ -82,7 +83,8 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// TestUnknownLabelIsCounted: a volume that wants a label which there is not is not made, as often as that is tried.
+// TestUnknownLabelIsCounted: a volume that wants a label which there is not is not made, as
+// often as that is tried.
 func TestUnknownLabelIsCounted(t *testing.T) {
 	r := prometheus.NewPedanticRegistry()
 	m := &Manager{cfg: Config{Label: fileLabel, Metrics: metrics.NewStorage(r)}}
@@ -102,7 +104,8 @@ func TestUnknownLabelIsCounted(t *testing.T) {
 	metricstest.Want(t, metricstest.Scrape(t, r), map[string]float64{`volume_manager_selinux_container_errors_total{access_mode="RWOP"}`: 2})
 }
 
-// TestLabelledIsNotRelabelled: the runtime labels the files of what is the pod's own, unless they have been mounted with a label.
+// TestLabelledIsNotRelabelled: the runtime labels the files of what is the pod's own, unless
+// they have been mounted with a label.
 func TestLabelledIsNotRelabelled(t *testing.T) {
 	for _, labelled := range []bool{false, true} {
 		m := &Manager{cfg: Config{Drivers: &drivers{path: t.TempDir(), labelled: labelled}}}

@@ -147,7 +147,8 @@ func diskUsage(ctx context.Context, dir string) (bytes, inodes uint64, err error
 	return bytes, uint64(math.Round(shares)), nil
 }
 
-// OverLimit returns the emptyDir volumes that use more than their sizeLimit allows, each as the message of the eviction.
+// OverLimit returns the emptyDir volumes that use more than their sizeLimit allows, each as the
+// message of the eviction.
 func OverLimit(pod *v1.Pod, stats []statsapi.VolumeStats) []string {
 	var out []string
 	for i := range pod.Spec.Volumes {

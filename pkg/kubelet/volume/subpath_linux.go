@@ -30,8 +30,9 @@ type subpath struct {
 	index     int // of the container's volumeMounts
 }
 
-// bind binds the subpath at a place of its own and returns that place, so that what the runtime mounts is what was checked:
-// the volume's writers may replace any part of the path by a symbolic link at any time.
+// bind binds the subpath at a place of its own and returns that place, so that what the runtime
+// mounts is what was checked: the volume's writers may replace any part of the path by a
+// symbolic link at any time.
 func (s subpath) bind() (string, error) {
 	source, err := s.open()
 	if err != nil {
@@ -98,7 +99,8 @@ func makeTarget(target string, dir bool) error {
 	return f.Close()
 }
 
-// open opens the path in the volume, and makes the directories of it that do not exist, with the volume's own mode.
+// open opens the path in the volume, and makes the directories of it that do not exist, with the
+// volume's own mode.
 func (s subpath) open() (int, error) {
 	root, err := unix.Open(s.dir, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -126,9 +128,10 @@ func (s subpath) open() (int, error) {
 	return beneath.At(root, path, unix.O_PATH)
 }
 
-// resolve returns the path with the symbolic links resolved in the part of it that exists. Links may be absolute, from
-// the node's root, as in Kubernetes, and may lead out of the volume if the file that they lead to is in it. That
-// decides nothing: the result is opened beneath the volume's root like any other path.
+// resolve returns the path with the symbolic links resolved in the part of it that exists. Links
+// may be absolute, from the node's root, as in Kubernetes, and may lead out of the volume if the
+// file that they lead to is in it. That decides nothing: the result is opened beneath the
+// volume's root like any other path.
 func (s subpath) resolve() (string, error) {
 	parts := strings.Split(filepath.Clean(s.path), "/")
 	for n := len(parts); n > 0; n-- {

@@ -103,8 +103,9 @@ func checkPath(path string) error {
 	return nil
 }
 
-// same reports whether the volume has the files already. Modes are not compared: they cannot change while the pod
-// lives, and an fsGroup widens them. Unreadable files count as different and are written again.
+// same reports whether the volume has the files already. Modes are not compared: they cannot
+// change while the pod lives, and an fsGroup widens them. Unreadable files count as different
+// and are written again.
 func (w writer) same(root *os.Root, want map[string]file) bool {
 	current, err := root.Readlink(dataName)
 	if err != nil {

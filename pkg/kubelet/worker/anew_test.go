@@ -72,7 +72,8 @@ func TestAllStartAnew(t *testing.T) {
 	})
 }
 
-// TestEndBeforeTheLastStart: a container ends as its rule says while the next is being started; that starts anew as well.
+// TestEndBeforeTheLastStart: a container ends as its rule says while the next is being started;
+// that starts anew as well.
 func TestEndBeforeTheLastStart(t *testing.T) {
 	pod := testPod(v1.RestartPolicyNever, "i:x", "a", "b")
 	restartAll(pod, "a")
@@ -100,8 +101,9 @@ func TestEndBeforeTheLastStart(t *testing.T) {
 	}
 }
 
-// TestAllStartAnewAfterTheClockWasSetBack: who ends later begins the next epoch, whatever the clock says of it; and who began one may be
-// forgotten by the runtime, and by the kubelet, without the end of what has run since.
+// TestAllStartAnewAfterTheClockWasSetBack: who ends later begins the next epoch, whatever the
+// clock says of it; and who began one may be forgotten by the runtime, and by the kubelet,
+// without the end of what has run since.
 func TestAllStartAnewAfterTheClockWasSetBack(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a", "b")
 	restartAll(pod, "a")

@@ -23,7 +23,8 @@ func (n *testNode) scrape(t *testing.T, r *prometheus.Registry) map[string]float
 	return metricstest.Scrape(t, prometheus.Gatherers{r, state})
 }
 
-// TestLifeOfAPodIsCounted: from its sandbox, which takes two attempts as its first container does, to the end of its worker.
+// TestLifeOfAPodIsCounted: from its sandbox, which takes two attempts as its first container
+// does, to the end of its worker.
 func TestLifeOfAPodIsCounted(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "i:x", "a", "b")
 	pod.Spec.HostUsers = new(bool)

@@ -192,8 +192,8 @@ func TestEndOfAnEpoch(t *testing.T) {
 	})
 }
 
-// TestEndingPodIsNotAskedWhetherItLives: a container that ends fails its liveness probe, which is nothing to warn of. Whether it is
-// ready counts until its end.
+// TestEndingPodIsNotAskedWhetherItLives: a container that ends fails its liveness probe, which
+// is nothing to warn of. Whether it is ready counts until its end.
 func TestEndingPodIsNotAskedWhetherItLives(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	liveness(pod, "a")

@@ -231,8 +231,8 @@ func (f *fakeRuntime) begun(c *cri.Container) bool {
 	})
 }
 
-// done reports whether an init container has succeeded in the sandbox and epoch of another, or, if it is a sidecar, has started; it may
-// die at any moment after that.
+// done reports whether an init container has succeeded in the sandbox and epoch of another, or,
+// if it is a sidecar, has started; it may die at any moment after that.
 func (f *fakeRuntime) done(spec *v1.Container, c *cri.Container) bool {
 	return slices.ContainsFunc(f.runs, func(o cri.Container) bool {
 		return o.Name == spec.Name && o.SandboxID == c.SandboxID && o.Epoch >= c.Epoch && (o.State == cri.Exited && o.ExitCode == 0 || cri.Sidecar(spec) && !o.StartedAt.IsZero())

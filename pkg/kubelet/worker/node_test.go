@@ -387,7 +387,8 @@ func TestPreStopRunsOnce(t *testing.T) {
 	}
 }
 
-// TestReadinessIsShownMeanwhile: the worker is busy with one container; the status follows the probes of another.
+// TestReadinessIsShownMeanwhile: the worker is busy with one container; the status follows the
+// probes of another.
 func TestReadinessIsShownMeanwhile(t *testing.T) {
 	t.Run("pull", func(t *testing.T) {
 		pod := testPod(v1.RestartPolicyAlways, "a", "b")

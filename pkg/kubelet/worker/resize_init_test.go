@@ -10,7 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestResizeOfInitContainers: one that runs is given more while it runs, and one whose turn has not come starts with what it is given.
+// TestResizeOfInitContainers: one that runs is given more while it runs, and one whose turn has
+// not come starts with what it is given.
 func TestResizeOfInitContainers(t *testing.T) {
 	pod := testPod(v1.RestartPolicyNever, "i:first", "s:side", "i:second", "main")
 	for _, name := range []string{"first", "side", "second", "main"} {
@@ -61,7 +62,8 @@ func TestResizeOfInitContainers(t *testing.T) {
 	})
 }
 
-// TestResizeOfInitContainerWithoutRoom: what an init container asks for counts like what the others ask for together.
+// TestResizeOfInitContainerWithoutRoom: what an init container asks for counts like what the
+// others ask for together.
 func TestResizeOfInitContainerWithoutRoom(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "i:first", "main")
 	has(pod, "first", "100m", "64Mi")
@@ -82,8 +84,9 @@ func TestResizeOfInitContainerWithoutRoom(t *testing.T) {
 	})
 }
 
-// TestResizeOfInitContainerByRestart: a pod of an earlier version may say that its init container has to begin anew. It is over when
-// that run has ended, not when the one before was stopped.
+// TestResizeOfInitContainerByRestart: a pod of an earlier version may say that its init
+// container has to begin anew. It is over when that run has ended, not when the one before was
+// stopped.
 func TestResizeOfInitContainerByRestart(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "i:first", "main")
 	has(pod, "first", "100m", "64Mi")

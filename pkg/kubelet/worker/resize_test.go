@@ -95,7 +95,8 @@ func TestResizeInPlace(t *testing.T) {
 	})
 }
 
-// TestResizeByRestart: a container whose policy says so is started anew, even if it ends well and is not started otherwise.
+// TestResizeByRestart: a container whose policy says so is started anew, even if it ends well
+// and is not started otherwise.
 func TestResizeByRestart(t *testing.T) {
 	pod := testPod(v1.RestartPolicyOnFailure, "a", "b")
 	has(pod, "a", "100m", "64Mi")
@@ -151,7 +152,8 @@ func TestResizeWithoutRoom(t *testing.T) {
 	})
 }
 
-// TestResizeThatFails: memory that is in use is not taken away, and a kubelet that dies over it goes on where it was.
+// TestResizeThatFails: memory that is in use is not taken away, and a kubelet that dies over it
+// goes on where it was.
 func TestResizeThatFails(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	has(pod, "a", "500m", "64Mi")

@@ -123,7 +123,8 @@ func TestStatusOutlivesARestart(t *testing.T) {
 	}
 }
 
-// TestProbesGoOnAfterARestart: what was taken over changes when a probe says so, and a startup probe that succeeded is not asked again.
+// TestProbesGoOnAfterARestart: what was taken over changes when a probe says so, and a startup
+// probe that succeeded is not asked again.
 func TestProbesGoOnAfterARestart(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	c := specIn(pod, "a")

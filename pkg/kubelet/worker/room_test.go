@@ -14,8 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
-// TestRoomIsMadeFirst: a pod for which others end is not started beside them, but as soon as they have ended, or when the time is
-// up; and it can be deleted meanwhile.
+// TestRoomIsMadeFirst: a pod for which others end is not started beside them, but as soon as
+// they have ended, or when the time is up; and it can be deleted meanwhile.
 func TestRoomIsMadeFirst(t *testing.T) {
 	waiting := func(t *testing.T, f func(t *testing.T, n *testNode)) {
 		n := newTestNode(t, testPod(v1.RestartPolicyAlways, "a"))
@@ -58,7 +58,8 @@ func TestRoomIsMadeFirst(t *testing.T) {
 	})
 }
 
-// TestEndIsTakenUp: a pod that an earlier kubelet began to end is ended by the next one, and nothing of it is started first.
+// TestEndIsTakenUp: a pod that an earlier kubelet began to end is ended by the next one, and
+// nothing of it is started first.
 func TestEndIsTakenUp(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a", "b")
 	n := newTestNode(t, pod)

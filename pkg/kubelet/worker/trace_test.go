@@ -15,7 +15,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestTraceOfAPod: each look at a pod is a span, and those of the phases of its start are part of the one that started it.
+// TestTraceOfAPod: each look at a pod is a span, and those of the phases of its start are part
+// of the one that started it.
 func TestTraceOfAPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		recorder := tracetest.NewSpanRecorder()

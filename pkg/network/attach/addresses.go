@@ -18,8 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// addresses is a directory with a file for each address that is given, named after it, with the owner in it; one that is
-// locked while it is read or changed; and one for each range with the address that was given last.
+// addresses is a directory with a file for each address that is given, named after it, with the
+// owner in it; one that is locked while it is read or changed; and one for each range with the
+// address that was given last.
 type addresses struct{ dir string }
 
 // lineBreak is between the sandbox's ID and the interface's name.
@@ -60,7 +61,8 @@ func (a addresses) lock() (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// give gives an owner an address of each range, or of none. An address that has come back is given again as late as can be.
+// give gives an owner an address of each range, or of none. An address that has come back is
+// given again as late as can be.
 func (a addresses) give(to types.GCAttachment, subnets []netip.Prefix) (given []netip.Prefix, err error) {
 	unlock, err := a.lock()
 	if err != nil {

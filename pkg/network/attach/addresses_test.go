@@ -113,7 +113,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// TestExhausted: of two ranges one of which is used up nothing is given, and it is told which it is, in host-local's words.
+// TestExhausted: of two ranges one of which is used up nothing is given, and it is told which it
+// is, in host-local's words.
 func TestExhausted(t *testing.T) {
 	a := addresses{dir: t.TempDir()}
 	ranges := subnets("fd00::/64", "10.0.0.0/30")

@@ -25,7 +25,8 @@ type delegate struct {
 	PrevResult    types.Result  `json:"prevResult,omitempty"`
 }
 
-// portmap has host ports as nftables', as Services are: left to find out what there is, the plugin runs nft twice.
+// portmap has host ports as nftables', as Services are: left to find out what there is, the
+// plugin runs nft twice.
 func (c *Config) portmap() delegate {
 	return delegate{CNIVersion: c.CNIVersion, Name: c.Name, Type: "portmap", SNAT: true, Backend: "nftables"}
 }

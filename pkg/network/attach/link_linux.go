@@ -22,7 +22,8 @@ import (
 )
 
 const (
-	// portPatience is how long a bridge may take to let packets through a new port, which is asked for every portPoll.
+	// portPatience is how long a bridge may take to let packets through a new port, which is
+	// asked for every portPoll.
 	portPatience = 2 * time.Second
 	portPoll     = time.Millisecond
 )
@@ -110,8 +111,8 @@ func ensureBridge(host *netlink.Handle, c *Config) (netlink.Link, error) {
 	return bridge, nil
 }
 
-// addBridge makes the bridge. With a hardware address that it was given it does not take those of its ports. It does not listen
-// to routers: they would be sandboxes.
+// addBridge makes the bridge. With a hardware address that it was given it does not take those
+// of its ports. It does not listen to routers: they would be sandboxes.
 func addBridge(host *netlink.Handle, c *Config) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.HardwareAddr = c.Bridge, c.MTU, hardwareAddr(gateway(c.Subnets[0]))
@@ -132,8 +133,8 @@ func addressFlags(a netip.Addr) int {
 	return 0
 }
 
-// addVeth makes the link, its far end in the sandbox. Packets may leave a bridge by the port by which they came: a sandbox
-// reaches itself through a Service.
+// addVeth makes the link, its far end in the sandbox. Packets may leave a bridge by the port by
+// which they came: a sandbox reaches itself through a Service.
 func addVeth(host *netlink.Handle, c *Config, args *skel.CmdArgs, bridge netlink.Link, sandbox netns.NsHandle, addr netip.Addr) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.MasterIndex, attrs.Flags = hostEnd(ownerOf(args)), c.MTU, bridge.Attrs().Index, net.FlagUp
@@ -215,8 +216,8 @@ func resultOf(c *Config, args *skel.CmdArgs, given []netip.Prefix) *types100.Res
 	return result
 }
 
-// disconnect removes a sandbox's link, if there is one: by the node's end, or, of one that the bridge plugin made, by that in
-// the sandbox.
+// disconnect removes a sandbox's link, if there is one: by the node's end, or, of one that the
+// bridge plugin made, by that in the sandbox.
 func disconnect(args *skel.CmdArgs) error {
 	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -305,7 +306,8 @@ func within(ns netns.NsHandle, f func() error) error {
 	return <-done
 }
 
-// writeSysctl sets what an interface of the thread's network namespace has. A kernel without the protocol has no such file.
+// writeSysctl sets what an interface of the thread's network namespace has. A kernel without the
+// protocol has no such file.
 func writeSysctl(protocol, link, name, value string) error {
 	path := "/proc/sys/net/" + protocol + "/conf/" + link + "/" + name
 	if err := os.WriteFile(path, []byte(value), 0o644); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -133,7 +133,8 @@ func (n *network) mustCall(want string) {
 	_ = os.Remove(n.calls)
 }
 
-// TestAttach: the interface, its addresses and routes, and what the runtime is told of them; then each end of a sandbox.
+// TestAttach: the interface, its addresses and routes, and what the runtime is told of them;
+// then each end of a sandbox.
 func TestAttach(t *testing.T) {
 	n := newNetwork(t, `"10.9.0.0/24", "fd09::/64"`)
 	rt, inside := sandbox(t, "a")
@@ -187,7 +188,8 @@ func TestNamespaceLost(t *testing.T) {
 	n.mustHave(0, 0)
 }
 
-// TestTwice: a sandbox that is attached is not attached again, and keeps what it has, though the second try is taken back.
+// TestTwice: a sandbox that is attached is not attached again, and keeps what it has, though the
+// second try is taken back.
 func TestTwice(t *testing.T) {
 	n := newNetwork(t, `"10.9.0.0/24"`)
 	rt, inside := sandbox(t, "a")
@@ -268,7 +270,8 @@ func TestDelegates(t *testing.T) {
 	}
 }
 
-// TestBridgePluginsLink: a sandbox that the bridge plugin attached, whose name for the node's end is any, is detached.
+// TestBridgePluginsLink: a sandbox that the bridge plugin attached, whose name for the node's
+// end is any, is detached.
 func TestBridgePluginsLink(t *testing.T) {
 	n := newNetwork(t, `"10.9.0.0/24"`)
 	other, _ := sandbox(t, "b")

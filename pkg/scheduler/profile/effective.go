@@ -15,8 +15,9 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 )
 
-// Effective is a configuration with all that Build takes as said where it says nothing: the profile that is always there, the default
-// plugins with their weights, and the arguments of plugins.
+// Effective is a configuration with all that Build takes as said where it says nothing: the
+// profile that is always there, the default plugins with their weights, and the arguments of
+// plugins.
 func Effective(c *configv1.KubeSchedulerConfiguration, s *Set) (*configv1.KubeSchedulerConfiguration, error) {
 	out := c.DeepCopy()
 	out.SetGroupVersionKind(configv1.SchemeGroupVersion.WithKind("KubeSchedulerConfiguration"))

@@ -26,7 +26,8 @@ func effective(t *testing.T, c *configv1.KubeSchedulerConfiguration) *configv1.K
 	return out
 }
 
-// TestEffective: what a configuration does not say is told with the defaults, and means the same when it is said.
+// TestEffective: what a configuration does not say is told with the defaults, and means the same
+// when it is said.
 func TestEffective(t *testing.T) {
 	out := effective(t, &configv1.KubeSchedulerConfiguration{})
 	if len(out.Profiles) != 1 || *out.Profiles[0].SchedulerName != "default-scheduler" || *out.PodInitialBackoffSeconds != 1 || *out.PodMaxBackoffSeconds != 10 ||

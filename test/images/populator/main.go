@@ -1,9 +1,10 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command populator stands in for hello-populator, which Kubernetes' test suite deploys to see that volumes can be
-// filled from objects that the control plane does not know: a Hello has the name and the contents of a file. It keeps
-// nothing itself, and what it has begun can be seen in the API alone.
+// Command populator stands in for hello-populator, which Kubernetes' test suite deploys to see
+// that volumes can be filled from objects that the control plane does not know: a Hello has the
+// name and the contents of a file. It keeps nothing itself, and what it has begun can be seen in
+// the API alone.
 package main
 
 import (
@@ -49,7 +50,8 @@ func main() {
 	}
 }
 
-// run fills the volumes of claims whose data source is a Hello; or, in the pods that are made for this, writes the file.
+// run fills the volumes of claims whose data source is a Hello; or, in the pods that are made
+// for this, writes the file.
 func run(ctx context.Context, args []string, stderr io.Writer) error {
 	flags := flag.NewFlagSet("hello-populator", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -89,8 +91,9 @@ func fill(name, contents string) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// populator has, for each claim that is to be filled, a claim of the same kind in a namespace of its own and a pod that writes to that.
-// The volume is then handed over to the claim that wanted it.
+// populator has, for each claim that is to be filled, a claim of the same kind in a namespace of
+// its own and a pod that writes to that. The volume is then handed over to the claim that wanted
+// it.
 type populator struct {
 	client           kubernetes.Interface
 	dynamic          dynamic.Interface
@@ -149,7 +152,8 @@ func (p populator) step(ctx context.Context, claim *corev1.PersistentVolumeClaim
 	return p.handOver(ctx, prime.Spec.VolumeName, claim)
 }
 
-// begin makes the claim in whose place the volume is made: on the node of the pod that waits for it, if the class wants one.
+// begin makes the claim in whose place the volume is made: on the node of the pod that waits for
+// it, if the class wants one.
 func (p populator) begin(ctx context.Context, claim *corev1.PersistentVolumeClaim, name string) error {
 	prime := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	prime.Spec = corev1.PersistentVolumeClaimSpec{

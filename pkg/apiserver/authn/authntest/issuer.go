@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package authntest has an issuer of tokens on loopback, for tests: discovery
-// and keys over TLS, and tokens with any claims; and a webhook that answers as it is told. It reads what answers
+// Package authntest has an issuer of tokens on loopback, for tests: discovery and keys over TLS,
+// and tokens with any claims; and a webhook that answers as it is told. It reads what answers
 // say, too.
 package authntest
 

@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// GroupOf is the cgroup that a process is in. Of cgroup v1 it is that by which both CPUs and memory are counted; where those differ, or
-// where systemd has the process in another one and so does not have it counted by itself, nothing can be told of it.
+// GroupOf is the cgroup that a process is in. Of cgroup v1 it is that by which both CPUs and
+// memory are counted; where those differ, or where systemd has the process in another one and so
+// does not have it counted by itself, nothing can be told of it.
 func (r Reader) GroupOf(proc string, pid int) (string, error) {
 	dir := filepath.Join(proc, strconv.Itoa(pid))
 	b, err := os.ReadFile(filepath.Join(dir, "cgroup"))

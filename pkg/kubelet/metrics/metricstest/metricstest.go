@@ -16,7 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Scrape returns what the handler of /metrics answers, by series: the name with its labels as they are written there.
+// Scrape returns what the handler of /metrics answers, by series: the name with its labels as
+// they are written there.
 func Scrape(t *testing.T, g prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	w := httptest.NewRecorder()

@@ -19,7 +19,7 @@ func Value(q resource.Quantity) int64 { return scaled(&q, 0, 1) }
 // Milli returns q in thousandths, rounded up to a whole number.
 func Milli(q resource.Quantity) int64 { return scaled(&q, resource.Milli, 1000) }
 
-// scaled returns q in units of 10^scale, of which one is units.
+// scaled returns q in units of 10^scale. There are units of them in one.
 func scaled(q *resource.Quantity, scale resource.Scale, units float64) int64 {
 	const safe = 1 << 62 // far enough from the ends for a float64
 	switch f := q.AsApproximateFloat64() * units; {

@@ -3,7 +3,7 @@
 
 // Package http2server serves HTTP/2 (RFC 9113) for an [http.Server]. It exists because API
 // connections carry watches: many small answers that last for hours. Go's own server passes each
-// piece of an answer through three goroutines; here the handler writes it. docs/decisions/http2.md
+// piece of an answer through three goroutines; here the handler writes it. docs/decisions/0027-http2.md
 // has the figures.
 //
 // [Configure] registers the server in http.Server.TLSNextProto. Handlers see what they see with

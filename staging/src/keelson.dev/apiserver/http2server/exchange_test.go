@@ -20,12 +20,8 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"keelson.dev/apiserver/http2server/http2test"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // pattern is text in which every place differs from those around it.
 func pattern(from, n int) []byte {

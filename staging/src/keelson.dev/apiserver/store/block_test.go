@@ -148,8 +148,8 @@ func TestTree(t *testing.T) {
 	})
 }
 
-// TestSplitLargeRecords puts a record between others that are large as well: neither half of the block may be too
-// large, and where both would be it becomes three.
+// TestSplitLargeRecords puts a record between others that are large as well: neither half of the
+// block may be too large, and where both would be it becomes three.
 func TestSplitLargeRecords(t *testing.T) {
 	for _, sizes := range [][]int{{6, 18, 39, 22, 40}, {40, 60, 90}} {
 		cache := newPieceCache(0)

@@ -6,9 +6,9 @@
 // resourceVersion in the object's metadata, and lists and watch events made of
 // encoded objects.
 //
-// It relies on facts of the API: every stored kind has its ObjectMeta in field 1,
-// ObjectMeta has its uid in field 5, its resourceVersion in field 6, its
-// deletionTimestamp in field 9 and its grace period in field 10, and a list has its ListMeta in field 1 and its items in field 2.
+// It relies on facts of the API: every stored kind has its ObjectMeta in field 1, ObjectMeta has
+// its uid in field 5, its resourceVersion in field 6, its deletionTimestamp in field 9 and its
+// grace period in field 10, and a list has its ListMeta in field 1 and its items in field 2.
 package wire
 
 import (
