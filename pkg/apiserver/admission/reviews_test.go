@@ -50,8 +50,6 @@ func TestReviews(t *testing.T) {
 		{"a scale that is put", "PUT", deployments + "/d/scale", `{"metadata":{"name":"d"},"spec":{"replicas":2}}`, "UPDATE deployments/scale d", `"status":{"replicas":0}}`},
 		{"a scale that is patched", "PATCH", deployments + "/d/scale", `{"spec":{"replicas":3}}`, "UPDATE deployments/scale d", replicas},
 		{"a scale that cannot be", "PATCH", deployments + "/d/scale", `{"spec":{"replicas":-3}}`, "UPDATE deployments/scale d", replicas},
-		{"a review", "POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", `{"metadata":{"name":"r"},"spec":{"namespace":"default"}}`,
-			"CREATE selfsubjectrulesreviews r", `{"f:spec":{"f:namespace":{}}}`},
 		{"a namespace", "POST", "/api/v1/namespaces", `{"metadata":{"name":"n"}}`, "CREATE namespaces n", `"name":"n"`},
 		{"a namespace that ends", "DELETE", "/api/v1/namespaces/n", ``, "DELETE namespaces n", `"preconditions":{"uid":"`},
 		{"what finalizers keep", "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"c","finalizers":["a/b"]}}`, "CREATE configmaps c", `"a/b"`},
