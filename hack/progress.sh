@@ -18,7 +18,8 @@ steps() {
 }
 
 # step NAME COMMAND [ARGUMENT...] runs the command as the next step. Its output is kept in a file and
-# shown only if it fails. A step ends the script when it fails.
+# shown only if it fails. It returns the command's status, with which "set -e" ends the script. It does
+# not exit itself: a trap on EXIT would see its local variables in place of the script's.
 step() {
 	local name=$1 began=$SECONDS log status ticker hold
 	shift
@@ -40,11 +41,11 @@ step() {
 	wait "$ticker" 2>/dev/null || true
 	exec {hold}<&-
 	if ((status)); then
-		# A line without blanks is a package that was compiled.
-		grep '[[:space:]]' "$log" | tail -n 40 >&2
+		# A line without blanks is a package that was compiled. There may be no other line.
+		sed -n '/[[:space:]]/p' "$log" | tail -n 40 >&2
 		rm -f "$log"
 		echo "$prefix: $name: failed after $((SECONDS - began)) s" >&2
-		exit "$status"
+		return "$status"
 	fi
 	rm -f "$log"
 	echo "$prefix: $name: done in $((SECONDS - began)) s"
