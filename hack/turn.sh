@@ -63,7 +63,7 @@ if [[ -n $record && -n $(git status --porcelain --untracked-files=no -- . ':!doc
 fi
 echo "turn: $turn"
 SECONDS=0
-timeout --kill-after=1m 40m hack/turn.sh --run "$turn"
+hack/limit.sh 40m hack/turn.sh --run "$turn"
 row="| $turn | $(date -u +%Y-%m-%d) | $commit | $((SECONDS / 60)) min |"
 echo "turn: passed: $row"
 [[ -z $record ]] || sed -i "s/^| $turn |.*/$row/" docs/project/turns.md
