@@ -64,8 +64,8 @@ e2e: deps tools build images ## a real cluster with real containers
 	@hack/tools.sh etcd helm sidecars
 	@hack/images.sh e2e
 	@hack/images.sh sidecars
-	@KEELSON_E2E=1 go test -count=1 -timeout 45m ./test/e2e
-	@KEELSON_SOAK=45s go test -count=1 -timeout 30m ./test/soak
+	@KEELSON_E2E=1 go test -count=1 -timeout 25m ./test/e2e
+	@KEELSON_SOAK=45s go test -count=1 -timeout 10m ./test/soak
 
 soak: deps tools build images ## a cluster under load for DURATION while everything is killed at random
 	@hack/tools.sh etcd
