@@ -160,11 +160,11 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		return err
 	}
 	evaluators, unknown := c.evaluators(q)
-	if unknown {
-		c.loop.AddAfter(key, unknownAgain)
-	}
-	// What cannot be listed does not hold up the rest: the status keeps what it has of it.
+	// Resources that cannot be listed do not hold up the others: the status keeps their last count.
 	evaluators, unlisted := c.watch(ctx, evaluators)
+	if unknown || unlisted != nil {
+		c.loop.AddAfter(key, unknownAgain) // the back-off of retries grows to minutes
+	}
 	if ctx.Err() != nil {
 		return unlisted
 	}

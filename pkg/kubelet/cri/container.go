@@ -208,7 +208,7 @@ func seccomp(p *v1.SeccompProfile, in ContainerInput) (*runtimeapi.SecurityProfi
 		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}, nil
 	case v1.SeccompProfileTypeLocalhost:
 		if p.LocalhostProfile == nil || *p.LocalhostProfile == "" {
-			return nil, errors.New("localhostProfile must be set if seccompProfile type is Localhost")
+			return nil, errors.New("localhostProfile must be set if seccompProfile type is Localhost.") // users know this text
 		}
 		return &runtimeapi.SecurityProfile{
 			ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: filepath.Join(in.SeccompRoot, *p.LocalhostProfile),

@@ -29,7 +29,7 @@ func TestSeccomp(t *testing.T) {
 		"unconfined":         {profile(v1.SeccompProfileTypeUnconfined, nil), true, &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}, ""},
 		"of the runtime":     {profile(v1.SeccompProfileTypeRuntimeDefault, nil), false, &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}, ""},
 		"of the node":        {profile(v1.SeccompProfileTypeLocalhost, &local), false, &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: "/profiles/a.json"}, ""},
-		"of the node, none":  {profile(v1.SeccompProfileTypeLocalhost, &empty), false, nil, "localhostProfile must be set if seccompProfile type is Localhost"},
+		"of the node, none":  {profile(v1.SeccompProfileTypeLocalhost, &empty), false, nil, "localhostProfile must be set if seccompProfile type is Localhost."},
 		"of an unknown type": {profile("Later", nil), false, nil, `unsupported seccomp profile type "Later"`},
 		"of no type":         {profile("", nil), false, nil, `unsupported seccomp profile type ""`},
 	} {
