@@ -5,6 +5,7 @@ package http2server_test
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"runtime"
 	"strings"
@@ -123,6 +124,33 @@ func TestFloods(t *testing.T) {
 			flood(t, c, func(i int) error { return write(c, i) })
 		})
 	}
+}
+
+// TestEmptyAnswers asks for answers that are only a header, one after the other, and reads none.
+func TestEmptyAnswers(t *testing.T) {
+	served, ended := make(chan struct{}), make(chan struct{})
+	address := http2test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Long", strings.Repeat("x", 8000)) // too long for HPACK's table
+		served <- struct{}{}
+	}), func(s *http.Server) {
+		s.ConnState = func(_ net.Conn, state http.ConnState) {
+			if state == http.StateClosed {
+				close(ended)
+			}
+		}
+	})
+	c := http2test.Dial(t, address, 0)
+	for i := range uint32(5000) {
+		if c.Begin(2*i+1, "HEAD", "/", true) != nil {
+			return
+		}
+		select {
+		case <-served:
+		case <-ended:
+			return
+		}
+	}
+	t.Error("the server keeps 5000 answers that the client does not read")
 }
 
 // TestUselessFrames sends frames that change nothing (CVE-2019-9513 and 9518). The server takes no memory for

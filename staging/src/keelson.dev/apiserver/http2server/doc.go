@@ -21,7 +21,7 @@
 //   - An idle connection has one goroutine and no output buffer.
 //
 // Everything a client can make the server keep is bounded: conn.out by maxOut for data and by
-// maxControl for other frames, bodies by the receive windows, headers by MaxHeaderBytes, handlers
+// maxControl for other frames and headers, bodies by the receive windows, headers by MaxHeaderBytes, handlers
 // by MaxConcurrentStreams even if their streams have been reset.
 //
 // Slow clients: a client that takes none of the data written to it for WriteTimeout, or that

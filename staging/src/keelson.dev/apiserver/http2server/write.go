@@ -19,8 +19,8 @@ const (
 	maxSend = 16<<10 - frameHeader
 	// maxOut bounds the frames that wait to be written. A stream whose data exceed it waits.
 	maxOut = 64 << 10
-	// maxControl bounds the frames that wait to be written and take no window. A client that
-	// causes more of them than it reads loses the connection.
+	// maxControl bounds the frames that wait to be written and take no window, beyond one for each
+	// stream. A client that causes more of them than it reads loses the connection.
 	maxControl = 1000
 	// maxTurns is how many times a goroutine writes before another takes over.
 	maxTurns = 4
@@ -46,16 +46,23 @@ func (c *conn) outLocked() *[]byte {
 
 // appendControlLocked queues a frame that takes no window.
 func (c *conn) appendControlLocked(write func(*http2.Framer) error) {
-	if c.err != nil {
-		return
-	}
-	if c.control++; c.control > maxControl {
-		c.failLocked(connError(http2.ErrCodeEnhanceYourCalm))
+	if !c.countControlLocked() {
 		return
 	}
 	if err := write(http2.NewFramer(sink{c}, nil)); err != nil {
 		c.failLocked(err)
 	}
+}
+
+// countControlLocked counts what takes no window, and reports whether it may be queued.
+func (c *conn) countControlLocked() bool {
+	if c.err != nil {
+		return false
+	}
+	if c.control++; c.control > maxControl+c.server.limits.MaxConcurrentStreams {
+		c.failLocked(connError(http2.ErrCodeEnhanceYourCalm))
+	}
+	return c.err == nil
 }
 
 // greetLocked queues the server's settings and opens the connection's receive window.
@@ -84,8 +91,13 @@ func (c *conn) appendFrameLocked(kind http2.FrameType, flags http2.Flags, id uin
 	return out
 }
 
-// appendBlockLocked queues what is in c.block as HEADERS and CONTINUATION frames.
+// appendBlockLocked queues what is in c.block as HEADERS and CONTINUATION frames. They count as one
+// frame: an answer that is only a header does not wait for room in out.
 func (c *conn) appendBlockLocked(id uint32, end bool) {
+	if !c.countControlLocked() {
+		c.block.Reset()
+		return
+	}
 	b, kind, flags := c.block.Bytes(), http2.FrameHeaders, http2.Flags(0)
 	if end {
 		flags = http2.FlagHeadersEndStream
