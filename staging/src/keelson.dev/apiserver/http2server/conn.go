@@ -189,7 +189,8 @@ func (c *conn) goAwayLocked(code http2.ErrCode) {
 	c.closeIfDoneLocked()
 }
 
-// closeIfDoneLocked closes a connection that the server has left, after its last stream.
+// closeIfDoneLocked closes a connection that the server has left, after its last stream. What is
+// queued is still sent: a client that does not read it loses the connection after WriteTimeout.
 func (c *conn) closeIfDoneLocked() {
 	if !c.leaving || len(c.streams) > 0 || c.err != nil {
 		return
@@ -197,6 +198,10 @@ func (c *conn) closeIfDoneLocked() {
 	c.server.clock.AfterFunc(farewell, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
+		if c.out != nil || c.writing {
+			c.closeIfDoneLocked()
+			return
+		}
 		c.failLocked(errConnClosed)
 	})
 }

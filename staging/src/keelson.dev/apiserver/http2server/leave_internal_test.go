@@ -1,0 +1,71 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package http2server
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"keelson.dev/api/clock"
+)
+
+// client serves h over a pipe, with the limits that change sets, and returns what a client has.
+func client(change func(*server), h http.HandlerFunc) (c *conn, end net.Conn, f *http2.Framer) {
+	s := &server{http: &http.Server{WriteTimeout: time.Minute}, clock: clock.Real(), conns: map[*conn]struct{}{}, limits: http.HTTP2Config{
+		MaxConcurrentStreams: 5, MaxReadFrameSize: 16 << 10, MaxReceiveBufferPerStream: 1 << 16, MaxReceiveBufferPerConnection: 1 << 16,
+	}}
+	s.buffers.New = func() any { return new([]byte) }
+	change(s)
+	end, served := net.Pipe()
+	c = newConn(s, served, served, &tls.ConnectionState{}, h, context.Background())
+	go c.serve(false)
+	f = http2.NewFramer(end, end)
+	_, _ = io.WriteString(end, http2.ClientPreface) // reads of the answer fail if it has
+	_ = f.WriteSettings()
+	return c, end, f
+}
+
+// get requests a path.
+func get(f *http2.Framer, stream uint32) {
+	var b bytes.Buffer
+	e := hpack.NewEncoder(&b)
+	for _, field := range []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":path", Value: "/"}} {
+		_ = e.WriteField(field)
+	}
+	_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: b.Bytes(), EndHeaders: true, EndStream: true})
+}
+
+// TestLeaveSlowClient checks that a client gets the whole of its last answer although it does not read
+// before the farewell is over.
+func TestLeaveSlowClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, end, f := client(func(*server) {}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 50_000)) })
+		get(f, 1)
+		synctest.Wait()
+		c.goAway()
+		time.Sleep(10 * farewell)
+		for got, ended := 0, false; !ended; {
+			frame, err := f.ReadFrame()
+			if err != nil {
+				t.Fatalf("after %d bytes: %v", got, err)
+			}
+			if d, ok := frame.(*http2.DataFrame); ok {
+				got, ended = got+len(d.Data()), d.StreamEnded()
+			}
+		}
+		if n, err := io.Copy(io.Discard, end); err != nil || n == 0 {
+			t.Errorf("GOAWAY and the end: %d bytes, %v", n, err)
+		}
+	})
+}
