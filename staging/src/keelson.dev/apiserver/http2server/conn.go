@@ -71,7 +71,7 @@ type conn struct {
 	// input
 	receive  receiveWindow
 	lastRead time.Time // when a frame was read last
-	pinged   bool      // and no frame since
+	pinged   time.Time // when a ping was sent, and no frame was read since; zero: none
 	idle     time.Time // since when there has been no stream
 	timer    timer
 }
@@ -236,8 +236,8 @@ func (c *conn) watchLocked() {
 			next = wait
 		}
 	}
-	if c.pinged {
-		at(now, l.PingTimeout)
+	if !c.pinged.IsZero() {
+		at(c.pinged, l.PingTimeout)
 	} else {
 		at(c.lastRead, l.SendPingTimeout)
 	}
@@ -264,11 +264,13 @@ func (c *conn) watch() {
 		c.goAwayLocked(http2.ErrCodeNo)
 	}
 	switch {
-	case c.pinged:
-		c.failLocked(errNoAnswer)
-		return
+	case !c.pinged.IsZero():
+		if now.Sub(c.pinged) >= l.PingTimeout {
+			c.failLocked(errNoAnswer)
+			return
+		}
 	case l.SendPingTimeout > 0 && now.Sub(c.lastRead) >= l.SendPingTimeout:
-		c.pinged = true
+		c.pinged = now
 		c.appendControlLocked(func(f *http2.Framer) error { return f.WritePing(false, [8]byte{}) })
 	}
 	c.flushSoonLocked()

@@ -69,3 +69,30 @@ func TestLeaveSlowClient(t *testing.T) {
 		}
 	})
 }
+
+// TestIdlePing checks that a client may take PingTimeout to answer, also if the connection is left
+// meanwhile because it is idle.
+func TestIdlePing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, end, f := client(func(s *server) {
+			s.http.IdleTimeout, s.limits.SendPingTimeout, s.limits.PingTimeout = 10*time.Second, 9*time.Second, 5*time.Second
+		}, func(http.ResponseWriter, *http.Request) {})
+		defer end.Close()
+		var pinged, left time.Time
+		for {
+			frame, err := f.ReadFrame()
+			if err != nil {
+				break
+			}
+			switch frame.(type) {
+			case *http2.PingFrame:
+				pinged = time.Now()
+			case *http2.GoAwayFrame:
+				left = time.Now()
+			}
+		}
+		if left.IsZero() || time.Since(left) < farewell {
+			t.Errorf("pinged at %v, left at %v, closed at %v", pinged, left, time.Now())
+		}
+	})
+}

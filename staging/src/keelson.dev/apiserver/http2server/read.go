@@ -6,6 +6,7 @@ package http2server
 import (
 	"errors"
 	"strings"
+	"time"
 
 	"golang.org/x/net/http2"
 )
@@ -29,8 +30,8 @@ func (c *conn) process(f http2.Frame) error {
 		return c.err
 	}
 	c.lastRead = c.server.clock.Now()
-	if c.pinged {
-		c.pinged = false
+	if !c.pinged.IsZero() {
+		c.pinged = time.Time{}
 		c.watchLocked()
 	}
 	err := c.processLocked(f)

@@ -23,6 +23,7 @@ const (
 	defaultMaxFrame     = 16 << 10
 	defaultStreamBuffer = 256 << 10
 	defaultConnBuffer   = 1 << 20
+	defaultPingTimeout  = 15 * time.Second
 )
 
 // server is what the connections of one http.Server share.
@@ -56,6 +57,7 @@ func Configure(hs *http.Server, c clock.Clock) error {
 	l.MaxConcurrentStreams = cmp.Or(l.MaxConcurrentStreams, defaultMaxStreams)
 	l.MaxReadFrameSize = cmp.Or(l.MaxReadFrameSize, defaultMaxFrame)
 	l.MaxReceiveBufferPerStream = cmp.Or(l.MaxReceiveBufferPerStream, defaultStreamBuffer)
+	l.PingTimeout = cmp.Or(l.PingTimeout, defaultPingTimeout)
 	l.MaxReceiveBufferPerConnection = max(l.MaxReceiveBufferPerConnection, defaultWindow, defaultConnBuffer)
 	if !slices.Contains(hs.TLSConfig.NextProtos, http2.NextProtoTLS) {
 		hs.TLSConfig.NextProtos = append(hs.TLSConfig.NextProtos, http2.NextProtoTLS)
