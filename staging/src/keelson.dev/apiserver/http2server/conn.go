@@ -58,6 +58,7 @@ type conn struct {
 	control   int     // frames in out that take no window
 	writing   bool    // a goroutine writes
 	err       error   // nothing is read or written any more
+	greeted   bool    // the server's settings, which come first, have been queued
 	encoder   *hpack.Encoder
 	block     bytes.Buffer // of the encoder
 	maxFrame  int64        // largest payload to send
@@ -96,7 +97,7 @@ func newConn(
 }
 
 // serve reads frames until the connection ends.
-func (c *conn) serve(draining bool) {
+func (c *conn) serve() {
 	defer c.end()
 	now := c.server.clock.Now()
 	_ = c.net.SetReadDeadline(now.Add(c.server.prefaceLimit())) // fails if it is closed
@@ -105,11 +106,12 @@ func (c *conn) serve(draining bool) {
 	}
 	c.mu.Lock()
 	c.greetLocked()
+	c.greeted = true
 	c.lastRead, c.idle = now, now
 	c.watchLocked()
 	c.flushSoonLocked()
 	c.mu.Unlock()
-	if draining {
+	if c.server.isDraining() { // and drain has not seen a connection to leave
 		c.goAway()
 	}
 	err := c.readFrames()
@@ -172,10 +174,13 @@ func (c *conn) refuse(code http2.ErrCode) {
 	_, _ = io.Copy(io.Discard, io.LimitReader(c.net, maxOut))
 }
 
-// goAway asks the client to open no more streams here.
+// goAway asks the client to open no more streams here. Before the server's settings, serve does.
 func (c *conn) goAway() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !c.greeted {
+		return
+	}
 	c.goAwayLocked(http2.ErrCodeNo)
 	c.flushSoonLocked()
 }

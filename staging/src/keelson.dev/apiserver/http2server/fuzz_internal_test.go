@@ -97,7 +97,7 @@ func FuzzConnection(f *testing.F) {
 			w.Header().Set(http.TrailerPrefix+"T", "x")
 			_, _ = w.Write(make([]byte, 20_000))
 		}), context.Background())
-		c.serve(false)
+		c.serve()
 		for running := 1; running > 0; runtime.Gosched() { // nothing keeps handlers from returning
 			c.mu.Lock()
 			running = c.running

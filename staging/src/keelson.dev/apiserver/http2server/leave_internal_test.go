@@ -20,8 +20,8 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// client serves h over a pipe, with the limits that change sets, and returns what a client has.
-func client(change func(*server), h http.HandlerFunc) (c *conn, end net.Conn, f *http2.Framer) {
+// serveOne serves h over a pipe, with the limits that change sets, and returns the client's end.
+func serveOne(change func(*server), h http.HandlerFunc) (c *conn, end net.Conn) {
 	s := &server{http: &http.Server{WriteTimeout: time.Minute}, clock: clock.Real(), conns: map[*conn]struct{}{}, limits: http.HTTP2Config{
 		MaxConcurrentStreams: 5, MaxReadFrameSize: 16 << 10, MaxReceiveBufferPerStream: 1 << 16, MaxReceiveBufferPerConnection: 1 << 16,
 	}}
@@ -29,11 +29,23 @@ func client(change func(*server), h http.HandlerFunc) (c *conn, end net.Conn, f 
 	change(s)
 	end, served := net.Pipe()
 	c = newConn(s, served, served, &tls.ConnectionState{}, h, context.Background())
-	go c.serve(false)
-	f = http2.NewFramer(end, end)
+	s.conns[c] = struct{}{}
+	go c.serve()
+	return c, end
+}
+
+// client is serveOne with a client that has begun.
+func client(change func(*server), h http.HandlerFunc) (c *conn, end net.Conn, f *http2.Framer) {
+	c, end = serveOne(change, h)
+	return c, end, begin(end)
+}
+
+// begin sends what a client begins with.
+func begin(end net.Conn) *http2.Framer {
+	f := http2.NewFramer(end, end)
 	_, _ = io.WriteString(end, http2.ClientPreface) // reads of the answer fail if it has
 	_ = f.WriteSettings()
-	return c, end, f
+	return f
 }
 
 // get requests a path.
@@ -93,6 +105,28 @@ func TestIdlePing(t *testing.T) {
 		}
 		if left.IsZero() || time.Since(left) < farewell {
 			t.Errorf("pinged at %v, left at %v, closed at %v", pinged, left, time.Now())
+		}
+	})
+}
+
+// TestDrainNewConnection checks that a connection on which the client has not begun yet begins with
+// SETTINGS when the server shuts down, and that GOAWAY follows.
+func TestDrainNewConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, end := serveOne(func(*server) {}, func(http.ResponseWriter, *http.Request) {})
+		defer end.Close()
+		synctest.Wait()
+		c.server.drain()
+		f := http2.NewFramer(end, end)
+		go begin(end)
+		frame, err := f.ReadFrame()
+		if err != nil || frame.Header().Type != http2.FrameSettings {
+			t.Fatalf("the first frame: %v, %v", frame, err)
+		}
+		for ; err == nil && frame.Header().Type != http2.FrameGoAway; frame, err = f.ReadFrame() {
+		}
+		if err != nil {
+			t.Errorf("no GOAWAY: %v", err)
 		}
 	})
 }

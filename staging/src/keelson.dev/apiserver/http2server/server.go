@@ -96,14 +96,19 @@ func (s *server) serve(hs *http.Server, t *tls.Conn, h http.Handler) {
 	c := newConn(s, t, t.NetConn(), &state, h, base)
 	s.mu.Lock()
 	s.conns[c] = struct{}{}
-	draining := s.draining
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.conns, c)
 	}()
-	c.serve(draining)
+	c.serve()
+}
+
+func (s *server) isDraining() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.draining
 }
 
 // drain makes clients open no more streams. Connections end with their last stream.
