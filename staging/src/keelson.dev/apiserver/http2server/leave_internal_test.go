@@ -22,9 +22,13 @@ import (
 
 // serveOne serves h over a pipe, with the limits that change sets, and returns the client's end.
 func serveOne(change func(*server), h http.HandlerFunc) (c *conn, end net.Conn) {
-	s := &server{http: &http.Server{WriteTimeout: time.Minute}, clock: clock.Real(), conns: map[*conn]struct{}{}, limits: http.HTTP2Config{
-		MaxConcurrentStreams: 5, MaxReadFrameSize: 16 << 10, MaxReceiveBufferPerStream: 1 << 16, MaxReceiveBufferPerConnection: 1 << 16,
-	}}
+	s := &server{
+		http: &http.Server{WriteTimeout: time.Minute}, clock: clock.Real(), conns: map[*conn]struct{}{},
+		limits: http.HTTP2Config{
+			MaxConcurrentStreams: 5, MaxReadFrameSize: 16 << 10,
+			MaxReceiveBufferPerStream: 1 << 16, MaxReceiveBufferPerConnection: 1 << 16,
+		},
+	}
 	s.buffers.New = func() any { return new([]byte) }
 	change(s)
 	end, served := net.Pipe()
@@ -52,21 +56,27 @@ func begin(end net.Conn) *http2.Framer {
 func get(f *http2.Framer, stream uint32) {
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
-	for _, field := range []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":path", Value: "/"}} {
+	for _, field := range []hpack.HeaderField{
+		{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":path", Value: "/"},
+	} {
 		_ = e.WriteField(field)
 	}
-	_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: b.Bytes(), EndHeaders: true, EndStream: true})
+	_ = f.WriteHeaders(http2.HeadersFrameParam{
+		StreamID: stream, BlockFragment: b.Bytes(), EndHeaders: true, EndStream: true,
+	})
 }
 
 // TestLeaveSlowClient checks that a client gets the whole of its last answer although it does not read
 // before the farewell is over.
 func TestLeaveSlowClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, end, f := client(func(*server) {}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 50_000)) })
+		c, end, f := client(func(*server) {}, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(make([]byte, 50_000))
+		})
 		get(f, 1)
 		synctest.Wait()
 		c.goAway()
-		time.Sleep(10 * farewell)
+		<-time.After(10 * farewell)
 		for got, ended := 0, false; !ended; {
 			frame, err := f.ReadFrame()
 			if err != nil {
