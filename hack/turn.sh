@@ -10,7 +10,7 @@ usage() {
 	cat <<-'USAGE'
 		usage: hack/turn.sh [--list | --record] [TURN]
 
-		Runs TURN, or the one that the hash of the current commit chooses, for at most 40 minutes.
+		Runs TURN, or the one that the hash of the current commit chooses, for at most 32 minutes.
 
 		--list    print the turns
 		--record  after a pass, write date, commit and duration into docs/project/turns.md
@@ -63,7 +63,7 @@ if [[ -n $record && -n $(git status --porcelain --untracked-files=no -- . ':!doc
 fi
 echo "turn: $turn"
 SECONDS=0
-hack/limit.sh 40m hack/turn.sh --run "$turn"
+hack/limit.sh 32m hack/turn.sh --run "$turn"
 row="| $turn | $(date -u +%Y-%m-%d) | $commit | $((SECONDS / 60)) min |"
 echo "turn: passed: $row"
 [[ -z $record ]] || sed -i "s/^| $turn |.*/$row/" docs/project/turns.md
