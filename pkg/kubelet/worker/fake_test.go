@@ -73,6 +73,13 @@ func (f *fakeRuntime) enter(call string) error {
 	return nil
 }
 
+// called returns how often a call was made.
+func (f *fakeRuntime) called(call string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.calls[call]
+}
+
 func (f *fakeRuntime) complain(format string, args ...any) {
 	f.wrong = append(f.wrong, fmt.Sprintf(format, args...))
 }

@@ -24,7 +24,7 @@ func TestRoomIsMadeFirst(t *testing.T) {
 			n.start()
 			defer n.stop()
 			pass(59 * time.Second)
-			if n.runtime.alive() || n.runtime.calls["RunSandbox"] > 0 {
+			if n.runtime.alive() || n.runtime.called("RunSandbox") > 0 {
 				t.Error("runs before there is room")
 			}
 			f(t, n)
