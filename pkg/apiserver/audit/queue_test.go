@@ -138,7 +138,10 @@ func TestQueueUnderOverload(t *testing.T) {
 		}
 		want := put(q, 0, 100)
 		synctest.Wait()
-		if n := len(q.events); n > 10 {
+		q.mu.Lock()
+		n := len(q.events)
+		q.mu.Unlock()
+		if n > 10 {
 			t.Errorf("%d events in memory", n)
 		}
 		if n := testutil.ToFloat64(m.spilled.WithLabelValues("sink")); n < 80 {
