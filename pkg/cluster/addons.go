@@ -29,12 +29,12 @@ import (
 // ingressAccount is the service account in manifests/ingress.yaml.
 const ingressAccount = "kube-system/ingress"
 
-// manifests are what every cluster starts with.
+// manifests are the objects that every cluster starts with.
 //
 //go:embed manifests/*.yaml
 var manifests embed.FS
 
-// addonResources says where the kinds in manifests are served.
+// addonResources maps the kinds in manifests to their resource paths.
 func addonResource(kind schema.GroupVersionKind) (schema.GroupVersionResource, bool) {
 	resource := map[string]string{
 		"ServiceAccount": "serviceaccounts", "ConfigMap": "configmaps", "Service": "services", "Deployment": "deployments", "DaemonSet": "daemonsets",
@@ -46,11 +46,11 @@ func addonResource(kind schema.GroupVersionKind) (schema.GroupVersionResource, b
 	return kind.GroupVersion().WithResource(resource), resource != ""
 }
 
-var errAddonKind = errors.New("kind that no add-on has")
+var errAddonKind = errors.New("unknown kind in an add-on manifest")
 
-// applyAddons creates the objects that are missing of the add-ons. It leaves existing objects as
-// they are, because they may have been changed on purpose, except for the rights of the cluster's
-// own parts: see updateRights.
+// applyAddons creates the add-on objects that do not exist yet. Existing objects stay as they are,
+// because an operator may have changed them on purpose. The exception is the RBAC objects of the
+// cluster's own components: see updateRights.
 func applyAddons(ctx context.Context, c *Config, clk clock.Clock) error {
 	cfg, err := adminConfig(c)
 	if err != nil {
@@ -81,7 +81,8 @@ func applyAddons(ctx context.Context, c *Config, clk clock.Clock) error {
 	return nil
 }
 
-// readManifest reads a file of manifests, which may name the addresses of the cluster's DNS.
+// readManifest parses a manifest file. The file may contain placeholders for the addresses of the
+// cluster's DNS.
 func readManifest(file string, f IPFamily) ([]*unstructured.Unstructured, error) {
 	data, err := manifests.ReadFile(file)
 	if err != nil {
@@ -106,11 +107,11 @@ func readManifest(file string, f IPFamily) ([]*unstructured.Unstructured, error)
 	}
 }
 
-// createAddon creates one object unless it is there. A server that has just
-// started may not have its system namespaces yet: that is waited for.
+// createAddon creates one object if it does not exist. An API server that has just started may not
+// have its system namespaces yet; createAddon waits for them.
 //
-// Whether it is there is asked first: creating a Service a second time is
-// refused because its address is taken, not because its name is.
+// It reads the object first, because creating a Service a second time fails with "address taken"
+// instead of AlreadyExists.
 func createAddon(ctx context.Context, client dynamic.Interface, o *unstructured.Unstructured, clk clock.Clock) error {
 	resource, ok := addonResource(o.GroupVersionKind())
 	if !ok {
@@ -139,13 +140,13 @@ func createAddon(ctx context.Context, client dynamic.Interface, o *unstructured.
 	}
 }
 
-// ownRights is the name prefix of roles and bindings of the cluster's own parts.
+// ownRights is the name prefix of the roles and bindings of the cluster's own components.
 const ownRights = "keelson:"
 
-// updateRights gives a role or a binding of the cluster's own parts the rules or the subjects of its
-// manifest, and reports whether they differed. So after an upgrade each part has the rights that it
-// needs and no others. The annotation that protects Kubernetes' own roles from updates protects
-// these as well.
+// updateRights sets the rules or subjects of a role or binding of the cluster's own components to
+// those of its manifest, and reports whether they differed. So each component has exactly the
+// rights it needs after an upgrade. The annotation that protects Kubernetes' own roles from updates
+// protects these as well.
 func updateRights(present, want *unstructured.Unstructured) bool {
 	field, ok := map[string]string{"ClusterRole": "rules", "ClusterRoleBinding": "subjects"}[want.GetKind()]
 	if !ok || !strings.HasPrefix(want.GetName(), ownRights) || present.GetAnnotations()[rbacv1.AutoUpdateAnnotationKey] == "false" {

@@ -11,23 +11,22 @@ import (
 	"strings"
 )
 
-// IPFamily says of which families the addresses of a cluster's nodes, pods and
-// Services are.
+// IPFamily selects the IP families of a cluster's nodes, pods and Services.
 type IPFamily string
 
-// The families that a cluster can have.
+// The supported IP families.
 const (
-	IPv4 IPFamily = "ipv4" // also when nothing is said
+	IPv4 IPFamily = "ipv4" // the default
 	IPv6 IPFamily = "ipv6"
 	Dual IPFamily = "dual" // both, IPv4 first
 )
 
 var (
-	errFamily      = errors.New("the address family of a cluster is ipv4, ipv6 or dual")
-	errOtherFamily = errors.New("the address family of a cluster is settled when it is made")
+	errFamily      = errors.New("the IP family must be ipv4, ipv6 or dual")
+	errOtherFamily = errors.New("the IP family of an existing cluster cannot change")
 )
 
-// settleFamily takes over the family that a cluster has, or refuses another.
+// settleFamily takes over the IP family of an existing cluster, and rejects a different one.
 func settleFamily(c *Config, has IPFamily) error {
 	if c.IPFamily != "" && c.IPFamily != cmp.Or(has, IPv4) {
 		return fmt.Errorf("%s has %s, want %s: %w", c.DataDir, cmp.Or(has, IPv4), c.IPFamily, errOtherFamily)
@@ -36,10 +35,10 @@ func settleFamily(c *Config, has IPFamily) error {
 	return nil
 }
 
-// ranges are the addresses of one family inside a cluster. Clusters do not see
-// each other, so all of them use the same.
+// ranges are the addresses of one family inside a cluster. All clusters use the same ones, because
+// their networks are not connected.
 type ranges struct {
-	control       netip.Addr // the control plane's, on the link that joins the nodes
+	control       netip.Addr // of the control plane, on the link that connects the nodes
 	bits          int        // of that link's network
 	pods          string
 	services      string
@@ -50,7 +49,7 @@ type ranges struct {
 	loopback      string
 }
 
-// ranges are those of f's families, the primary first.
+// ranges returns the address ranges of f's families, the primary family first.
 func (f IPFamily) ranges() []ranges {
 	v4 := ranges{
 		control: netip.MustParseAddr("10.50.0.1"), bits: 24, pods: "10.244.0.0/16", services: "10.96.0.0/16",
@@ -72,10 +71,10 @@ func (f IPFamily) ranges() []ranges {
 	}
 }
 
-// primary are the ranges of the family that comes first.
+// primary returns the ranges of the primary family.
 func (f IPFamily) primary() ranges { return f.ranges()[0] }
 
-// join is one field of all families' ranges, as flags and files want them.
+// join returns one field of all families' ranges, separated by commas, as flags and files take it.
 func (f IPFamily) join(field func(ranges) string) string {
 	var out []string
 	for _, r := range f.ranges() {
@@ -97,14 +96,12 @@ func (f IPFamily) nodeRanges() string   { return f.join(func(r ranges) string { 
 func (f IPFamily) podCIDRs() string     { return f.join(func(r ranges) string { return r.pods }) }
 func (f IPFamily) serviceCIDRs() string { return f.join(func(r ranges) string { return r.services }) }
 
-// LoadBalancers are the addresses that Services of type LoadBalancer get unless
-// others are given.
+// LoadBalancers returns the default address ranges of Services of type LoadBalancer.
 func (f IPFamily) LoadBalancers() string {
 	return f.join(func(r ranges) string { return r.loadBalancers })
 }
 
-// node is the address of a node on the link: 10.50.0.11 and fd50::11 for the
-// first.
+// node returns the address of the nth node on the link: 10.50.0.11 and fd50::11 for the first.
 func (r ranges) node(index int) netip.Prefix {
 	a := netip.MustParseAddr(fmt.Sprintf("fd50::%d", firstNode+index))
 	if r.control.Is4() {

@@ -15,7 +15,7 @@ import (
 	"net/url"
 )
 
-// Status is what a supervisor keeps running.
+// Status describes what a supervisor keeps running.
 type Status struct {
 	Config     Config         `json:"config"`
 	Supervisor int            `json:"supervisor"`
@@ -23,14 +23,14 @@ type Status struct {
 	Nodes      []NodeStatus   `json:"nodes"`
 }
 
-// NodeStatus is a node host's state; Pid is that of its init, 0 when stopped.
+// NodeStatus is a node host's state. Pid is the process ID of its init, 0 when the node is stopped.
 type NodeStatus struct {
 	Node
 	Address string `json:"address"`
 	Pid     int    `json:"pid"`
 }
 
-// routes is what the control socket answers.
+// routes returns the handlers of the control socket.
 func (s *supervisor) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { answer(w, s.status(), nil) })
@@ -66,10 +66,10 @@ func answer(w http.ResponseWriter, value any, err error) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(value) // the caller went away: nothing to tell it
+	_ = json.NewEncoder(w).Encode(value) // the client has gone
 }
 
-// call asks the supervisor at socket.
+// call sends a request to the supervisor that listens on socket.
 func call(ctx context.Context, socket, method, path string, form url.Values, into any) error {
 	client := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,

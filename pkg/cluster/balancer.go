@@ -18,23 +18,23 @@ import (
 )
 
 const (
-	// balanced is how many connections a balancer holds at once.
+	// balanced is the maximum number of connections that a balancer holds at once.
 	balanced = 10_000
-	// dialPatience is how long a server may take to accept.
+	// dialPatience is how long a server may take to accept a connection.
 	dialPatience = time.Second
 )
 
-// balancer hands connections to servers in turn. A server that does not accept
-// is passed over; when none does, the connection is closed. It knows nothing of
-// what is said on a connection: clients see the servers' own certificates.
+// balancer forwards connections to servers in turn. It skips a server that does not accept, and
+// closes the connection when none does. It does not interpret the traffic, so clients see the
+// servers' own certificates.
 type balancer struct {
 	servers []string
 	turn    atomic.Uint32
 	log     *slog.Logger
 }
 
-// startBalancer balances what comes to the cluster's address, and to the socket
-// on the machine's loopback, between its API servers, until s.alive is done.
+// startBalancer forwards connections to the cluster's address, and to the socket on the machine's
+// loopback, to the cluster's API servers until s.alive is done.
 func (s *supervisor) startBalancer(machine *os.File) error {
 	b := &balancer{log: s.deps.Log}
 	for _, r := range s.cfg.replicas() {
@@ -54,7 +54,7 @@ func (s *supervisor) startBalancer(machine *os.File) error {
 	return nil
 }
 
-// serve joins what l accepts to servers, until ctx is done.
+// serve forwards the connections that l accepts until ctx is done.
 func (b *balancer) serve(ctx context.Context, l net.Listener) {
 	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
 	var open sync.WaitGroup
@@ -71,7 +71,7 @@ func (b *balancer) serve(ctx context.Context, l net.Listener) {
 	}
 }
 
-// join carries bytes between a client and the next server that accepts.
+// join copies bytes between a client and the next server that accepts.
 func (b *balancer) join(ctx context.Context, client net.Conn) {
 	defer client.Close()
 	server := b.dial(ctx)
@@ -81,8 +81,8 @@ func (b *balancer) join(ctx context.Context, client net.Conn) {
 	defer server.Close()
 	ctx, done := context.WithCancel(ctx)
 	defer done()
-	// The end of either direction, or of the cluster, ends both: neither side of
-	// this protocol goes on without the other.
+	// When either direction or the cluster ends, close both: neither side of this protocol
+	// continues without the other.
 	defer context.AfterFunc(ctx, func() { _, _ = client.Close(), server.Close() })()
 	var up sync.WaitGroup
 	up.Go(func() {
@@ -94,7 +94,7 @@ func (b *balancer) join(ctx context.Context, client net.Conn) {
 	up.Wait()
 }
 
-// dial connects to the next server that accepts; nil: none does.
+// dial connects to the next server that accepts. It returns nil if none does.
 func (b *balancer) dial(ctx context.Context) net.Conn {
 	first := int(b.turn.Add(1) % uint32(len(b.servers)))
 	for i := range b.servers {

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// talker answers each connection with its name and what it was sent, until it is closed.
+// talker answers each connection with its name and the bytes it received, until it is closed.
 func talker(t *testing.T, name string) net.Listener {
 	t.Helper()
 	l := listen(t)
@@ -43,8 +43,8 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// TestBalancer: connections go to servers in turn, pass over one that is down, and
-// end with either side, with the last server, and with the balancer.
+// TestBalancer checks that connections go to servers in turn, skip one that is down, and end with
+// either side, with the last server, and with the balancer.
 func TestBalancer(t *testing.T) {
 	one, two, front := talker(t, "1"), talker(t, "2"), listen(t)
 	b := &balancer{servers: []string{one.Addr().String(), two.Addr().String()}, log: slog.New(slog.DiscardHandler)}
@@ -98,8 +98,8 @@ func TestBalancer(t *testing.T) {
 	}
 }
 
-// TestReplicas: the only control plane keeps its store inside it; several share an
-// etcd that only they may speak to, and do not get into each other's way.
+// TestReplicas checks that a single control plane has its store inside the API server, and that
+// several share an etcd that only they can connect to and do not conflict with each other.
 func TestReplicas(t *testing.T) {
 	single := &Config{Name: "one", DataDir: t.TempDir()}
 	for _, p := range controlProcesses(single, nil) {
@@ -130,7 +130,7 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// TestSettleReplicas: a cluster that is there keeps its number of control planes.
+// TestSettleReplicas checks that an existing cluster keeps its number of control planes.
 func TestSettleReplicas(t *testing.T) {
 	dir := t.TempDir()
 	c := &Config{Name: "two", DataDir: dir, ControlPlanes: 2}

@@ -20,24 +20,24 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// certInterval is how often a supervisor looks for certificates to renew.
+// certInterval is how often a supervisor checks which certificates need renewal.
 const certInterval = 12 * time.Hour
 
-// Certificate is one of a cluster's certificates.
+// Certificate describes one of a cluster's certificates.
 type Certificate struct {
-	// File is where it is, below the data directory.
+	// File is its path below the data directory.
 	File    string        `json:"file"`
 	Subject string        `json:"subject"`
 	Expires time.Time     `json:"expires"`
 	Left    time.Duration `json:"left"`
-	// Authority: it signs others, and is not renewed.
+	// Authority is set for certificates that sign others. They are not renewed.
 	Authority bool `json:"authority,omitempty"`
-	// Problem is what is wrong with it; empty: nothing.
+	// Problem says what is wrong with the certificate; empty if nothing is.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Certificates are those of the cluster that c describes, running or not, with
-// what is wrong with each.
+// Certificates returns the certificates of the cluster that c describes, each with its problem if
+// it has one. The cluster need not be running.
 func Certificates(c *Config, clk clock.Clock) ([]Certificate, error) {
 	d := c.dirs()
 	files, err := filepath.Glob(d.pki("*.crt"))
@@ -77,9 +77,9 @@ func Certificates(c *Config, clk clock.Clock) ([]Certificate, error) {
 	return out, nil
 }
 
-var errNoCertificates = errors.New("there are no certificates")
+var errNoCertificates = errors.New("no certificates found")
 
-// examine looks at the certificate in a file.
+// examine checks the certificate in a file.
 func (d dirs) examine(file string, roots *x509.CertPool, now time.Time) Certificate {
 	name, err := filepath.Rel(d.data, file)
 	if err != nil {
@@ -107,8 +107,8 @@ func (d dirs) examine(file string, roots *x509.CertPool, now time.Time) Certific
 	return out
 }
 
-// certificateIn reads the certificate in a file, or in a kubeconfig, and tells
-// which file has its key.
+// certificateIn reads the certificate in a file or a kubeconfig, and returns the file that holds
+// its key.
 func (d dirs) certificateIn(file string) (cert *x509.Certificate, key string, err error) {
 	switch {
 	case strings.HasSuffix(file, ".conf"):
@@ -123,7 +123,7 @@ func (d dirs) certificateIn(file string) (cert *x509.Certificate, key string, er
 			}
 		}
 		return nil, "", errNoCertificates
-	case strings.HasSuffix(file, ".pem"): // the kubelet's, which may be a link inside the node
+	case strings.HasSuffix(file, ".pem"): // a kubelet's file may be a link inside the node
 		rel, err := filepath.Rel(d.nodes(), file)
 		if err != nil {
 			return nil, "", err
@@ -137,9 +137,8 @@ func (d dirs) certificateIn(file string) (cert *x509.Certificate, key string, er
 	return cert, strings.TrimSuffix(file, ".crt") + ".key", err
 }
 
-// RenewCertificates issues every certificate of a cluster anew. The processes of
-// a running cluster find them by themselves: none is restarted. The authorities
-// stay as they are.
+// RenewCertificates reissues every certificate of a cluster except the authorities. Running
+// processes reload the files by themselves; nothing is restarted.
 func RenewCertificates(c *Config, deps Deps) error {
 	d := c.dirs()
 	if err := errors.Join(issueAll(c, deps.Clock, true), makeKubeconfigs(d, c, deps.Clock)); err != nil {
@@ -162,7 +161,7 @@ func RenewCertificates(c *Config, deps Deps) error {
 	return nil
 }
 
-// allNodes are those that the data directory knows.
+// allNodes returns the nodes in the data directory.
 func (d dirs) allNodes() ([]Node, error) {
 	specs, err := filepath.Glob(filepath.Join(d.nodes(), "*", "node.json"))
 	if err != nil {
@@ -180,7 +179,7 @@ func (d dirs) allNodes() ([]Node, error) {
 	return out, nil
 }
 
-// keepCertificates renews what is due, until ctx is done.
+// keepCertificates renews certificates that are due, until ctx is done.
 func (s *supervisor) keepCertificates(ctx context.Context) {
 	d := s.cfg.dirs()
 	for {
@@ -196,7 +195,7 @@ func (s *supervisor) keepCertificates(ctx context.Context) {
 			err = errors.Join(err, renewNode(d, d.node(n.Name), n, s.deps.Clock, false))
 		}
 		if err != nil {
-			s.deps.Log.Error("Certificates not renewed", "err", err)
+			s.deps.Log.Error("Failed to renew certificates", "err", err)
 		}
 	}
 }

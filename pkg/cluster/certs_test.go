@@ -19,7 +19,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// TestCertificates: what is wrong with a certificate is told, and renewing mends it.
+// TestCertificates checks that problems of certificates are reported and that renewal repairs them.
 func TestCertificates(t *testing.T) {
 	c := &Config{Name: "one", DataDir: t.TempDir(), Port: 7000, ToolsDir: t.TempDir()}
 	d, clk := c.dirs(), clock.Real()
@@ -119,8 +119,8 @@ func TestCertificatesOfProxies(t *testing.T) {
 	}
 }
 
-// TestHardenedAPIServer: the flags are those that the API server knows, and say
-// what a cluster promises.
+// TestHardenedAPIServer checks that the API server knows the hardening flags and that they set what
+// the documentation promises.
 func TestHardenedAPIServer(t *testing.T) {
 	c := &Config{Name: "one", DataDir: t.TempDir(), BinDir: "/bin"}
 	cfg, err := config.Parse(apiserverArgs(c, c.replicas()[0]), io.Discard)
@@ -147,7 +147,7 @@ func TestHardenedAPIServer(t *testing.T) {
 	}
 }
 
-// TestLetters: tokens are of the letters that they may be of.
+// TestLetters checks that tokens consist of allowed letters.
 func TestLetters(t *testing.T) {
 	seen := map[string]bool{}
 	for range 100 {

@@ -20,15 +20,14 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// cgroups are the machine's cgroup hierarchies: one for each controller in
-// version 1, a single one in version 2. A node owns the group
-// /keelson/CLUSTER/NODE in each; its daemons are in the leaf "host" of it, its
-// pods wherever its kubelet puts them below.
+// cgroups are the machine's cgroup hierarchies: one for each controller in version 1, a single one
+// in version 2. A node owns the group /keelson/CLUSTER/NODE in each. Its daemons run in the leaf
+// group "host", and its kubelet creates the pods' groups below the node's.
 type cgroups struct {
 	mounts  []string
 	unified bool
-	// hybrid is the version 2 hierarchy that some machines mount beside those of
-	// version 1. It limits nothing, but the runtime leaves groups in it.
+	// hybrid is the version 2 hierarchy that some machines mount beside those of version 1. It has
+	// no controllers, but the runtime leaves groups in it.
 	hybrid string
 }
 
@@ -37,7 +36,7 @@ const (
 	cgroupHost = "host"
 )
 
-// errCgroups: containers cannot be limited, and the kubelet refuses to run.
+// errCgroups is returned if containers cannot be limited; the kubelet would refuse to run.
 var errCgroups = errors.New("no cgroup hierarchy below /sys/fs/cgroup")
 
 func findCgroups(root string) (*cgroups, error) {
@@ -50,7 +49,7 @@ func findCgroups(root string) (*cgroups, error) {
 	}
 	c := &cgroups{}
 	for _, e := range entries {
-		// A link (cpu -> cpu,cpuacct) is another name of a hierarchy that is listed itself.
+		// A link such as cpu -> cpu,cpuacct is another name of a hierarchy that is listed itself.
 		dir := filepath.Join(root, e.Name())
 		switch {
 		case !e.IsDir() || !exists(filepath.Join(dir, "cgroup.procs")):
@@ -68,7 +67,7 @@ func findCgroups(root string) (*cgroups, error) {
 
 func cgroupOf(cluster, node string) string { return "/" + filepath.Join(cgroupRoot, cluster, node) }
 
-// create makes a group with all that its children need, in every hierarchy.
+// create makes a group in every hierarchy, with everything its children need.
 func (c *cgroups) create(group string) error {
 	for _, mount := range c.mounts {
 		dir := mount
@@ -91,7 +90,7 @@ func (c *cgroups) create(group string) error {
 	return nil
 }
 
-// enableControllers lets the children of a version 2 group be limited.
+// enableControllers enables the controllers for the children of a version 2 group.
 func enableControllers(dir string) error {
 	have, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {
@@ -107,16 +106,16 @@ func enableControllers(dir string) error {
 	return nil
 }
 
-// inheritCpuset fills in what version 1 leaves empty and then refuses
-// processes for.
+// inheritCpuset copies the parent's CPUs and memory nodes. Version 1 creates groups without any and
+// then rejects processes.
 func inheritCpuset(parent, dir string) error {
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		value, err := os.ReadFile(filepath.Join(dir, file))
 		if err != nil || len(bytes.TrimSpace(value)) > 0 {
-			continue // not this hierarchy, or set
+			continue // another hierarchy, or already set
 		}
 		if value, err = os.ReadFile(filepath.Join(parent, file)); err != nil || len(bytes.TrimSpace(value)) == 0 {
-			continue // version 2 takes the parent's by itself
+			continue // version 2 inherits by itself
 		}
 		if err := os.WriteFile(filepath.Join(dir, file), value, 0o644); err != nil {
 			return fmt.Errorf("cgroup %s: %w", file, err)
@@ -125,7 +124,7 @@ func inheritCpuset(parent, dir string) error {
 	return nil
 }
 
-// used are the hierarchies that have groups of clusters.
+// used returns the hierarchies in which clusters have groups.
 func (c *cgroups) used() []string {
 	if c.hybrid == "" {
 		return c.mounts
@@ -144,8 +143,8 @@ func (c *cgroups) enter(group string, pid int) error {
 	return nil
 }
 
-// remove ends every process in a group and below, and removes it bottom-up.
-// The kernel lets go of a group a moment after its last process.
+// remove kills every process in a group and its descendants, and removes the groups bottom-up. The
+// kernel releases a group a moment after its last process has ended.
 func (c *cgroups) remove(ctx context.Context, group string, clk clock.Clock) error {
 	var err error
 	for range 100 {
@@ -179,7 +178,7 @@ func removeGroup(dir string) error {
 	if err != nil {
 		return fmt.Errorf("cgroup: %w", err)
 	}
-	slices.Reverse(dirs) // children after parents in a walk, before them here
+	slices.Reverse(dirs) // a walk lists parents first; removal needs children first
 	for _, d := range dirs {
 		killGroup(d)
 		if rmErr := os.Remove(d); rmErr != nil && !errors.Is(rmErr, fs.ErrNotExist) {
@@ -201,8 +200,8 @@ func killGroup(dir string) {
 	}
 }
 
-// prune removes a cluster's own group, and the root of all clusters' groups
-// when it was the last.
+// prune removes a cluster's own group, and the common parent of all clusters' groups if it is
+// empty.
 func (c *cgroups) prune(cluster string) {
 	for _, mount := range c.used() {
 		_ = os.Remove(filepath.Join(mount, cgroupRoot, cluster))

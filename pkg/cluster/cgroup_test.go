@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestFindCgroups: version 1, version 2, both side by side, and neither.
+// TestFindCgroups covers version 1, version 2, both side by side, and no cgroups at all.
 func TestFindCgroups(t *testing.T) {
 	const v1, v2 = "cgroup.procs", "cgroup.controllers"
 	for name, tc := range map[string]struct {
@@ -33,7 +33,7 @@ func TestFindCgroups(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// Another name of a hierarchy is not another hierarchy.
+			// A second name of a hierarchy must not count as another hierarchy.
 			if err := os.Symlink("cpu", filepath.Join(root, "alias")); err != nil {
 				t.Fatal(err)
 			}

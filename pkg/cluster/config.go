@@ -29,28 +29,27 @@ const (
 	DefaultName  = "keelson"
 	DefaultPort  = 6443
 	DefaultNodes = 2
-	// DefaultRoot holds the data directories of clusters that name none.
+	// DefaultRoot is the directory of clusters' data directories, unless a cluster sets its own.
 	DefaultRoot = "/var/lib/keelson"
 )
 
-// runRoot holds what names running clusters: one directory for each, with its
-// control socket and a copy of its configuration.
+// runRoot has one directory for each running cluster, with its control socket and a copy of its
+// configuration.
 const runRoot = "/run/keelson"
 
-// Config says what a cluster is. It is kept as cluster.json in the data
-// directory.
+// Config is the configuration of a cluster. It is stored as cluster.json in the data directory.
 type Config struct {
-	// Name tells clusters on one machine apart.
+	// Name identifies the cluster on this machine.
 	Name string `json:"name"`
-	// Nodes is how many node hosts the cluster starts with; 0 is a control
-	// plane alone.
+	// Nodes is the number of node hosts that the cluster starts with; 0 starts only the control
+	// plane.
 	Nodes int `json:"nodes"`
-	// ControlPlanes is how many there are of each of the control plane's processes; 0: as many as
-	// the cluster has, or one. Several share an etcd of three members.
+	// ControlPlanes is the number of control planes; 0 keeps the number of an existing cluster and
+	// means one for a new one. Several share an etcd cluster of three members.
 	ControlPlanes int `json:"controlPlanes,omitempty"`
-	// Port is where the API server listens on the machine's loopback; 0: any free one.
+	// Port is the API server's port on the machine's loopback address; 0 means any free port.
 	Port int `json:"port"`
-	// DataDir holds everything the cluster keeps.
+	// DataDir holds everything that the cluster stores.
 	DataDir string `json:"dataDir"`
 	// BinDir holds Keelson's own programs.
 	BinDir string `json:"binDir"`
@@ -58,54 +57,56 @@ type Config struct {
 	ToolsDir string `json:"toolsDir"`
 	// ImagesDir holds the archives of the images that each node starts with.
 	ImagesDir string `json:"imagesDir"`
-	// IPFamily is that of all addresses in the cluster.
+	// IPFamily is the family of all addresses in the cluster.
 	IPFamily IPFamily `json:"ipFamily,omitempty"`
-	// NetworkPlugin is keelson, also when it is empty, or external: the nodes have no pod
-	// network until somebody installs one.
+	// NetworkPlugin is keelson (also if empty), or external: then nodes have no pod network until
+	// the operator installs one.
 	NetworkPlugin string `json:"networkPlugin,omitempty"`
-	// Runtime is the OCI runtime of containers whose pod has no RuntimeClass: crun, also if empty, or runc.
+	// Runtime is the OCI runtime of containers whose pod has no RuntimeClass: crun (also if empty),
+	// or runc.
 	Runtime string `json:"runtime,omitempty"`
-	// LoadBalancers are the addresses of services of type LoadBalancer: ranges on the nodes' link, as
-	// FIRST-LAST or as a prefix, separated by commas. Empty: the family's own.
+	// LoadBalancers are the addresses of Services of type LoadBalancer: ranges on the nodes' link,
+	// each FIRST-LAST or a prefix, separated by commas. If empty, the IP family's default ranges
+	// are used.
 	LoadBalancers string `json:"loadBalancers"`
-	// Ingress has Ingresses of the class keelson served.
+	// Ingress runs the ingress controller for class keelson.
 	Ingress bool `json:"ingress,omitempty"`
 	// Kubeconfig is the file that administrators' credentials are merged into.
 	Kubeconfig string `json:"kubeconfig"`
 }
 
-// Deps are what the package does not make itself.
+// Deps are the package's dependencies on its environment.
 type Deps struct {
 	Clock clock.Clock
 	Log   *slog.Logger
-	// Out is where progress is told.
+	// Out receives progress messages.
 	Out io.Writer
 }
 
-// externalNetwork is the network plugin of a cluster that gets its pod network from somebody else.
+// externalNetwork is the network plugin of a cluster whose pod network the operator installs.
 const externalNetwork = "external"
 
-var errNetworkPlugin = errors.New("the network plugin is keelson or external")
+var errNetworkPlugin = errors.New("the network plugin must be keelson or external")
 
-// The OCI runtimes.
+// The supported OCI runtimes.
 const (
 	crun = "crun"
 	runc = "runc"
 )
 
-var errRuntime = errors.New("the runtime is crun or runc")
+var errRuntime = errors.New("the runtime must be crun or runc")
 
-// ownNetwork tells whether the cluster has a pod network of its own.
+// ownNetwork reports whether the cluster uses Keelson's pod network.
 func (c *Config) ownNetwork() bool { return c.NetworkPlugin != externalNetwork }
 
-var errName = errors.New("a cluster's name is 1 to 20 lowercase letters, digits and dashes, and starts with a letter")
+var errName = errors.New("a cluster name must be 1 to 20 lowercase letters, digits and dashes, and start with a letter")
 
-// Complete fills in what was left out and checks the rest.
+// Complete sets the defaults of unset fields and validates the configuration.
 func (c *Config) Complete() error {
 	if c.Name == "" {
 		c.Name = DefaultName
 	}
-	// The name is part of cgroup, socket and host names.
+	// The name becomes a part of cgroup, socket and host names.
 	if ok, _ := regexp.MatchString("^[a-z]([a-z0-9-]{0,18}[a-z0-9])?$", c.Name); !ok {
 		return errName
 	}
@@ -157,7 +158,7 @@ func (c *Config) Complete() error {
 	return nil
 }
 
-// dirs names the files of a cluster.
+// dirs returns the paths of a cluster's files.
 type dirs struct {
 	data string
 	run  string
@@ -179,8 +180,8 @@ func (d dirs) node(name string) nodeDirs  { return nodeDirs{root: filepath.Join(
 func (d dirs) socket() string             { return filepath.Join(d.run, "control.sock") }
 func (d dirs) record() string             { return filepath.Join(d.run, "cluster.json") }
 
-// nodeDirs names the files of a node on the machine. The tree is shaped like
-// the node's own, so that a path inside a node is found below root.
+// nodeDirs returns the paths of a node's files on the machine. The tree below root mirrors the
+// node's own file system, so a path inside a node is found by adding it to root.
 type nodeDirs struct{ root string }
 
 func (d nodeDirs) path(inside ...string) string {
@@ -189,8 +190,8 @@ func (d nodeDirs) path(inside ...string) string {
 func (d nodeDirs) spec() string           { return d.path("node.json") }
 func (d nodeDirs) log(name string) string { return d.path("var", "log", name+".log") }
 
-// Load reads the configuration of the cluster called name: of the running one,
-// or of the one in dataDir (empty: the default place).
+// Load reads the configuration of the cluster called name: of the running cluster, or of the one in
+// dataDir (empty means the default directory).
 func Load(name, dataDir string) (*Config, error) {
 	c := &Config{Name: name, DataDir: dataDir}
 	if err := c.Complete(); err != nil {
@@ -213,23 +214,23 @@ func Load(name, dataDir string) (*Config, error) {
 	return nil, fmt.Errorf("cluster %q: %w", c.Name, ErrNoCluster)
 }
 
-// ErrNoCluster says that nothing is known of a cluster.
-var ErrNoCluster = errors.New("there is no such cluster on this machine")
+// ErrNoCluster is returned for a cluster that does not exist.
+var ErrNoCluster = errors.New("no such cluster on this machine")
 
-// Node is one node host's place in its cluster.
+// Node describes a node host of a cluster.
 type Node struct {
 	Name  string `json:"name"`
 	Index int    `json:"index"`
-	// IPFamily is the cluster's.
+	// IPFamily is the cluster's family.
 	IPFamily IPFamily `json:"ipFamily,omitempty"`
-	// Stopped nodes are left alone until they are started again.
+	// Stopped nodes are not started until the operator starts them again.
 	Stopped bool `json:"stopped,omitempty"`
-	// Joins: its kubelet starts with a join token, and asks for its certificates
+	// Joins is set for a node whose kubelet starts with a join token and requests its certificates
 	// itself.
 	Joins bool `json:"joins,omitempty"`
 }
 
-// Addresses are the node's addresses on the link that joins the nodes, one of each family.
+// Addresses returns the node's addresses on the link that connects the nodes, one of each family.
 func (n Node) Addresses() []string {
 	var out []string
 	for _, r := range n.IPFamily.ranges() {
@@ -257,7 +258,7 @@ func writeJSON(file string, value any) error {
 	return writeFile(file, append(data, '\n'), 0o600)
 }
 
-// writeFile writes a file so that readers see all of it or none.
+// writeFile writes a file atomically.
 func writeFile(file string, data []byte, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return fmt.Errorf("directory of %s: %w", file, err)

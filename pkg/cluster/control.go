@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The control plane's processes, by the names that people know them by.
+// The names of the control plane's processes.
 const (
 	apiserver         = "apiserver"
 	controllerManager = "controller-manager"
@@ -32,7 +32,7 @@ func makeControlPlane(c *Config) error {
 	if err := os.MkdirAll(filepath.Dir(c.dirs().auditLog("")), 0o700); err != nil {
 		return fmt.Errorf("directory of the audit log: %w", err)
 	}
-	// A policy that somebody has changed stays.
+	// An audit policy that the operator has changed is kept.
 	if policy := c.dirs().file("audit-policy.yaml"); !exists(policy) {
 		if err := writeFile(policy, []byte(auditPolicy), 0o600); err != nil {
 			return err
@@ -55,13 +55,13 @@ func makeControlPlane(c *Config) error {
 	return writeFile(file, data, 0o600)
 }
 
-// controlProcesses is the control plane, in the order of starting. machine is
-// the socket on the machine's loopback, for the only API server to serve as well.
+// controlProcesses returns the control plane's processes in the order of their start. machine is
+// the socket on the machine's loopback address; a single API server serves it directly.
 func controlProcesses(c *Config, machine *os.File) []process {
 	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=/root", "LANG=C.UTF-8"}
 	if !c.replicated() {
 		out := planeProcesses(c, c.replicas()[0], env)
-		// The convention of socket activation: sockets from descriptor 3 on.
+		// As in socket activation, sockets start at descriptor 3.
 		out[0].env, out[0].inherit = append([]string{"LISTEN_FDS=1"}, env...), []*os.File{machine}
 		return out
 	}
@@ -72,7 +72,7 @@ func controlProcesses(c *Config, machine *os.File) []process {
 	return out
 }
 
-// planeProcesses are those of one control plane, the API server first.
+// planeProcesses returns the processes of one control plane, the API server first.
 func planeProcesses(c *Config, r replica, env []string) []process {
 	d := c.dirs()
 	one := func(name string, args ...string) process {
@@ -95,7 +95,7 @@ func planeProcesses(c *Config, r replica, env []string) []process {
 	}
 }
 
-// signerFlags set which authority signs the requests of each signer.
+// signerFlags returns the flags that say which authority signs the requests of each signer.
 func signerFlags(d dirs) []string {
 	var out []string
 	for signer, by := range map[string]string{

@@ -17,8 +17,8 @@ import (
 
 const downPatience = 30 * time.Second
 
-// Down ends a cluster and removes every trace of it. It also cleans up after a
-// supervisor that is not there any more.
+// Down stops a cluster and removes all of its files, processes and devices. It also cleans up after
+// a supervisor that has died.
 func Down(ctx context.Context, c *Config, deps Deps) error {
 	p := newProgress(deps)
 	if os.Geteuid() != 0 {
@@ -43,14 +43,14 @@ func Down(ctx context.Context, c *Config, deps Deps) error {
 	if err := errors.Join(unmergeKubeconfig(c.Name, c.Kubeconfig), removeData(c), os.RemoveAll(c.dirs().run)); err != nil {
 		return err
 	}
-	_ = os.Remove(DefaultRoot) // the last cluster's: fails while there are others
+	_ = os.Remove(DefaultRoot) // removes the last cluster's; fails while there are others
 	_ = os.Remove(filepath.Join(runRoot, c.Name+".lock"))
 	_ = os.Remove(runRoot)
 	p.say("cluster %s is gone", c.Name)
 	return nil
 }
 
-// stopSupervisor tells the supervisor to end the cluster and waits until it has.
+// stopSupervisor asks the supervisor to end the cluster and waits until it has.
 func stopSupervisor(ctx context.Context, c *Config, p *progress) error {
 	st, err := Inspect(ctx, c)
 	if errors.Is(err, errNotRunning) {
@@ -69,18 +69,18 @@ func stopSupervisor(ctx context.Context, c *Config, p *progress) error {
 		return nil
 	})
 	if err != nil {
-		// Everything of the cluster dies with its supervisor.
+		// All processes of the cluster end with its supervisor.
 		return syscall.Kill(st.Supervisor, syscall.SIGKILL)
 	}
 	return nil
 }
 
 var (
-	errStillThere = errors.New("the supervisor is still there")
-	errNotOurs    = errors.New("not a cluster's directory; left alone")
+	errStillThere = errors.New("the supervisor has not ended")
+	errNotOurs    = errors.New("not the data directory of a cluster, so it was not deleted")
 )
 
-// removeData removes the data directory, if it is one.
+// removeData removes the data directory after checking that it is one.
 func removeData(c *Config) error {
 	if !exists(c.DataDir) {
 		return nil
@@ -88,7 +88,7 @@ func removeData(c *Config) error {
 	if !exists(c.dirs().config()) {
 		return fmt.Errorf("%s: %w", c.DataDir, errNotOurs)
 	}
-	if err := loopdev.DetachBelow(c.DataDir); err != nil { // the kernel's, which outlive the nodes
+	if err := loopdev.DetachBelow(c.DataDir); err != nil { // loop devices outlive the nodes
 		return fmt.Errorf("remove data: %w", err)
 	}
 	if err := os.RemoveAll(c.DataDir); err != nil {

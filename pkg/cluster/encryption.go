@@ -23,34 +23,33 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Secrets are encrypted where they are stored. What with is in one file, and that
-// file is all that is known of how far a change of keys has come:
+// Secrets are encrypted in the store. One file holds the keys, and it is the only record of how far
+// a key rotation has come:
 //
 //   - one key and nothing else: all secrets are encrypted with it;
-//   - more: the first is what is written with, the rest are for what has been
-//     written before. A change of keys is under way.
+//   - more: a rotation is in progress. New values are encrypted with the first key; the others
+//     decrypt older values.
 //
-// So whoever finds a change begun goes on with it, and to go on with one twice
-// does no harm.
+// So a rotation that was interrupted can be continued by any later call, any number of times.
 
 const (
-	// reloadPatience is how long the API server may take to find a changed file: it
-	// looks once in a minute.
+	// reloadPatience is how long the API server may take to reload a changed file: it checks once a
+	// minute.
 	reloadPatience = 3 * time.Minute
 	reloadPoll     = time.Second
-	// secretsPage is how many secrets are asked for at once.
+	// secretsPage is the page size for listing secrets.
 	secretsPage = 250
 	keyLength   = 32
 )
 
 var (
-	errForeignEncryption = errors.New("its keys are not those of ctl (secretbox, for secrets): change them by hand")
-	errNotTakenUp        = errors.New("the API server has not taken up the keys")
-	errKeyGone           = errors.New("the snapshot's secrets are encrypted with keys that the cluster has no more")
+	errForeignEncryption = errors.New("the encryption configuration was not written by ctl (secretbox, for secrets); rotate its keys by hand")
+	errNotTakenUp        = errors.New("the API server has not reloaded the keys")
+	errKeyGone           = errors.New("the snapshot's secrets are encrypted with keys that the cluster no longer has")
 )
 
-// encryption is what encryption.yaml says: the keys, the present one first, and
-// whether there may be secrets that are not encrypted.
+// encryption is the content of encryption.yaml: the keys, the current one first, and whether
+// unencrypted secrets may exist.
 type encryption struct {
 	keys  []apiserverv1.Key
 	plain bool
@@ -67,7 +66,7 @@ func (e *encryption) names() []string {
 	return out
 }
 
-// add makes a key and puts it first.
+// add creates a key and makes it the current one.
 func (e *encryption) add() error {
 	name, err := letters(8)
 	if err != nil {
@@ -81,8 +80,8 @@ func (e *encryption) add() error {
 	return nil
 }
 
-// makeEncryption makes the key that secrets are encrypted with, if there is none.
-// Those that a cluster of before has stored stay readable.
+// makeEncryption creates the first encryption key if there is none. Secrets that an older version
+// stored unencrypted stay readable.
 func makeEncryption(d dirs) error {
 	if exists(d.encryption()) {
 		return os.Chmod(d.encryption(), 0o600)
@@ -124,9 +123,9 @@ func readEncryption(file string) (*encryption, error) {
 	return e, nil
 }
 
-// write keeps the keys, and returns what the API server will call the file. It is
-// on the disk before anything can be encrypted with a key in it: a key that is
-// lost takes with it what it encrypted.
+// write stores the keys and returns the hash that the API server will report for the file. The file
+// is synced to disk before a key in it can be used: losing a key would lose all secrets encrypted
+// with it.
 func (e *encryption) write(file string) (hash string, err error) {
 	providers := []apiserverv1.ProviderConfiguration{{Secretbox: &apiserverv1.SecretboxConfiguration{Keys: e.keys}}}
 	if e.plain {
@@ -157,9 +156,8 @@ func (e *encryption) write(file string) (hash string, err error) {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(data)), errors.Join(dir.Sync(), dir.Close())
 }
 
-// RotateEncryption has the secrets of a running cluster encrypted with a new key,
-// and forgets the old one. It goes on with a change that has been begun, and may
-// be interrupted at any point.
+// RotateEncryption encrypts all secrets of a running cluster with a new key and deletes the old
+// key. It completes a rotation that was interrupted, and may itself be interrupted at any point.
 func RotateEncryption(ctx context.Context, c *Config, deps Deps) error {
 	if c.replicated() {
 		return fmt.Errorf("%w: which of its API servers work with a new key cannot be seen through the balancer", errOwnEtcd)
@@ -177,12 +175,12 @@ func RotateEncryption(ctx context.Context, c *Config, deps Deps) error {
 	return r.run(ctx)
 }
 
-// rotation is a change of keys.
+// rotation is one key rotation.
 type rotation struct {
 	file   string
 	client kubernetes.Interface
 	p      *progress
-	poll   time.Duration // how often the API server is asked what it works with
+	poll   time.Duration // how often the API server is asked which file it uses
 }
 
 func (r *rotation) run(ctx context.Context) error {
@@ -201,7 +199,7 @@ func (r *rotation) run(ctx context.Context) error {
 		return err
 	}
 	r.p.say("secrets are written with key %s", e.keys[0].Name)
-	// Once more, for what was being written with the old key at the first time.
+	// Repeat for secrets that were being written with the old key during the first pass.
 	for {
 		changed, err := r.rewrite(ctx)
 		if err != nil {
@@ -220,7 +218,7 @@ func (r *rotation) run(ctx context.Context) error {
 	return nil
 }
 
-// apply writes the keys down and waits until the API server works with them.
+// apply stores the keys and waits until the API server uses them.
 func (r *rotation) apply(ctx context.Context, e *encryption) error {
 	hash, err := e.write(r.file)
 	if err != nil {
@@ -241,7 +239,7 @@ func (r *rotation) apply(ctx context.Context, e *encryption) error {
 	}
 }
 
-// takenUp asks the API server whether it works with a file.
+// takenUp reports whether the API server uses a file.
 func (r *rotation) takenUp(ctx context.Context, hash string) error {
 	metrics, err := r.client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
@@ -255,14 +253,14 @@ func (r *rotation) takenUp(ctx context.Context, hash string) error {
 	return errNotTakenUp
 }
 
-// rewrite stores every secret again, and returns how many of them changed by it:
-// a write that changes nothing of a secret renews one that another key encrypted.
+// rewrite writes every secret back and returns how many of them changed in the store. An update
+// that changes nothing of a secret still encrypts it again if it was stored with another key.
 func (r *rotation) rewrite(ctx context.Context) (changed int, err error) {
 	api := r.client.CoreV1()
 	for next := ""; ; {
 		page, err := api.Secrets("").List(ctx, metav1.ListOptions{Limit: secretsPage, Continue: next})
 		if apierrors.IsResourceExpired(err) {
-			return changed + 1, nil // from the beginning
+			return changed + 1, nil // restart from the first page
 		}
 		if err != nil {
 			return changed, fmt.Errorf("secrets: %w", err)
@@ -271,7 +269,7 @@ func (r *rotation) rewrite(ctx context.Context) (changed int, err error) {
 			s := &page.Items[i]
 			got, err := api.Secrets(s.Namespace).Update(ctx, s, metav1.UpdateOptions{})
 			switch {
-			case apierrors.IsNotFound(err), apierrors.IsConflict(err): // gone, or written by somebody else
+			case apierrors.IsNotFound(err), apierrors.IsConflict(err): // deleted, or written by another client
 			case err != nil:
 				return changed, fmt.Errorf("secret %s/%s: %w", s.Namespace, s.Name, err)
 			case got.ResourceVersion != s.ResourceVersion:

@@ -28,7 +28,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// cutTransport has the caller's context end instead of one of its requests.
+// cutTransport cancels the caller's context at one of its requests.
 type cutTransport struct {
 	inner http.RoundTripper
 	left  *atomic.Int64
@@ -43,9 +43,9 @@ func (c cutTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.inner.RoundTrip(r)
 }
 
-// TestRotation interrupts a change of keys at every request that it makes, until
-// one comes to its end. All secrets can be read all the time, no interruption
-// leads to another key, and in the end nothing is encrypted with the old one.
+// TestRotation interrupts a rotation at each of its requests in turn, until one completes. Secrets
+// are readable at all times, an interruption does not add another key, and at the end nothing is
+// encrypted with the old key.
 func TestRotation(t *testing.T) {
 	controller.EncryptionConfigFileChangePollDuration = 10 * time.Millisecond
 	const secrets = 3
@@ -71,7 +71,7 @@ func TestRotation(t *testing.T) {
 		c.EncryptionConfig, c.EncryptionReload = file, true
 	}})
 
-	// rotate changes keys, with so many requests.
+	// rotate rotates the keys and cancels after the given number of requests.
 	rotate := func(requests int64) error {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -95,7 +95,7 @@ func TestRotation(t *testing.T) {
 		}
 		return names
 	}
-	// What an unencrypted cluster has is encrypted with the key that there is.
+	// Secrets of an unencrypted cluster become encrypted with the existing key.
 	first := e.keys[0].Name
 	if err := rotate(1 << 30); err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestRotation(t *testing.T) {
 		if listErr != nil || len(list.Items) != secrets || string(list.Items[0].Data["k"]) != "hush" {
 			t.Fatalf("after %d requests: %v, %v", requests, list, listErr)
 		}
-		// An interruption at the last wait is after the end of everything else.
+		// An interruption during the last wait comes after all work is done.
 		if err == nil || now.settled() {
 			break
 		}
@@ -138,8 +138,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestKeysOfSnapshots: a snapshot whose keys are gone is refused before anything
-// is replaced; one of an unencrypted cluster can be read.
+// TestKeysOfSnapshots checks that a snapshot whose keys are missing is rejected before anything is
+// replaced, and that a snapshot of an unencrypted cluster can be restored.
 func TestKeysOfSnapshots(t *testing.T) {
 	d := dirs{data: t.TempDir()}
 	if err := makeEncryption(d); err != nil {

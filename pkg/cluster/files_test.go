@@ -65,8 +65,8 @@ func TestNodeAddress(t *testing.T) {
 	}
 }
 
-// TestKubeconfigs: a cluster's credentials come into a person's kubeconfig
-// beside others and go without them.
+// TestKubeconfigs checks that a cluster's credentials are added to and removed from a kubeconfig
+// without touching other entries.
 func TestKubeconfigs(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "person", "config")
 	for _, name := range []string{"one", "two"} {
@@ -97,7 +97,7 @@ func TestKubeconfigs(t *testing.T) {
 	}
 }
 
-// TestSettleFamily: a cluster keeps the addresses that it was made with.
+// TestSettleFamily checks that a cluster keeps the IP family it was created with.
 func TestSettleFamily(t *testing.T) {
 	for _, tc := range []struct {
 		has, want, get IPFamily
@@ -113,7 +113,7 @@ func TestSettleFamily(t *testing.T) {
 	}
 }
 
-// TestPKI: certificates are made once, and are good for what they are for.
+// TestPKI checks that certificates are created once and are valid for their use.
 func TestPKI(t *testing.T) {
 	c := &Config{Name: "one", DataDir: t.TempDir(), IPFamily: Dual, ControlPlanes: 2}
 	d := c.dirs()
@@ -155,7 +155,8 @@ func TestPKI(t *testing.T) {
 	}
 }
 
-// TestStoreArchive: what is packed comes back; what is no snapshot is refused.
+// TestStoreArchive checks that a packed store unpacks to the same files, and that other files are
+// rejected as snapshots.
 func TestStoreArchive(t *testing.T) {
 	dir := t.TempDir()
 	store, file, back := filepath.Join(dir, "store"), filepath.Join(dir, "file"), filepath.Join(dir, "back")
@@ -183,7 +184,7 @@ func TestStoreArchive(t *testing.T) {
 	}
 }
 
-// TestCopyTree: files are shared, databases and links are not.
+// TestCopyTree checks that ordinary files are hard-linked, and that databases and links are copied.
 func TestCopyTree(t *testing.T) {
 	from, to := t.TempDir(), filepath.Join(t.TempDir(), "to")
 	for _, f := range []string{"blobs/one", "meta.db"} {
@@ -212,7 +213,7 @@ func TestCopyTree(t *testing.T) {
 	}
 }
 
-// TestManifests: every add-on is of a kind that is known where to create.
+// TestManifests checks that the resource path of every add-on's kind is known.
 func TestManifests(t *testing.T) {
 	for _, file := range []string{"manifests/rbac.yaml", "manifests/coredns.yaml"} {
 		objects, err := readManifest(file, Dual)

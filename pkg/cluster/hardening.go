@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// What makes a cluster safer than the programs are when they are started alone.
+// Settings that make a cluster safer than the programs' own defaults.
 
-// tlsSuites are the suites of TLS 1.2 that the cluster's servers accept: with
-// forward secrecy and authenticated encryption. Those of TLS 1.3 are all good.
+// tlsSuites are the TLS 1.2 cipher suites that the cluster's servers accept: those with forward
+// secrecy and authenticated encryption. All suites of TLS 1.3 have both.
 func tlsSuites() []string {
 	return []string{
 		"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
@@ -23,17 +23,17 @@ func tlsSuites() []string {
 
 const tlsVersion = "VersionTLS12"
 
-// Audit logs of a cluster: at most so many days, files and megabytes of each.
+// Limits of a cluster's audit logs: days, files, and megabytes of each file.
 const (
 	auditDays  = 30
 	auditFiles = 10
 	auditSize  = 100
 )
 
-// streamsPerConnection is how many requests a client may have in one connection.
+// streamsPerConnection is the maximum number of concurrent requests on one HTTP/2 connection.
 const streamsPerConnection = 250
 
-// servingFlags are those of every server that takes them.
+// servingFlags are the hardening flags of every server that has them.
 func servingFlags() []string {
 	return []string{
 		"--profiling=false", "--tls-min-version=" + tlsVersion, "--tls-cipher-suites=" + strings.Join(tlsSuites(), ","),
@@ -41,8 +41,8 @@ func servingFlags() []string {
 	}
 }
 
-// hardenedAPIServer are the flags by which the API server differs from one that
-// is started alone.
+// hardenedAPIServer are the flags whose values differ from those of an API server that is started
+// by hand.
 func hardenedAPIServer(c *Config, r replica) []string {
 	d := c.dirs()
 	own := []string{"special"}
@@ -54,8 +54,8 @@ func hardenedAPIServer(c *Config, r replica) []string {
 		"--service-account-lookup=true", "--service-account-extend-token-expiration=false",
 		"--enable-admission-plugins=NodeRestriction,NodeOwnership,DenyServiceExternalIPs,EndpointOwnership,IngressHosts",
 		"--node-address-ranges="+c.IPFamily.nodeRanges(),
-		// Nobody's webhook, APIService or Node leads the server to itself, to its
-		// machine or to a cloud's metadata.
+		// No webhook, APIService or Node may make the server connect to itself, to its machine, or
+		// to a cloud's metadata service.
 		"--outbound-deny="+strings.Join(own, ","),
 		"--encryption-provider-config="+d.encryption(), "--encryption-provider-config-automatic-reload=true",
 		"--audit-policy-file="+d.file("audit-policy.yaml"), "--audit-log-path="+d.auditLog(r.suffix),
@@ -63,16 +63,16 @@ func hardenedAPIServer(c *Config, r replica) []string {
 	)
 }
 
-// hardenedManager are the flags of a process that only the API server's own
-// machine asks for metrics: the controller manager and the scheduler.
+// hardenedManager are the flags of the controller manager and the scheduler, whose metrics are read
+// only from the API server's own machine.
 func hardenedManager(d dirs, name, address string) []string {
 	return append(servingFlags(), "--bind-address="+address,
 		"--tls-cert-file="+d.pki(name+".crt"), "--tls-private-key-file="+d.pki(name+".key"), "--client-ca-file="+d.pki("ca.crt"))
 }
 
-// auditPolicy takes down who changed what, who read what is secret, and who was
-// refused; and not what the cluster does with itself all day. No bodies: they
-// hold secrets.
+// auditPolicy records who changed what, who read secret data, and which requests were rejected. It
+// leaves out the cluster's own routine requests, and it records no bodies, because bodies can
+// contain secrets.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]

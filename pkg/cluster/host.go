@@ -21,13 +21,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// goFile is the descriptor by which a node host is told that its link is there.
+// goFile is the descriptor by which the supervisor tells a node host that its link is ready.
 const goFile = 3
 
-// HostNode is the init of a node's process tree. It runs as the first process
-// of fresh mount, PID, network, UTS and IPC namespaces, waits until the
-// supervisor has joined the node to the others, arranges the node, and keeps
-// its daemons running until ctx is done.
+// HostNode is the init of a node's process tree. It runs as the first process of new mount, PID,
+// network, UTS and IPC namespaces. It waits until the supervisor has connected the node to the
+// bridge, sets up the node's mounts and network, and keeps its daemons running until ctx is done.
 func HostNode(ctx context.Context, dir string, deps Deps) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer stop()
@@ -64,7 +63,8 @@ func HostNode(ctx context.Context, dir string, deps Deps) error {
 	return nil
 }
 
-// awaitLink blocks until the supervisor says go. It says nothing when it died.
+// awaitLink blocks until the supervisor reports that the link is ready. It returns an error if the
+// supervisor has died.
 func awaitLink() error {
 	f := os.NewFile(goFile, "go")
 	defer f.Close()
@@ -74,7 +74,7 @@ func awaitLink() error {
 	return nil
 }
 
-// nodeProcesses is a node's daemons, as seen from inside it.
+// nodeProcesses returns a node's daemons, with paths as the node sees them.
 func nodeProcesses(c *Config, n Node, deps Deps) []process {
 	env := []string{
 		"PATH=" + insideTools + ":" + insideBin + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -82,7 +82,7 @@ func nodeProcesses(c *Config, n Node, deps Deps) []process {
 	}
 	kubelet := []string{
 		filepath.Join(insideBin, "kubelet"), "--config=" + kubeletYAML, "--kubeconfig=" + kubeletConf,
-		"--node-ip=" + strings.Join(n.Addresses(), ","), "--cert-dir=" + kubeletCerts, // its name is the node's host name
+		"--node-ip=" + strings.Join(n.Addresses(), ","), "--cert-dir=" + kubeletCerts, // the node's host name
 		"--disk-volumes=true",
 	}
 	if !c.ownNetwork() {
@@ -133,11 +133,11 @@ func awaitSocket(ctx context.Context, path string, deps Deps) error {
 func raiseFileLimit(log *slog.Logger) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		log.Info("File limit unknown", "err", err)
+		log.Info("Failed to read the limit of open files", "err", err)
 		return
 	}
 	limit.Cur = limit.Max
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		log.Info("File limit not raised", "err", err)
+		log.Info("Failed to raise the limit of open files", "err", err)
 	}
 }

@@ -16,10 +16,10 @@ import (
 	"keelson.dev/keelson/pkg/loopdev"
 )
 
-// nodeHost is the supervisor's side of a node.
+// nodeHost is the supervisor's record of a node.
 type nodeHost struct {
 	Node
-	host *kept // nil: stopped
+	host *kept // nil if stopped
 }
 
 func (h *nodeHost) pid() int {
@@ -30,14 +30,14 @@ func (h *nodeHost) pid() int {
 }
 
 var (
-	errNodeExists  = errors.New("there is a node of that name already")
-	errNoNode      = errors.New("there is no such node")
+	errNodeExists  = errors.New("the node exists already")
+	errNoNode      = errors.New("no such node")
 	errNodeRunning = errors.New("the node is running")
 	errNodeStopped = errors.New("the node is not running")
-	errNodesFull   = errors.New("the cluster has as many nodes as it can have")
+	errNodesFull   = errors.New("the cluster has the maximum number of nodes")
 )
 
-// resumeNodes starts the nodes that the data directory knows.
+// resumeNodes starts the nodes found in the data directory.
 func (s *supervisor) resumeNodes() error {
 	entries, err := os.ReadDir(s.cfg.dirs().nodes())
 	if errors.Is(err, os.ErrNotExist) {
@@ -51,7 +51,7 @@ func (s *supervisor) resumeNodes() error {
 	for _, e := range entries {
 		n := Node{}
 		if err := readJSON(s.cfg.dirs().node(e.Name()).spec(), &n); err != nil {
-			s.deps.Log.Error("Node left out", "node", e.Name(), "err", err)
+			s.deps.Log.Error("Failed to start node", "node", e.Name(), "err", err)
 			continue
 		}
 		h := &nodeHost{Node: n}
@@ -65,8 +65,8 @@ func (s *supervisor) resumeNodes() error {
 	return nil
 }
 
-// addNode makes a node; without a name it gets the next free one. With a bootstrap
-// kubeconfig its kubelet joins by that.
+// addNode creates a node; an empty name means the next free one. If bootstrap is set, it is the
+// kubeconfig that the node's kubelet joins with.
 func (s *supervisor) addNode(name, bootstrap string) (Node, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +100,7 @@ func (s *supervisor) addNode(name, bootstrap string) (Node, error) {
 	return n, nil
 }
 
-// switchNode starts a stopped node or pulls a running one's plug.
+// switchNode starts a stopped node, or kills all processes of a running one.
 func (s *supervisor) switchNode(name string, running bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *supervisor) switchNode(name string, running bool) error {
 	return writeJSON(s.cfg.dirs().node(name).spec(), h.Node)
 }
 
-// removeNode stops a node for good and removes its files.
+// removeNode stops a node permanently and removes its files.
 func (s *supervisor) removeNode(name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +133,7 @@ func (s *supervisor) removeNode(name string) error {
 		h.host.end()
 	}
 	delete(s.nodes, name)
-	// Devices are the kernel's, and outlive a node whose plug was pulled.
+	// Loop devices belong to the kernel and outlive a killed node.
 	if err := loopdev.DetachBelow(s.cfg.dirs().node(name).root); err != nil {
 		return fmt.Errorf("disks of node %s: %w", name, err)
 	}
@@ -155,8 +155,8 @@ func (s *supervisor) startNode(h *nodeHost) error {
 	return nil
 }
 
-// nodeProcess is the node's host. It is born into namespaces of its own, and
-// waits there until it has been put into its cgroup and onto its link.
+// nodeProcess returns the process of the node's host. It starts in new namespaces and waits there
+// until it has been moved into its cgroup and connected to its link.
 func (s *supervisor) nodeProcess(h *nodeHost) process {
 	group := cgroupOf(s.cfg.Name, h.Name)
 	host := filepath.Join(group, cgroupHost)
@@ -192,14 +192,14 @@ func (s *supervisor) nodeProcess(h *nodeHost) process {
 	p.ended = func() {
 		err := errors.Join(leaveNode(h.Node), s.cgroups.remove(context.WithoutCancel(s.alive), group, s.deps.Clock))
 		if err != nil {
-			s.deps.Log.Error("Remains of a node", "node", h.Name, "err", err)
+			s.deps.Log.Error("Failed to clean up after node", "node", h.Name, "err", err)
 		}
 	}
 	return p
 }
 
-// daemonPids finds a node's daemons among the children of its host, by the
-// machine's process ids.
+// daemonPids finds a node's daemons among the children of its host. The process IDs are the
+// machine's.
 func daemonPids(host int) map[string]int {
 	out := map[string]int{}
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", host))
@@ -209,7 +209,7 @@ func daemonPids(host int) map[string]int {
 	for _, list := range lists {
 		children, err := os.ReadFile(list)
 		if err != nil {
-			continue // the thread went
+			continue // the thread has ended
 		}
 		for child := range strings.FieldsSeq(string(children)) {
 			pid, err := strconv.Atoi(child)
@@ -218,7 +218,7 @@ func daemonPids(host int) map[string]int {
 			}
 			name, err := os.ReadFile("/proc/" + child + "/comm")
 			if err != nil {
-				continue // the process went
+				continue // the process has ended
 			}
 			switch name := strings.TrimSpace(string(name)); name {
 			case "containerd", "kubelet", "proxy":

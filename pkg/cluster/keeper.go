@@ -16,43 +16,42 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// A process that keeps dying is started again after a pause that doubles; one
-// that had lived for a while is started again at once.
+// A process that keeps dying is restarted after a pause that doubles each time. One that has lived
+// for a while is restarted at once.
 const (
 	firstPause = 50 * time.Millisecond
 	longPause  = 5 * time.Second
 	goodLife   = 10 * time.Second
-	// stopPatience is how long a process may take to leave when asked to.
+	// stopPatience is how long a process may take to end after SIGTERM.
 	stopPatience = 10 * time.Second
-	// Logs are cut when they have grown to maxLog; one older piece is kept.
+	// Logs are rotated when they have grown to maxLog; one older file is kept.
 	maxLog      = 32 << 20
 	logInterval = 15 * time.Second
 )
 
-// process is a program that is to be kept running.
+// process describes a program that a keeper keeps running.
 type process struct {
 	name string
 	argv []string
 	env  []string
-	// log is the file that its output is appended to.
+	// log is the file that the program's output is appended to.
 	log string
-	// inherit are files it gets from descriptor 3 on.
+	// inherit are the files that the program gets from descriptor 3 on.
 	inherit []*os.File
 	attr    *syscall.SysProcAttr
-	// before is waited for each time before the process is started.
+	// before is called each time before the process is started; the start waits for it.
 	before func(ctx context.Context) error
-	// pipe gives the process the reading end of a pipe after inherit; the other
-	// end is handed to started, and closed after it.
+	// pipe passes the reading end of a pipe to the process as the descriptor after inherit. The
+	// writing end is passed to started and closed after it.
 	pipe bool
-	// started is called with the pid each time the process has been started,
-	// ended when it has ended.
+	// started is called with the process ID after each start, ended after each end.
 	started func(pid int, pipe *os.File) error
 	ended   func()
-	// kill ends the process without asking it first.
+	// kill ends the process by SIGKILL without SIGTERM first.
 	kill bool
 }
 
-// keeper keeps one process running. Its methods may be called at any time.
+// keeper keeps one process running. Its methods are safe for concurrent use.
 type keeper struct {
 	process
 	reaper *reaper
@@ -62,10 +61,10 @@ type keeper struct {
 	release *os.File // the pipe's writing end, between start and afterStart
 
 	mu  sync.Mutex
-	pid int // 0: not running
+	pid int // 0 if not running
 }
 
-// Pid is the process's id, 0 when it is not running.
+// Pid returns the process ID, 0 when the process is not running.
 func (k *keeper) Pid() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -88,8 +87,8 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// nextPause is how long to wait before the next start of a process that lived
-// for life and had been started after pause.
+// nextPause returns how long to wait before the next start of a process that lived for life and had
+// been started after pause.
 func nextPause(pause, life time.Duration) time.Duration {
 	switch {
 	case life >= goodLife:
@@ -130,7 +129,7 @@ func (k *keeper) once(ctx context.Context) error {
 			return exitError(status)
 		case <-ticker.C():
 			if err := cutLog(k.log); err != nil {
-				k.logger.Error("Log not cut", "process", k.name, "err", err)
+				k.logger.Error("Failed to rotate log", "process", k.name, "err", err)
 			}
 		case <-ctx.Done():
 			k.stop(pid, exited)
@@ -179,7 +178,7 @@ func (k *keeper) afterStart(pid int) error {
 	return k.started(pid, k.release)
 }
 
-// stop asks the process to leave, and makes it when it does not.
+// stop ends the process by SIGTERM, and by SIGKILL when it takes too long.
 func (k *keeper) stop(pid int, exited <-chan syscall.WaitStatus) {
 	if k.kill {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -209,8 +208,8 @@ func exitError(status syscall.WaitStatus) error {
 	return fmt.Errorf("exit status %d", status.ExitStatus())
 }
 
-// cutLog copies a log that has grown too large aside and empties it. Writers
-// append, so they go on at the new end.
+// cutLog rotates a log that has grown too large: it copies the file and truncates it. Writers use
+// O_APPEND, so they continue at the new end.
 func cutLog(file string) error {
 	info, err := os.Stat(file)
 	if err != nil || info.Size() < maxLog {

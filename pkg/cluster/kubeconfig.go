@@ -15,7 +15,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// administrators have a kubeconfig each, for the port that the machine reaches.
+// administrators each have a kubeconfig for the port on the machine's loopback address.
 var administrators = []struct {
 	file string
 	leaf leaf
@@ -26,13 +26,13 @@ var administrators = []struct {
 
 func machineServer(port int) string { return fmt.Sprintf("https://127.0.0.1:%d", port) }
 
-// clusterServer is where the API server is, inside the cluster.
+// clusterServer is the API server's address inside the cluster.
 func (c *Config) clusterServer() string {
 	return fmt.Sprintf("https://%s", netip.AddrPortFrom(c.IPFamily.primary().control, controlPort))
 }
 
-// makeKubeconfigs writes the control plane's kubeconfig files, and the
-// administrators' ones for the port that the machine reaches.
+// makeKubeconfigs writes the control plane's kubeconfig files, and the administrators' ones for the
+// port on the machine's loopback address.
 func makeKubeconfigs(d dirs, c *Config, now clock.Clock) error {
 	for _, name := range []string{controllerManager, scheduler} {
 		user := fileUser(d.pki(name+"-client.crt"), d.pki(name+"-client.key"))
@@ -52,7 +52,7 @@ func makeKubeconfigs(d dirs, c *Config, now clock.Clock) error {
 	return nil
 }
 
-// newUser issues a client certificate, for a kubeconfig to hold.
+// newUser issues a client certificate to embed in a kubeconfig.
 func newUser(d dirs, l leaf, now clock.Clock) (*api.AuthInfo, error) {
 	ca, err := readPair(d.pki("ca"))
 	if err != nil {
@@ -63,7 +63,7 @@ func newUser(d dirs, l leaf, now clock.Clock) (*api.AuthInfo, error) {
 	return user, err
 }
 
-// fileUser has its certificate in files, which clients read again when they change.
+// fileUser refers to its certificate by file, so that clients reload it when it changes.
 func fileUser(certFile, keyFile string) *api.AuthInfo {
 	user := api.NewAuthInfo()
 	user.ClientCertificate, user.ClientKey = certFile, keyFile
@@ -93,8 +93,8 @@ func saveKubeconfig(cfg *api.Config, file string) error {
 	return writeFile(file, data, 0o600)
 }
 
-// mergeKubeconfig adds the administrator's entries to a person's kubeconfig and
-// makes them current; other entries stay.
+// mergeKubeconfig adds the administrator's entries to the user's kubeconfig and makes them current.
+// Other entries stay.
 func mergeKubeconfig(admin, file string) error {
 	from, err := clientcmd.LoadFromFile(admin)
 	if err != nil {
@@ -122,8 +122,8 @@ func mergeKubeconfig(admin, file string) error {
 	return saveKubeconfig(into, file)
 }
 
-// unmergeKubeconfig takes a cluster's entries out of a person's kubeconfig. A
-// file that held nothing else goes.
+// unmergeKubeconfig removes a cluster's entries from the user's kubeconfig. It deletes the file if
+// nothing else is in it.
 func unmergeKubeconfig(cluster, file string) error {
 	if file == "" || !exists(file) {
 		return nil

@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where a node finds what belongs to the cluster, in its own /run.
+// Paths in the node's own /run under which a node finds the cluster's files.
 const (
 	insideBin   = "/run/keelson/bin"
 	insideTools = "/run/keelson/tools"
 	insideNode  = "/run/keelson/node"
 )
 
-// mount is one mount(2).
+// mount holds the arguments of one mount(2) call.
 type mount struct {
 	source, target, kind string
 	flags                uintptr
@@ -33,10 +33,10 @@ func (m mount) do() error {
 	return nil
 }
 
-// setupNodeMounts makes the machine's file system into the node's, in the mount
-// namespace of this process: the node's own /run, /tmp, /var/lib, /var/log, /opt
-// and a layer of its own over /etc; /proc of its processes and /sys of its
-// network. The rest of the machine is seen as it is.
+// setupNodeMounts turns the machine's file system into the node's, in this process's mount
+// namespace. The node gets its own /run, /tmp, /var/lib, /var/log and /opt, a writable layer over
+// /etc, a /proc of its own processes and a /sys of its own network. The rest of the machine's file
+// system stays visible.
 func setupNodeMounts(d nodeDirs, binDir, toolsDir string) error {
 	if err := (mount{source: "none", target: "/", flags: unix.MS_REC | unix.MS_PRIVATE}).do(); err != nil {
 		return err
@@ -60,12 +60,12 @@ func setupNodeMounts(d nodeDirs, binDir, toolsDir string) error {
 	if err := setupSys(); err != nil {
 		return err
 	}
-	// Mounts that a pod makes in a volume are to reach the node and other pods.
+	// Mounts that a pod makes in a volume must propagate to the node and to other pods.
 	return mount{source: "none", target: "/", flags: unix.MS_REC | unix.MS_SHARED}.do()
 }
 
-// setupRun makes the node's /run. It is filled before it is put in place,
-// because any of its sources may be below a directory that gets hidden.
+// setupRun creates the node's /run. It is filled before it is mounted, because any of its sources
+// may be below a directory that the mount hides.
 func setupRun(d nodeDirs, binDir, toolsDir string) error {
 	stage := d.path("run")
 	if err := os.MkdirAll(stage, 0o755); err != nil {
@@ -91,8 +91,7 @@ func setupRun(d nodeDirs, binDir, toolsDir string) error {
 	return mount{source: stage, target: "/run", flags: unix.MS_MOVE}.do()
 }
 
-// setupSys mounts the sysfs of this network namespace, and puts the machine's
-// cgroups back into it.
+// setupSys mounts the sysfs of this network namespace, with the machine's cgroups in it.
 func setupSys() error {
 	const aside = "/run/keelson/cgroup"
 	if err := os.MkdirAll(aside, 0o755); err != nil {
@@ -112,7 +111,7 @@ func setupSys() error {
 	}
 	err := mount{source: "bpf", target: "/sys/fs/bpf", kind: "bpf"}.do()
 	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EPERM) {
-		return nil // a kernel without it
+		return nil // this kernel does not have it
 	}
 	return err
 }

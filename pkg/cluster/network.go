@@ -20,9 +20,9 @@ const (
 	nodeLink   = "eth0"
 )
 
-// setupClusterNetwork arranges the namespace that the supervisor was born in:
-// the bridge that joins the nodes, and an end for what no route leads to. There
-// is no uplink: what is sent out of the cluster ends here.
+// setupClusterNetwork sets up the supervisor's network namespace: the bridge that connects the
+// nodes, and a default route that drops everything else. There is no uplink, so packets to
+// addresses outside the cluster end here.
 func setupClusterNetwork(c *Config) error {
 	if err := setUp("lo"); err != nil {
 		return err
@@ -53,7 +53,7 @@ func setupClusterNetwork(c *Config) error {
 			return err
 		}
 	}
-	// Addresses of pods and Services that nobody has: dropped, not sent back.
+	// Packets to unused addresses of pods and Services are dropped, not sent back.
 	for _, r := range c.IPFamily.ranges() {
 		for _, cidr := range []string{r.pods, r.services} {
 			_, dst, err := net.ParseCIDR(cidr)
@@ -68,7 +68,7 @@ func setupClusterNetwork(c *Config) error {
 	return nil
 }
 
-// joinNode puts a link between the bridge and the network namespace of pid.
+// joinNode creates a link between the bridge and the network namespace of process pid.
 func joinNode(n Node, pid int) error {
 	bridge, err := netlink.LinkByName(bridgeName)
 	if err != nil {
@@ -89,8 +89,8 @@ func joinNode(n Node, pid int) error {
 	return setUp(name)
 }
 
-// leaveNode takes away a node's link. The kernel does so by itself some time
-// after the node's namespace went.
+// leaveNode removes a node's link. The kernel would do so itself some time after the node's
+// namespace has gone.
 func leaveNode(n Node) error {
 	link, err := netlink.LinkByName(fmt.Sprintf("node%d", n.Index))
 	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {
@@ -105,7 +105,7 @@ func leaveNode(n Node) error {
 	return nil
 }
 
-// setupNodeNetwork arranges a node's namespace, from inside.
+// setupNodeNetwork sets up a node's network from inside its namespace.
 func setupNodeNetwork(n Node) error {
 	if err := setUp("lo"); err != nil {
 		return err
@@ -131,8 +131,8 @@ func setupNodeNetwork(n Node) error {
 			return err
 		}
 	}
-	// Without some default route the kernel refuses a Service's address before
-	// the proxy's rules are asked.
+	// Without a default route the kernel rejects connections to a Service's address before it
+	// applies the proxy's rules.
 	for _, r := range n.IPFamily.ranges() {
 		if err := netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: r.control.AsSlice()}); err != nil {
 			return fmt.Errorf("default route: %w", err)
@@ -145,7 +145,7 @@ func addAddress(link netlink.Link, address netip.Prefix) error {
 	a := address.Addr()
 	addr := &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(address.Bits(), a.BitLen())}}
 	if a.Is6() {
-		addr.Flags = unix.IFA_F_NODAD // usable at once; no one else can have it
+		addr.Flags = unix.IFA_F_NODAD // skip duplicate address detection, so that the address is usable at once
 	}
 	if err := netlink.AddrReplace(link, addr); err != nil {
 		return fmt.Errorf("address of %s: %w", link.Attrs().Name, err)
@@ -164,8 +164,7 @@ func setUp(name string) error {
 	return nil
 }
 
-// sysctl sets a value of this network namespace. What the kernel does not have
-// is left out.
+// sysctl sets a value of this network namespace. A value that the kernel does not have is skipped.
 func sysctl(name, value string) error {
 	file := filepath.Join("/proc/sys/net", name)
 	err := os.WriteFile(file, []byte(value), 0o644)

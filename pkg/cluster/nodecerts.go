@@ -12,8 +12,8 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// A kubelet's certificates are where it keeps those that it has asked for
-// itself: NAME-current.pem is a link to the latest, with its key.
+// The certificates are written to the directory where the kubelet stores those that it requests
+// itself: NAME-current.pem is a link to the latest certificate with its key.
 const (
 	kubeletClient = "kubelet-client"
 	kubeletServer = "kubelet-server"
@@ -21,11 +21,12 @@ const (
 
 func currentPair(name string) string { return filepath.Join(kubeletCerts, name+"-current.pem") }
 
-// kubeletLeaf is what a node's kubelet is certified as.
+// kubeletLeaf returns the serving certificate request of a node's kubelet.
 func kubeletLeaf(n Node, serving bool) leaf {
 	l := leaf{name: "system:node:" + n.Name, organizations: []string{"system:nodes"}, client: !serving}
 	if serving {
-		// As it asks itself for the next: the node's names and addresses, no more.
+		// The same as what the kubelet requests at renewal: the node's names and addresses, no
+		// more.
 		l.hosts = append([]string{n.Name}, n.Addresses()...)
 	}
 	return l
@@ -37,8 +38,7 @@ func proxyLeaf(n Node) leaf {
 	return leaf{name: "system:kube-proxy:" + n.Name, organizations: []string{"keelson:proxies"}, client: true}
 }
 
-// nodeCredentials makes what a node's daemons prove themselves by, as far as it
-// is missing or about to expire.
+// nodeCredentials issues the credentials of a node's daemons that are missing or expire soon.
 func nodeCredentials(d dirs, nd nodeDirs, c *Config, n Node, clk clock.Clock) error {
 	ca, err := os.ReadFile(d.pki("ca.crt"))
 	if err != nil {
@@ -56,8 +56,8 @@ func nodeCredentials(d dirs, nd nodeDirs, c *Config, n Node, clk clock.Clock) er
 	return errors.Join(err, writeKubeconfig(d, c.Name, nd.path(proxyConf), proxyLeaf(n).name, fileUser(proxyPair+".crt", proxyPair+".key"), c.clusterServer()))
 }
 
-// renewNode issues a node's certificates as far as they are due, or all of them
-// with force. A kubelet that joined requests its own.
+// renewNode reissues a node's certificates that are due, or all of them if force is set. A kubelet
+// that joined requests its own.
 func renewNode(d dirs, nd nodeDirs, n Node, clk clock.Clock, force bool) error {
 	signer, err := readPair(d.pki("ca"))
 	if err != nil {
@@ -101,7 +101,7 @@ func renewProxy(by *pair, nd nodeDirs, l leaf, clk clock.Clock, force bool) erro
 func dropServing(nd nodeDirs, by *pair) error {
 	cert, err := readCertificate(nd.follow(currentPair(kubeletServer)))
 	if err != nil || cert.CheckSignatureFrom(by.cert) == nil {
-		return nil // there is no certificate, or the authority signed it
+		return nil // no certificate, or already signed by the right authority
 	}
 	if err := os.Remove(nd.path(currentPair(kubeletServer))); err != nil {
 		return fmt.Errorf("old serving certificate: %w", err)
@@ -109,7 +109,7 @@ func dropServing(nd nodeDirs, by *pair) error {
 	return nil
 }
 
-// seedPair issues a certificate into the kubelet's store.
+// seedPair issues a certificate and writes it into the kubelet's certificate directory.
 func seedPair(by *pair, nd nodeDirs, name string, l leaf, clk clock.Clock) error {
 	cert, key, err := issuePEM(by, l, clk)
 	if err != nil {
@@ -132,7 +132,7 @@ func seedPair(by *pair, nd nodeDirs, name string, l leaf, clk clock.Clock) error
 	return nil
 }
 
-// follow is where a link inside the node leads to, on the machine.
+// follow resolves a link inside the node to a path on the machine.
 func (d nodeDirs) follow(inside string) string {
 	target, err := os.Readlink(d.path(inside))
 	switch {

@@ -22,7 +22,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// Files of a node, as the node sees them.
+// Paths of a node's files, as the node sees them.
 const (
 	kubeletConf    = "/etc/kubernetes/kubelet.conf"
 	bootstrapConf  = "/etc/kubernetes/bootstrap-kubelet.conf"
@@ -40,11 +40,11 @@ const (
 	sandboxImage   = "registry.k8s.io/pause:3.10.2"
 )
 
-// podProcesses is how many processes and threads a pod may have.
+// podProcesses is the maximum number of processes and threads in a pod.
 const podProcesses = 4096
 
-// makeNode writes what a node needs before its host starts. Files that a
-// person may have changed, and certificates, are left as they are.
+// makeNode writes the files that a node needs before its host starts. It keeps certificates, and
+// files that an operator may have changed.
 func makeNode(c *Config, n Node, clk clock.Clock) error {
 	d, nd := c.dirs(), c.dirs().node(n.Name)
 	for _, dir := range []string{"etc.work", "tmp", "var/lib/kubelet", "var/lib/cni", "var/log/pods", "var/log/containers",
@@ -92,8 +92,8 @@ func makeNode(c *Config, n Node, clk clock.Clock) error {
 type nodeFile struct {
 	path string
 	data []byte
-	keep bool // what is there already stays
-	// public files are read by programs of the machine that run as anybody.
+	keep bool // existing files stay
+	// public files are read by programs that run as any user of the machine.
 	public bool
 }
 
@@ -117,16 +117,15 @@ func nodeFiles(c *Config, n Node) ([]nodeFile, error) {
 		{path: containerdTOML, data: runtime, keep: true},
 		{path: "/etc/hostname", data: []byte(n.Name + "\n"), public: true},
 		{path: "/etc/hosts", data: []byte(hostsFile(n)), public: true},
-		// No server is named: nothing answers outside the cluster, and the
-		// machine's own resolver is none of the pods' business.
+		// It names no server: no name server is reachable outside the cluster, and pods must not
+		// use the machine's own.
 		{path: "/etc/resolv.conf", data: []byte("options ndots:1\n"), public: true},
 		{path: "/etc/machine-id", data: []byte(hex.EncodeToString(id[:16]) + "\n"), public: true},
 	}, nil
 }
 
-// linkPlugins puts the CNI plugins where runtimes look for them. They are
-// links, so that whoever installs another plugin there replaces the link and
-// not the cluster's own file.
+// linkPlugins links the CNI plugins into the directory that runtimes read. They are links, so that
+// installing another plugin replaces the link and not the cluster's own file.
 func linkPlugins(tools, bin string) error {
 	entries, err := os.ReadDir(filepath.Join(tools, "cni"))
 	if err != nil {
@@ -155,13 +154,14 @@ func kubeletConfiguration(c *Config, n Node) *kubeletconfig.KubeletConfiguration
 			Anonymous: kubeletconfig.KubeletAnonymousAuthentication{Enabled: &no},
 		},
 		Authorization: kubeletconfig.KubeletAuthorization{Mode: kubeletconfig.KubeletAuthorizationModeWebhook},
-		// The certificates that it starts with are there; it renews them by itself.
+		// The kubelet's first certificates exist already; it renews them itself.
 		ServerTLSBootstrap: true,
 		RotateCertificates: true,
 		TLSMinVersion:      tlsVersion,
 		TLSCipherSuites:    tlsSuites(),
 		StaticPodPath:      "/etc/kubernetes/manifests",
-		// The node's own forwarder, and the Service for when that does not answer.
+		// First the node's own DNS forwarder, then the DNS Service in case the forwarder does not
+		// answer.
 		ClusterDNS:               []string{n.Addresses()[0], n.IPFamily.primary().dns},
 		ClusterDomain:            clusterDomain,
 		ResolverConfig:           pointer("/etc/resolv.conf"),
@@ -169,8 +169,7 @@ func kubeletConfiguration(c *Config, n Node) *kubeletconfig.KubeletConfiguration
 		CgroupRoot:               cgroupOf(c.Name, n.Name),
 		ContainerRuntimeEndpoint: "unix://" + containerdSock,
 		FailSwapOn:               &no,
-		// The disk is the machine's: a person whose disk is 90% full still
-		// wants pods to run.
+		// All nodes share the machine's disk, which may be 90% full: pods must run even then.
 		EvictionHard: map[string]string{
 			"memory.available": "100Mi", "nodefs.available": "1%", "nodefs.inodesFree": "1%", "imagefs.available": "1%", "imagefs.inodesFree": "1%",
 		},
@@ -179,7 +178,7 @@ func kubeletConfiguration(c *Config, n Node) *kubeletconfig.KubeletConfiguration
 		PodPidsLimit:                pointer(int64(podProcesses)),
 		EnableProfilingHandler:      &no,
 		ReadOnlyPort:                0,
-		// /healthz is served with everything else, to those who may get it.
+		// /healthz is on the authenticated port with everything else.
 		HealthzPort:         pointer(int32(0)),
 		ShutdownGracePeriod: metav1.Duration{Duration: 0},
 	}

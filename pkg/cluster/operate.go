@@ -23,8 +23,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AddNode adds a node host; without a name it gets the next free one. It
-// returns when the node is ready.
+// AddNode adds a node host and returns when the node is ready. An empty name means the next free
+// one.
 func AddNode(ctx context.Context, c *Config, name string, deps Deps) error {
 	if err := ensureSeed(ctx, c, deps); err != nil {
 		return err
@@ -35,9 +35,8 @@ func AddNode(ctx context.Context, c *Config, name string, deps Deps) error {
 	return waitNodes(ctx, c, newProgress(deps))
 }
 
-// JoinNode adds a node host whose kubelet has nothing but a join token, and asks
-// for its certificates with it; without a token one is made. It returns when the
-// node is ready.
+// JoinNode adds a node host whose kubelet requests its certificates with a join token, and returns
+// when the node is ready. An empty token means that a new one is created.
 func JoinNode(ctx context.Context, c *Config, name, token string, deps Deps) error {
 	if err := ensureSeed(ctx, c, deps); err != nil {
 		return err
@@ -58,7 +57,7 @@ func JoinNode(ctx context.Context, c *Config, name, token string, deps Deps) err
 	return waitNodes(ctx, c, newProgress(deps))
 }
 
-// StartNode starts a node that was killed, and returns when it is ready again.
+// StartNode starts a killed node and returns when it is ready again.
 func StartNode(ctx context.Context, c *Config, name string, deps Deps) error {
 	p := newProgress(deps)
 	if err := call(ctx, c.dirs().socket(), "POST", "/nodes/start", url.Values{"name": {name}}, nil); err != nil {
@@ -70,11 +69,10 @@ func StartNode(ctx context.Context, c *Config, name string, deps Deps) error {
 	return waitNodes(ctx, c, p)
 }
 
-var errNoSign = errors.New("its kubelet has given no sign of life")
+var errNoSign = errors.New("its kubelet has not renewed its lease")
 
-// waitSign waits for a sign of life from a node's kubelet that is newer than
-// p. For a while after a node's end its Node object still says that it is
-// ready; its Lease tells the truth.
+// waitSign waits until a node's kubelet reports something newer than p. For a while after a node
+// was killed its Node object still says Ready; its Lease shows the truth.
 func waitSign(ctx context.Context, c *Config, name string, p *progress) error {
 	client, err := machineClient(c)
 	if err != nil {
@@ -97,14 +95,13 @@ func waitSign(ctx context.Context, c *Config, name string, p *progress) error {
 	return nil
 }
 
-// KillNode pulls a node's plug: all its processes end at once. The cluster is
-// told nothing.
+// KillNode kills all processes of a node at once, without telling the cluster, as a power failure
+// would.
 func KillNode(ctx context.Context, c *Config, name string) error {
 	return call(ctx, c.dirs().socket(), "POST", "/nodes/kill", url.Values{"name": {name}}, nil)
 }
 
-// RemoveNode takes a node out of the cluster for good: its host, its files and
-// its Node object.
+// RemoveNode removes a node permanently: its host, its files and its Node object.
 func RemoveNode(ctx context.Context, c *Config, name string) error {
 	if err := call(ctx, c.dirs().socket(), "POST", "/nodes/remove", url.Values{"name": {name}}, nil); err != nil {
 		return err
@@ -119,14 +116,14 @@ func RemoveNode(ctx context.Context, c *Config, name string) error {
 	return nil
 }
 
-// Command is a command that runs inside a cluster.
+// Command describes a command to run inside a cluster.
 func Command(ctx context.Context, c *Config, node string, argv []string) (*exec.Cmd, error) {
 	st, err := Inspect(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	if node == "" {
-		// The cluster's own network namespace, from which every node and pod is reached.
+		// The cluster's own network namespace. Every node and pod is reachable from it.
 		return enter(ctx, st.Supervisor, []string{"--net"}, argv), nil
 	}
 	n, err := st.node(node)
@@ -179,10 +176,10 @@ func LoadImages(ctx context.Context, c *Config, archives []string) error {
 	return group.Wait()
 }
 
-var errNoLog = errors.New("there is no such log")
+var errNoLog = errors.New("no such log")
 
-// logFile is where a process of the cluster writes to: apiserver, supervisor,
-// or kubelet-n1, containerd-n2, ...
+// logFile returns the log file of a process of the cluster: apiserver, supervisor, kubelet-n1,
+// containerd-n2, ...
 func (c *Config) logFile(name string) (string, error) {
 	d := c.dirs()
 	files := []string{d.log(name)}
@@ -197,7 +194,7 @@ func (c *Config) logFile(name string) (string, error) {
 	return "", fmt.Errorf("%s: %w", name, errNoLog)
 }
 
-// Logs writes the log of a process, and with follow what comes, until ctx is done.
+// Logs prints the log of a process. With follow it keeps printing new lines until ctx is done.
 func Logs(ctx context.Context, c *Config, process string, follow bool, deps Deps) error {
 	file, err := c.logFile(process)
 	if err != nil {
@@ -223,7 +220,7 @@ func Logs(ctx context.Context, c *Config, process string, follow bool, deps Deps
 	}
 }
 
-// Kubeconfig is the administrator's kubeconfig.
+// Kubeconfig returns the administrator's kubeconfig.
 func Kubeconfig(c *Config) ([]byte, error) {
 	data, err := os.ReadFile(c.dirs().kubeconfig("admin"))
 	if err != nil {

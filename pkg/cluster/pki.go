@@ -21,12 +21,12 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// Authorities live longer than what they sign. What they sign is renewed while
-// a third of its life is left, by the supervisor and by kubelets themselves.
+// Authorities live longer than the certificates they sign. The supervisor and the kubelets renew
+// certificates when a third of their life is left.
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
 	leafLife      = 365 * 24 * time.Hour
-	// backdate allows for clocks that differ a little.
+	// backdate allows for small differences between clocks.
 	backdate = 5 * time.Minute
 )
 
@@ -36,7 +36,7 @@ type pair struct {
 	key  crypto.Signer
 }
 
-// leaf is what a certificate is asked for.
+// leaf describes a certificate to issue.
 type leaf struct {
 	name          string
 	organizations []string
@@ -44,12 +44,11 @@ type leaf struct {
 	hosts         []string // for servers
 }
 
-// makePKI makes what is missing of the cluster's keys and certificates, in the
-// layout of /etc/kubernetes/pki, and renews what is about to expire.
+// makePKI creates the missing keys and certificates of the cluster, in the layout of
+// /etc/kubernetes/pki, and renews those that expire soon.
 func makePKI(c *Config, clk clock.Clock) error { return issueAll(c, clk, false) }
 
-// issueAll is makePKI; with force every certificate is issued again, by the same
-// authorities.
+// issueAll is makePKI; with force it reissues every certificate except the authorities.
 func issueAll(c *Config, clk clock.Clock, force bool) error {
 	d := c.dirs()
 	if err := os.MkdirAll(d.pki(""), 0o700); err != nil {
@@ -58,7 +57,7 @@ func issueAll(c *Config, clk clock.Clock, force bool) error {
 	authorities := map[string]*pair{}
 	for file, name := range authorityNames(c) {
 		if file == kubeletAuthority && force && !exists(d.pki(file+".crt")) {
-			continue // the cluster runs without this authority; its next start creates it
+			continue // an older version started the cluster without this authority; its next start creates it
 		}
 		var err error
 		if authorities[file], err = authority(d.pki(file), name, clk); err != nil {
@@ -77,11 +76,11 @@ func issueAll(c *Config, clk clock.Clock, force bool) error {
 	return serviceAccountKeys(d)
 }
 
-// control is one of the control plane's certificates.
+// control describes one of the control plane's certificates.
 type control struct {
 	file string
 	leaf
-	authority string // that signs it, by its file
+	authority string // file of the authority that signs it
 }
 
 // kubeletAuthority signs kubelets' serving certificates. The API server trusts it for connections to
@@ -99,7 +98,7 @@ func authorityNames(c *Config) map[string]string {
 	return names
 }
 
-// controlCertificates are those of the control plane, by their files.
+// controlCertificates returns the certificates of the control plane by file name.
 func controlCertificates(c *Config) []control {
 	local := []string{"localhost", "::1"}
 	for _, r := range c.replicas() {
@@ -107,7 +106,7 @@ func controlCertificates(c *Config) []control {
 	}
 	out := []control{
 		{file: "apiserver", leaf: leaf{name: "kube-apiserver", hosts: serverHosts(c)}, authority: "ca"},
-		// What it may do on kubelets is bound to its name.
+		// RBAC grants this name its rights on kubelets.
 		{file: "apiserver-kubelet-client", leaf: leaf{name: "kube-apiserver-kubelet-client", client: true}, authority: "ca"},
 		{file: "front-proxy-client", leaf: leaf{name: "front-proxy-client", client: true}, authority: "front-proxy-ca"},
 		{file: controllerManager, leaf: leaf{name: "kube-controller-manager", hosts: local}, authority: "ca"},
@@ -130,8 +129,8 @@ func (d dirs) servingAuthority() (*pair, error) {
 	return readPair(d.pki(kubeletAuthority))
 }
 
-// current tells whether the certificate in a file, with its key, need not be
-// made: it is there, and more than a third of its life is left.
+// current reports whether a file holds a certificate with its key that has more than a third of its
+// life left.
 func current(certFile, keyFile string, c clock.Clock) bool {
 	if !exists(keyFile) {
 		return false
@@ -140,12 +139,12 @@ func current(certFile, keyFile string, c clock.Clock) bool {
 	return err == nil && !due(cert, c.Now())
 }
 
-// due tells whether it is time to renew a certificate.
+// due reports whether a certificate must be renewed.
 func due(cert *x509.Certificate, now time.Time) bool {
 	return cert.NotAfter.Sub(now) < cert.NotAfter.Sub(cert.NotBefore)/3
 }
 
-// serverHosts is every name and address that clients reach the API server by.
+// serverHosts returns every name and address that clients reach the API server by.
 func serverHosts(c *Config) []string {
 	out := []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + clusterDomain, "localhost", "127.0.0.1", "::1"}
 	for _, r := range c.IPFamily.ranges() {
@@ -157,7 +156,7 @@ func serverHosts(c *Config) []string {
 	return out
 }
 
-// authority reads or makes a self-signed authority in base.crt and base.key.
+// authority reads or creates a self-signed authority in base.crt and base.key.
 func authority(base, name string, c clock.Clock) (*pair, error) {
 	if exists(base+".crt") && exists(base+".key") {
 		return readPair(base)
@@ -194,7 +193,7 @@ func issue(by *pair, l leaf, c clock.Clock, certFile, keyFile string) error {
 	return writePair(certFile, cert, keyFile, key)
 }
 
-// writePair puts the key first: who finds the certificate finds the key beside it.
+// writePair writes the key first, so that a reader that finds the certificate finds its key too.
 func writePair(certFile string, cert []byte, keyFile string, key []byte) error {
 	if err := writeFile(keyFile, key, 0o600); err != nil {
 		return err
@@ -230,7 +229,7 @@ func issuePEM(by *pair, l leaf, c clock.Clock) (cert, key []byte, err error) {
 	return sign(template, by.cert, private, by.key)
 }
 
-// sign makes a certificate for key, and returns both in PEM.
+// sign issues a certificate for key and returns both in PEM.
 func sign(template, parent *x509.Certificate, key, by crypto.Signer) (certPEM, keyPEM []byte, err error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
@@ -249,7 +248,7 @@ func encodeCertificate(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// serviceAccountKeys makes the pair that service account tokens are signed with.
+// serviceAccountKeys creates the key pair that signs service account tokens.
 func serviceAccountKeys(d dirs) error {
 	if exists(d.pki("sa.key")) && exists(d.pki("sa.pub")) {
 		return nil

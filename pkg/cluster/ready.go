@@ -23,7 +23,7 @@ var (
 	errDNSNotReady   = errors.New("no replica of CoreDNS is ready")
 )
 
-// wait asks check again and again until it is content, for at most patience.
+// wait calls check repeatedly until it returns nil, for at most patience.
 func (p *progress) wait(ctx context.Context, patience time.Duration, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -40,7 +40,7 @@ func (p *progress) wait(ctx context.Context, patience time.Duration, check func(
 	}
 }
 
-// waitControlPlane waits until the API server says that it is ready.
+// waitControlPlane waits until the API server is ready.
 func waitControlPlane(ctx context.Context, c *Config, p *progress) error {
 	client, err := machineClient(c)
 	if err != nil {
@@ -58,8 +58,7 @@ func waitControlPlane(ctx context.Context, c *Config, p *progress) error {
 	return nil
 }
 
-// waitNodes waits until every node that is meant to run is ready, and tells of
-// each.
+// waitNodes waits until every node that should run is ready, and prints a line for each.
 func waitNodes(ctx context.Context, c *Config, p *progress) error {
 	if !c.ownNetwork() {
 		p.say("nodes are ready, and names answered, when they have a pod network")
@@ -112,7 +111,7 @@ func waitNodes(ctx context.Context, c *Config, p *progress) error {
 	return p.failed("nodes", err, logs...)
 }
 
-// nodeReady tells whether pods can be started on a node.
+// nodeReady reports whether a node accepts pods.
 func nodeReady(n *core.Node) bool {
 	unusable := slices.ContainsFunc(n.Spec.Taints, func(t core.Taint) bool { return t.Key == core.TaintNodeNotReady })
 	return !unusable && slices.ContainsFunc(n.Status.Conditions, func(c core.NodeCondition) bool {
@@ -120,7 +119,7 @@ func nodeReady(n *core.Node) bool {
 	})
 }
 
-// waitDNS waits until names of the cluster are answered.
+// waitDNS waits until the cluster's DNS answers.
 func waitDNS(ctx context.Context, c *Config, p *progress) error {
 	if !c.ownNetwork() {
 		return nil
@@ -160,16 +159,16 @@ func waitDNS(ctx context.Context, c *Config, p *progress) error {
 	return nil
 }
 
-// progress tells a person what has been reached, and when.
+// progress prints what has been reached, with the time since the start.
 type progress struct {
 	deps  Deps
 	began time.Time
-	// fresh: the cluster has been started since began. What the API says of its
-	// nodes and pods may be from its life before.
+	// fresh is set if the cluster was started at began. The API may then still show states of nodes
+	// and pods from before the start.
 	fresh bool
 }
 
-// startedHere tells whether a pod is ready with containers started since p began.
+// startedHere reports whether a pod is ready with containers that started after p began.
 func (p *progress) startedHere(pod core.Pod) bool {
 	ready := slices.ContainsFunc(pod.Status.Conditions, func(c core.PodCondition) bool {
 		return c.Type == core.PodReady && c.Status == core.ConditionTrue
@@ -185,8 +184,8 @@ func (p *progress) say(format string, args ...any) {
 	fmt.Fprintf(p.deps.Out, "%6.2fs  %s\n", p.deps.Clock.Since(p.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// failed is an error that says which step failed and why, with the ends of the
-// logs that know more.
+// failed returns an error that says which step failed and why, with the last lines of the related
+// logs.
 func (p *progress) failed(step string, err error, logs ...string) error {
 	var b strings.Builder
 	for _, log := range logs {
@@ -199,7 +198,7 @@ func (p *progress) failed(step string, err error, logs ...string) error {
 	return fmt.Errorf("%s: %w%s", step, err, b.String())
 }
 
-// done tells what to do next.
+// done prints the next steps.
 func (p *progress) done(c *Config) {
 	p.say("cluster %s is ready: %d nodes, data in %s", c.Name, c.Nodes, c.DataDir)
 	file := c.Kubeconfig

@@ -12,18 +12,18 @@ import (
 	"syscall"
 )
 
-// reaper starts processes and collects them, and every orphan that the kernel
-// hands to this process. It must be the only one that waits in its process:
-// os/exec would lose its children to it.
+// reaper starts processes and waits for them and for every orphan that the kernel reparents to this
+// process. Nothing else in the process may wait for children: os/exec would lose its children to
+// the reaper.
 type reaper struct {
 	mu sync.Mutex // held across fork and bookkeeping, so that no exit is missed
-	// +guarded by mu: who waits for which child.
+	// +guarded by mu: the waiter of each child.
 	children map[int]chan syscall.WaitStatus
 }
 
 func newReaper() *reaper { return &reaper{children: map[int]chan syscall.WaitStatus{}} }
 
-// run collects children until ctx is done.
+// run reaps children until ctx is done.
 func (r *reaper) run(ctx context.Context) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGCHLD)
@@ -58,7 +58,7 @@ func (r *reaper) collect() {
 	}
 }
 
-// start runs argv; the channel tells how it ended.
+// start runs argv. The returned channel receives its exit status.
 func (r *reaper) start(argv []string, attr *syscall.ProcAttr) (int, <-chan syscall.WaitStatus, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,12 +14,12 @@ import (
 	"syscall"
 )
 
-// A cluster has one control plane, whose API server has its store inside it, or
-// several, which share an etcd of its own and are reached through a balancer.
+// A cluster has either one control plane, whose API server has its store inside it, or several,
+// which share a separate etcd cluster and are reached through a balancer.
 
 const (
 	maxControlPlanes = 3
-	// etcdMembers is how many an etcd of its own has: one may be lost.
+	// etcdMembers is the number of members of a separate etcd; it tolerates the loss of one.
 	etcdMembers = 3
 	etcdQuota   = 8 << 30 // bytes
 	etcd        = "etcd"
@@ -27,18 +27,18 @@ const (
 
 // replica is one of a cluster's control planes.
 type replica struct {
-	// suffix ends the names of its processes; that of the only one is empty.
+	// suffix is appended to the names of its processes; it is empty for a single control plane.
 	suffix string
-	// bind is where its API server listens, advertise where pods find it.
+	// bind is the address its API server listens on, advertise the address by which pods reach it.
 	bind, advertise string
-	// local is where its other processes listen: for this machine alone.
+	// local is the address its other processes listen on. Only this machine reaches it.
 	local string
 }
 
-// replicated tells whether there are several control planes.
+// replicated reports whether the cluster has several control planes.
 func (c *Config) replicated() bool { return c.ControlPlanes > 1 }
 
-// replicas are the cluster's control planes.
+// replicas returns the cluster's control planes.
 func (c *Config) replicas() []replica {
 	first := c.IPFamily.primary()
 	if !c.replicated() {
@@ -52,7 +52,7 @@ func (c *Config) replicas() []replica {
 	return out
 }
 
-// above is the nth address above another.
+// above returns the address n above another.
 func above(address string, n int) string {
 	a := netip.MustParseAddr(address)
 	for range n {
@@ -61,8 +61,8 @@ func above(address string, n int) string {
 	return a.String()
 }
 
-// controlAddresses are those of the control planes on the nodes' link: where all
-// of them are reached, and where each is.
+// controlAddresses returns the addresses of the control planes on the nodes' link: the common one
+// first, then one for each.
 func (c *Config) controlAddresses() []netip.Addr {
 	var out []netip.Addr
 	for _, r := range c.IPFamily.ranges() {
@@ -76,7 +76,7 @@ func (c *Config) controlAddresses() []netip.Addr {
 	return out
 }
 
-// logsOf are the logs of a process in all control planes.
+// logsOf returns the logs of a process in all control planes.
 func (c *Config) logsOf(name string) []string {
 	var out []string
 	for _, r := range c.replicas() {
@@ -86,12 +86,12 @@ func (c *Config) logsOf(name string) []string {
 }
 
 var (
-	errOtherPlanes = errors.New("how many control planes a cluster has is settled when it is made")
-	errOwnEtcd     = errors.New("the cluster has several control planes and an etcd of its own")
+	errOtherPlanes = errors.New("the number of control planes of an existing cluster cannot change")
+	errOwnEtcd     = errors.New("the cluster has several control planes and a separate etcd")
 )
 
-// settleReplicas takes over how many control planes the cluster in its directory
-// has, and of which family its addresses are, or refuses what was asked for.
+// settleReplicas takes over the number of control planes and the IP family of an existing cluster,
+// and rejects different ones.
 func settleReplicas(c *Config) error {
 	was := Config{}
 	if !exists(c.dirs().config()) {
@@ -109,7 +109,7 @@ func settleReplicas(c *Config) error {
 	return settleFamily(c, was.IPFamily)
 }
 
-// storeArgs tell the API server where its objects are.
+// storeArgs returns the API server's flags for its store.
 func storeArgs(c *Config) []string {
 	d := c.dirs()
 	if !c.replicated() {
@@ -131,8 +131,8 @@ func etcdURL(member int, port string) string {
 
 func etcdName(member int) string { return fmt.Sprintf("%s-%d", etcd, member+1) }
 
-// etcdProcesses are the members of the cluster's own etcd. Only who has a
-// certificate of etcd's own authority may speak to them.
+// etcdProcesses returns the members of the separate etcd. Clients need a certificate from etcd's
+// own authority.
 func etcdProcesses(c *Config, env []string) []process {
 	d := c.dirs()
 	var all []string
@@ -158,12 +158,13 @@ func etcdProcesses(c *Config, env []string) []process {
 	return out
 }
 
-// controlAttr has a process die with its supervisor.
+// controlAttr makes a process die with its supervisor.
 func controlAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// replicatedCertificates are those that only a cluster of several control planes has.
+// replicatedCertificates returns the certificates that only a cluster with several control planes
+// needs.
 func replicatedCertificates() []control {
 	var members []string
 	for i := range etcdMembers {

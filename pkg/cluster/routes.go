@@ -54,7 +54,7 @@ func (s *supervisor) keepRoutes(ctx context.Context) {
 	nodes.Run(ctx.Done())
 }
 
-// podRoutes are the routes to nodes' pods that have been set.
+// podRoutes holds the routes to nodes' pods that have been set.
 type podRoutes struct {
 	cfg             *Config
 	set             map[string]netip.Addr // gateways by range
@@ -125,7 +125,7 @@ func wantedRoutes(c *Config, objs []any) map[string]netip.Addr {
 	return want
 }
 
-// clusterClient is a client with all rights, for use in the cluster's namespace.
+// clusterClient returns a client with all rights for use in the cluster's network namespace.
 func clusterClient(c *Config) (kubernetes.Interface, error) {
 	cfg, err := adminConfig(c)
 	if err != nil {
@@ -135,7 +135,7 @@ func clusterClient(c *Config) (kubernetes.Interface, error) {
 	return newClient(cfg)
 }
 
-// machineClient is a client with all rights, for use on the machine.
+// machineClient returns a client with all rights for use on the machine.
 func machineClient(c *Config) (kubernetes.Interface, error) {
 	cfg, err := adminConfig(c)
 	if err != nil {

@@ -21,17 +21,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A seed is a containerd root directory that holds the images of ImagesDir,
-// unpacked. It is made once, and each new node starts with a copy that shares
-// its files by hard links: images are unpacked once per machine, and their
-// pages are in memory once. Sharing is safe because containerd never changes a
-// blob, and an overlay never changes its lower layers.
+// A seed is a containerd root directory with the unpacked images of ImagesDir. It is made once.
+// Each new node starts with a copy that shares the seed's files by hard links, so images are
+// unpacked once per machine and their pages are in memory once. Sharing is safe because containerd
+// never changes a blob, and an overlay never changes its lower layers.
 const (
 	seedName   = ".seed"
-	seedMarker = "keelson-images" // in a seed and in what was made of it: its digest
+	seedMarker = "keelson-images" // the digest of the archives; in a seed and in its copies
 )
 
-// ensureSeed makes the seed unless it is there and made of the same archives.
+// ensureSeed makes the seed unless there is one of the same archives.
 func ensureSeed(ctx context.Context, c *Config, deps Deps) error {
 	digest, archives, err := archiveDigest(c.ImagesDir)
 	if err != nil {
@@ -66,7 +65,7 @@ func ensureSeed(ctx context.Context, c *Config, deps Deps) error {
 	return os.Rename(work, seed)
 }
 
-// archiveDigest names the archives in dir and what they are, by size and time.
+// archiveDigest hashes the names, sizes and modification times of the archives in dir.
 func archiveDigest(dir string) (string, []string, error) {
 	archives, err := filepath.Glob(filepath.Join(dir, "*.tar"))
 	if err != nil || len(archives) == 0 {
@@ -84,10 +83,10 @@ func archiveDigest(dir string) (string, []string, error) {
 	return hex.EncodeToString(h.Sum(nil)), archives, nil
 }
 
-var errNoImages = errors.New("there are none; build them first")
+var errNoImages = errors.New("no image archives; build them with make images")
 
-// runSeedHost imports the archives into root with a containerd that sees
-// nothing of the machine's network and leaves no mounts behind.
+// runSeedHost imports the archives into root by a containerd that has no access to the machine's
+// network and leaves no mounts behind.
 func runSeedHost(ctx context.Context, c *Config, root string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -105,8 +104,8 @@ func runSeedHost(ctx context.Context, c *Config, root string) error {
 	return nil
 }
 
-// SeedHost imports every archive in images into the containerd root directory
-// root. It runs as the first process of namespaces of its own.
+// SeedHost imports every archive in images into the containerd root directory root. It must be the
+// first process of its own namespaces.
 func SeedHost(ctx context.Context, tools, images, root string, deps Deps) error {
 	for _, m := range []mount{
 		{source: "none", target: "/", flags: unix.MS_REC | unix.MS_PRIVATE},
@@ -151,7 +150,7 @@ func SeedHost(ctx context.Context, tools, images, root string, deps Deps) error 
 	return nil
 }
 
-// importArchive loads an OCI archive into the containerd at socket, for the kubelet.
+// importArchive imports an OCI archive into the containerd at socket, in the kubelet's namespace.
 func importArchive(ctx context.Context, tools, socket, archive string) error {
 	ctr := exec.CommandContext(ctx, filepath.Join(tools, "ctr"), "--address", socket, "--namespace", "k8s.io", "images", "import", archive)
 	out, err := ctr.CombinedOutput()
@@ -161,7 +160,7 @@ func importArchive(ctx context.Context, tools, socket, archive string) error {
 	return nil
 }
 
-// seedNode gives a new node its images.
+// seedNode copies the seed into a new node.
 func seedNode(c *Config, n Node) error {
 	root := c.dirs().node(n.Name).path(containerdRoot)
 	if exists(root) {
@@ -169,7 +168,7 @@ func seedNode(c *Config, n Node) error {
 	}
 	seed := filepath.Join(c.ImagesDir, seedName)
 	if !exists(seed) {
-		return nil // a node that pulls everything
+		return nil // no images: the node pulls everything
 	}
 	work := root + ".new"
 	if err := os.RemoveAll(work); err != nil {
@@ -181,8 +180,8 @@ func seedNode(c *Config, n Node) error {
 	return os.Rename(work, root)
 }
 
-// copyTree copies a containerd root directory. Files are linked; databases,
-// which change in place, are copied.
+// copyTree copies a containerd root directory. Ordinary files are hard-linked; databases, which are
+// changed in place, are copied.
 func copyTree(from, to string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
@@ -273,7 +272,7 @@ func copyContent(from, to string) error {
 	return out.Close()
 }
 
-// lockFile holds a lock that other processes respect until unlock is called.
+// lockFile takes a lock between processes, and holds it until unlock is called.
 func lockFile(file string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return nil, fmt.Errorf("directory of lock: %w", err)
@@ -289,7 +288,7 @@ func lockFile(file string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// tail is the last lines of out.
+// tail returns the last lines of out.
 func tail(out []byte, lines int) string {
 	all := strings.Split(strings.TrimRight(string(out), "\n"), "\n")
 	if len(all) > lines {

@@ -21,14 +21,14 @@ import (
 	"syscall"
 )
 
-// Snapshot writes all objects of the cluster to file: the store's directory as a
-// compressed tar archive, taken while the API server is stopped for a moment.
-// Secrets in it are encrypted. The keys are not in it, but their names are.
+// Snapshot writes all objects of the cluster to file: the store's directory as a compressed tar
+// archive, taken while the API server is stopped for a moment. Secrets in it stay encrypted. It
+// contains the names of the encryption keys but not the keys.
 func Snapshot(ctx context.Context, c *Config, file string, deps Deps) error {
 	if c.replicated() {
 		return fmt.Errorf("%w: save it with etcdctl snapshot save", errOwnEtcd)
 	}
-	var keys []string // unknown if they are not those of ctl
+	var keys []string // 0 if ctl does not know them
 	e, err := readEncryption(c.dirs().encryption())
 	switch {
 	case err == nil:
@@ -39,12 +39,12 @@ func Snapshot(ctx context.Context, c *Config, file string, deps Deps) error {
 	return withoutServer(ctx, c, deps, func() error { return packStore(c.dirs().store(), file, keys) })
 }
 
-// Restore replaces all objects of the cluster by those of a snapshot. What runs
-// on the nodes follows.
+// Restore replaces all objects of the cluster by those of a snapshot. Pods on the nodes then follow
+// the restored objects.
 //
-// The store's revision goes back, so whoever follows the API server could take
-// old changes for new ones. The cluster's own processes are started anew for
-// that reason; programs in pods that watch have to be by their owners.
+// The store's revision goes back, so clients that watch could mistake old changes for new ones.
+// Restore therefore restarts the cluster's own processes. The owners of other programs that watch
+// must restart them.
 func Restore(ctx context.Context, c *Config, file string, deps Deps) error {
 	if c.replicated() {
 		return fmt.Errorf("%w: restore its members with etcdutl snapshot restore", errOwnEtcd)
@@ -74,9 +74,8 @@ func Restore(ctx context.Context, c *Config, file string, deps Deps) error {
 	return restartClients(ctx, c, newProgress(deps))
 }
 
-// restartClients starts the processes anew that follow the API server, and waits until
-// none of those runs that know what was before. Their supervisor or node host starts
-// each again.
+// restartClients ends the processes that watch the API server and waits until each has been
+// replaced. Their supervisor or node host starts them again.
 func restartClients(ctx context.Context, c *Config, p *progress) error {
 	st, err := Inspect(ctx, c)
 	if err != nil {
@@ -89,15 +88,14 @@ func restartClients(ctx context.Context, c *Config, p *progress) error {
 		}
 	}
 	for name, pid := range st.Pids {
-		if err := waitAnew(ctx, c, p, name, pid); err != nil {
+		if err := waitRestarted(ctx, c, p, name, pid); err != nil {
 			return fmt.Errorf("restart %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-// withoutServer does something while the API server is stopped, and starts it
-// again whatever came of it.
+// withoutServer stops the API server, calls f, and starts the server again even if f fails.
 func withoutServer(ctx context.Context, c *Config, deps Deps, do func() error) error {
 	name := url.Values{"name": {apiserver}}
 	if err := call(ctx, c.dirs().socket(), "POST", "/control/stop", name, nil); err != nil {
@@ -110,11 +108,11 @@ func withoutServer(ctx context.Context, c *Config, deps Deps, do func() error) e
 	return errors.Join(err, waitControlPlane(ctx, c, newProgress(deps)))
 }
 
-// keysFile is where a snapshot names the keys that its secrets are encrypted with.
+// keysFile is the file in a snapshot that lists the names of the encryption keys of its secrets.
 const keysFile = "encryption-keys"
 
-// acceptKeys has the cluster read the secrets of the unpacked snapshot in dir, or
-// says why it cannot.
+// acceptKeys makes sure that the cluster can decrypt the secrets of the unpacked snapshot in dir,
+// or returns why it cannot.
 func acceptKeys(file, dir string) error {
 	var used []string
 	err := readJSON(filepath.Join(dir, keysFile), &used)
@@ -130,7 +128,7 @@ func acceptKeys(file, dir string) error {
 	e, err := readEncryption(file)
 	switch {
 	case errors.Is(err, errForeignEncryption):
-		return nil // whoever changed the keys knows which they need
+		return nil // the operator who rotated the keys knows which ones are needed
 	case err != nil:
 		return err
 	case unencrypted && !e.plain:
@@ -146,7 +144,7 @@ func acceptKeys(file, dir string) error {
 	return nil
 }
 
-// packStore packs dir, with the names of the keys that are in use.
+// packStore archives dir together with the names of the current keys.
 func packStore(dir, file string, keys []string) (err error) {
 	out, err := os.OpenFile(file, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machineFile is the descriptor of the socket on the machine's loopback that
-// the supervisor is given.
+// machineFile is the descriptor of the socket on the machine's loopback address that the supervisor
+// inherits.
 const machineFile = 3
 
 // supervisor keeps a cluster running.
@@ -29,29 +29,29 @@ type supervisor struct {
 	deps    Deps
 	reaper  *reaper
 	cgroups *cgroups
-	self    string // the ctl program
-	// alive ends when the cluster is to go down.
+	self    string // path of the ctl program
+	// alive is done when the cluster must end.
 	alive context.Context
 	down  context.CancelFunc
 	tasks sync.WaitGroup
 
 	mu sync.Mutex
-	// control and nodes are what is kept running; an entry whose task has been
-	// ended stays, with a nil cancel.
+	// control and nodes hold what is kept running. An entry whose task was ended stays, with a nil
+	// cancel.
 	control map[string]*kept
 	nodes   map[string]*nodeHost
 }
 
-// kept is a process with the means to end it.
+// kept is a process with the function that ends it.
 type kept struct {
 	*keeper
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
-// Supervise runs the cluster in dataDir until ctx is done or the cluster is
-// told to go down. It must have been started in a network namespace of its own,
-// with the machine's listening socket as descriptor 3.
+// Supervise runs the cluster in dataDir until ctx is done or the control socket receives a request
+// to end. It must run in a network namespace of its own, with the machine's listening socket as
+// descriptor 3.
 func Supervise(ctx context.Context, dataDir string, deps Deps) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -68,7 +68,7 @@ func Supervise(ctx context.Context, dataDir string, deps Deps) error {
 	}
 	collector, endCollector := context.WithCancel(context.WithoutCancel(ctx))
 	defer endCollector()
-	go s.reaper.run(collector) // ends with endCollector; every child has been collected before
+	go s.reaper.run(collector) // ends with endCollector, after every child has been reaped
 	machine := os.NewFile(machineFile, "machine")
 	if s.cfg.replicated() {
 		if err := s.startBalancer(machine); err != nil {
@@ -113,7 +113,7 @@ func newSupervisor(ctx context.Context, dataDir string, deps Deps) (*supervisor,
 	return s, nil
 }
 
-// listen opens the control socket, for root only.
+// listen opens the control socket. Only root can connect.
 func (s *supervisor) listen(ctx context.Context) (net.Listener, error) {
 	socket := s.cfg.dirs().socket()
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -129,7 +129,7 @@ func (s *supervisor) listen(ctx context.Context) (net.Listener, error) {
 	return l, nil
 }
 
-// keep starts to keep p running.
+// keep starts a keeper for p.
 func (s *supervisor) keep(p process) *kept {
 	ctx, cancel := context.WithCancel(s.alive)
 	k := &kept{
@@ -143,13 +143,13 @@ func (s *supervisor) keep(p process) *kept {
 	return k
 }
 
-// end stops keeping the process and waits for its end.
+// end stops a kept process and waits for its end.
 func (k *kept) end() {
 	k.cancel()
 	<-k.done
 }
 
-var errNoProcess = errors.New("there is no such process")
+var errNoProcess = errors.New("no such process")
 
 // setControl stops or starts one process of the control plane.
 func (s *supervisor) setControl(name string, running bool) error {
@@ -166,7 +166,7 @@ func (s *supervisor) setControl(name string, running bool) error {
 	return nil
 }
 
-// status is what is running now.
+// status returns what is running now.
 func (s *supervisor) status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,17 +17,17 @@ import (
 	api "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// nodeGroup is whom a join token makes of its bearer: somebody who may ask for a
-// node's client certificate, and nothing else.
+// nodeGroup is the group of a join token's bearer. It may request a node's client certificate, and
+// nothing else.
 const nodeGroup = "system:bootstrappers:keelson:node"
 
-// joinPatience is how long the token of a node that joins at once is good for.
+// joinPatience is the life of a token for a node that joins at once.
 const joinPatience = 10 * time.Minute
 
-// DefaultTokenLife is how long a join token is good for.
+// DefaultTokenLife is the default life of a join token.
 const DefaultTokenLife = time.Hour
 
-// CreateToken makes a join token and returns it.
+// CreateToken creates a join token and returns it.
 func CreateToken(ctx context.Context, c *Config, life time.Duration, deps Deps) (string, error) {
 	client, err := machineClient(c)
 	if err != nil {
@@ -59,8 +59,8 @@ func CreateToken(ctx context.Context, c *Config, life time.Duration, deps Deps) 
 	return id + "." + secret, nil
 }
 
-// BootstrapKubeconfig is what a kubelet that joins is started with
-// (--bootstrap-kubeconfig): the cluster's authority and a token.
+// BootstrapKubeconfig returns the kubeconfig for a joining kubelet (--bootstrap-kubeconfig): the
+// cluster's authority and a token.
 func BootstrapKubeconfig(c *Config, token string) ([]byte, error) {
 	cluster := api.NewCluster()
 	cluster.Server = c.clusterServer()
@@ -81,7 +81,7 @@ func BootstrapKubeconfig(c *Config, token string) ([]byte, error) {
 	return data, nil
 }
 
-// letters are n random ones of those that tokens are made of.
+// letters returns n random letters of the alphabet of bootstrap tokens.
 func letters(n int) (string, error) {
 	const of = "abcdefghijklmnopqrstuvwxyz0123456789"
 	out := make([]byte, n)

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// How long the steps of Up may take before they are given up.
+// Time limits of the steps of Up.
 const (
 	supervisorPatience = 15 * time.Second
 	controlPatience    = time.Minute
@@ -25,8 +25,8 @@ const (
 	poll               = 20 * time.Millisecond
 )
 
-// Up makes the cluster that c describes, or completes it when parts of it are
-// there, and returns when it is ready. A step that fails says which and why.
+// Up creates the cluster that c describes, or completes an existing one, and returns when it is
+// ready. The error of a failed step names the step and the cause.
 func Up(ctx context.Context, c *Config, deps Deps) error {
 	p := newProgress(deps)
 	if os.Geteuid() != 0 {
@@ -62,8 +62,8 @@ func Up(ctx context.Context, c *Config, deps Deps) error {
 	return nil
 }
 
-// giveKubeconfig adds the administrator's credentials to the file that was
-// asked for, and remembers the file for [Down].
+// giveKubeconfig adds the administrator's credentials to the requested file, and records the file
+// for [Down].
 func giveKubeconfig(c *Config, running *Status) error {
 	if c.Kubeconfig == "" {
 		if running != nil {
@@ -78,7 +78,7 @@ func giveKubeconfig(c *Config, running *Status) error {
 }
 
 var (
-	errNotRoot    = errors.New("namespaces, mounts and cgroups need root")
+	errNotRoot    = errors.New("creating namespaces, mounts and cgroups needs root")
 	errNotRunning = errors.New("the cluster is not running")
 )
 
@@ -112,8 +112,8 @@ func start(ctx context.Context, c *Config, p *progress) error {
 	return startSupervisor(ctx, c, machine, p)
 }
 
-// checkPrograms reports each program that the cluster needs and that is not built, with the command
-// that builds it.
+// checkPrograms returns an error that lists the programs that are not built, with the commands that
+// build them.
 func checkPrograms(c *Config) error {
 	err := checkBuilt(c.BinDir, "hack/build.sh", apiserver, controllerManager, scheduler)
 	if c.Nodes > 0 {
@@ -132,7 +132,7 @@ func checkPrograms(c *Config) error {
 	return err
 }
 
-// checkBuilt reports the programs that are not in dir.
+// checkBuilt returns the programs that are missing in dir.
 func checkBuilt(dir, command string, programs ...string) error {
 	var err error
 	for _, name := range programs {
@@ -145,8 +145,8 @@ func checkBuilt(dir, command string, programs ...string) error {
 
 var errNotBuilt = errors.New("not built")
 
-// openMachinePort opens the socket by which the machine reaches the cluster. It
-// belongs to the machine's network namespace, because it is opened here.
+// openMachinePort opens the socket by which the machine reaches the cluster. It must be opened by
+// this process, which is in the machine's network namespace.
 func openMachinePort(ctx context.Context, c *Config) (*os.File, error) {
 	try := []int{c.Port}
 	if c.Port == 0 {
@@ -185,7 +185,7 @@ func startSupervisor(ctx context.Context, c *Config, machine *os.File, p *progre
 		return fmt.Errorf("supervisor's log: %w", err)
 	}
 	defer log.Close()
-	// It outlives this command, so it is not bound to its context.
+	// The supervisor outlives this command, so it does not use the command's context.
 	cmd := exec.Command(self, "cluster", "supervise", c.DataDir)
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = "/", log, log, []*os.File{machine}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNET}
@@ -210,8 +210,8 @@ func startSupervisor(ctx context.Context, c *Config, machine *os.File, p *progre
 	}
 }
 
-// bringUp waits for the control plane, gives it its add-ons, and starts nodes
-// until there are as many as c says and all of them are ready.
+// bringUp waits for the control plane, installs the add-ons, and starts nodes until c.Nodes of them
+// run and all are ready.
 func bringUp(ctx context.Context, c *Config, p *progress) error {
 	st, err := Inspect(ctx, c)
 	if err != nil {
@@ -243,7 +243,7 @@ func bringUp(ctx context.Context, c *Config, p *progress) error {
 	return waitDNS(ctx, c, p)
 }
 
-// Inspect asks a running cluster's supervisor what it runs.
+// Inspect returns what a running cluster's supervisor runs.
 func Inspect(ctx context.Context, c *Config) (*Status, error) {
 	st := &Status{}
 	err := call(ctx, c.dirs().socket(), "GET", "/status", nil, st)

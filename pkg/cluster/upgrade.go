@@ -17,25 +17,23 @@ import (
 	"time"
 )
 
-// restartPatience is how long a process may take to be there again.
+// restartPatience is how long a process may take to come back.
 const restartPatience = time.Minute
 
-// programs are Keelson's own, in bin/.
+// programs are Keelson's own programs in bin/.
 func programs() []string {
 	return []string{apiserver, controllerManager, scheduler, "kubelet", "cni", "proxy", "ctl"}
 }
 
-// upgradeOrder is in which order processes are started anew: nobody is newer than
-// the API server.
+// upgradeOrder is the order of restarts: no process may be newer than the API server.
 func upgradeOrder() []string {
 	return []string{etcd, apiserver, controllerManager, scheduler, "containerd", "kubelet", "proxy"}
 }
 
-// Upgrade puts the programs in dir, unless it is empty, in the place of the
-// cluster's, and starts each process anew that runs another program than the one
-// that is there, one after the other: the control plane first, then the nodes.
-// Containers go on. It may be interrupted and run again. The supervisor and the
-// node hosts stay as they are until the cluster is started anew.
+// Upgrade installs the programs in dir, if dir is not empty, and restarts each process whose
+// program file has changed since its start, one after the other: the control plane first, then the
+// nodes. Containers keep running. It may be interrupted and run again. The supervisor and the node
+// hosts keep their old program until the cluster is stopped and started.
 func Upgrade(ctx context.Context, c *Config, dir string, deps Deps) error {
 	unlock, err := lockFile(filepath.Join(runRoot, c.Name+".lock"))
 	if err != nil {
@@ -74,8 +72,8 @@ func Upgrade(ctx context.Context, c *Config, dir string, deps Deps) error {
 	return nil
 }
 
-// install copies the programs that are in a directory into another. Each appears
-// by rename: what runs keeps its own file.
+// install copies the programs of one directory into another. Each file is replaced by rename, so
+// running processes keep their old file.
 func install(from, to string) error {
 	for _, name := range programs() {
 		if !exists(filepath.Join(from, name)) {
@@ -84,7 +82,7 @@ func install(from, to string) error {
 	}
 	for _, name := range programs() {
 		target := filepath.Join(to, name)
-		_ = os.Remove(target + ".new") // of an upgrade that was cut
+		_ = os.Remove(target + ".new") // left over from an interrupted upgrade
 		err := errors.Join(copyContent(filepath.Join(from, name), target+".new"), os.Chmod(target+".new", 0o755))
 		if err == nil {
 			err = os.Rename(target+".new", target)
@@ -96,7 +94,7 @@ func install(from, to string) error {
 	return nil
 }
 
-// inOrder are the names of processes in the order of an upgrade.
+// inOrder returns the names of processes in the order of an upgrade.
 func inOrder(pids map[string]int) []string {
 	names := slices.Sorted(maps.Keys(pids))
 	rank := func(name string) int {
@@ -106,7 +104,7 @@ func inOrder(pids map[string]int) []string {
 	return names
 }
 
-// programOf is the program that a process, as [Status] names it, runs.
+// programOf returns the program that a process runs; names are those of [Status].
 func programOf(name string) string {
 	for _, program := range upgradeOrder() {
 		if name == program || strings.HasPrefix(name, program+"-") {
@@ -116,8 +114,7 @@ func programOf(name string) string {
 	return name
 }
 
-// outdated tells whether a process runs another file than the one that it would be
-// started from now.
+// outdated reports whether a process runs another file than the one that is installed now.
 func outdated(c *Config, name string, pid int) (bool, error) {
 	program := programOf(name)
 	dir := c.ToolsDir
@@ -130,7 +127,7 @@ func outdated(c *Config, name string, pid int) (bool, error) {
 	}
 	have, err := os.Stat(fmt.Sprintf("/proc/%d/exe", pid))
 	if errors.Is(err, os.ErrNotExist) {
-		return false, nil // it has ended: its keeper starts the new one
+		return false, nil // it has ended, and its keeper starts the new file
 	}
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", name, err)
@@ -138,16 +135,16 @@ func outdated(c *Config, name string, pid int) (bool, error) {
 	return !os.SameFile(want, have), nil
 }
 
-var errNotBack = errors.New("it has not come back")
+var errNotBack = errors.New("it was not restarted in time")
 
-// restart ends a process and waits until its keeper has started it, and until it
-// does its work where that can be seen.
+// restart ends a process, waits until its keeper has started it again, and waits until it is ready
+// if readiness can be observed.
 func restart(ctx context.Context, c *Config, name string, pid int, deps Deps) error {
 	p := newProgress(deps)
 	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return err
 	}
-	if err := waitAnew(ctx, c, p, name, pid); err != nil {
+	if err := waitRestarted(ctx, c, p, name, pid); err != nil {
 		return err
 	}
 	switch program, node, _ := strings.Cut(name, "-"); program {
@@ -159,8 +156,8 @@ func restart(ctx context.Context, c *Config, name string, pid int, deps Deps) er
 	return nil
 }
 
-// waitAnew waits until the keeper of a process that had pid has started it again.
-func waitAnew(ctx context.Context, c *Config, p *progress, name string, pid int) error {
+// waitRestarted waits until the keeper of the process that had pid has started it again.
+func waitRestarted(ctx context.Context, c *Config, p *progress, name string, pid int) error {
 	return p.wait(ctx, restartPatience, func(ctx context.Context) error {
 		st, err := Inspect(ctx, c)
 		if err == nil && (st.Pids[name] == 0 || st.Pids[name] == pid) {

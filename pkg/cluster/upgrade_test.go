@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// TestUpgradeOrder: nobody is upgraded before the API servers, nor a kubelet before
+// TestUpgradeOrder checks that API servers are upgraded before everything else, and kubelets after
 // the control plane.
 func TestUpgradeOrder(t *testing.T) {
 	pids := map[string]int{
@@ -39,7 +39,7 @@ func installed(t *testing.T, text string) string {
 	return dir
 }
 
-// TestInstall: all programs are replaced, or none when one is missing.
+// TestInstall checks that all programs are replaced, or none if one is missing.
 func TestInstall(t *testing.T) {
 	from, to := installed(t, "new"), installed(t, "old")
 	if err := install(from, to); err != nil {
@@ -67,8 +67,8 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// TestOutdated: a process is outdated once its program's file is another, though it
-// has the same content.
+// TestOutdated checks that a process is outdated once its program file was replaced, even by one
+// with the same content.
 func TestOutdated(t *testing.T) {
 	sleep, err := exec.LookPath("sleep")
 	if err != nil {

@@ -14,14 +14,14 @@ import (
 	"keelson.dev/keelson/pkg/cluster"
 )
 
-var errCertificates = errors.New("not all certificates are well")
+var errCertificates = errors.New("some certificates are invalid or expire soon")
 
 // certsCommand is "ctl cluster certs".
 func (s *clusters) certsCommand() *cobra.Command {
-	c := &cobra.Command{Use: "certs", Short: "Look at a cluster's certificates, and renew them"}
+	c := &cobra.Command{Use: "certs", Short: "Check and renew a cluster's certificates"}
 	var output string
 	check := &cobra.Command{
-		Use: "check", Short: "Show when certificates expire, and fail if something is wrong with one", Args: cobra.NoArgs,
+		Use: "check", Short: "List the certificates with their expiry dates; exit with an error if one is invalid or expires soon", Args: cobra.NoArgs,
 		RunE: s.on(func(_ *cobra.Command, cfg *cluster.Config, _ []string) error {
 			list, err := cluster.Certificates(cfg, s.deps.Clock)
 			if err != nil {
@@ -40,9 +40,9 @@ func (s *clusters) certsCommand() *cobra.Command {
 			return err
 		}),
 	}
-	check.Flags().StringVarP(&output, "output", "o", "", "json, or nothing for people")
+	check.Flags().StringVarP(&output, "output", "o", "", "output format: \"json\" prints JSON instead of a table")
 	c.AddCommand(check, &cobra.Command{
-		Use: "renew", Short: "Issue all certificates anew, by the same authorities; nothing is restarted", Args: cobra.NoArgs,
+		Use: "renew", Short: "Reissue all certificates from the existing certificate authorities, without restarting anything", Args: cobra.NoArgs,
 		RunE: s.on(func(_ *cobra.Command, cfg *cluster.Config, _ []string) error {
 			return cluster.RenewCertificates(cfg, s.deps)
 		}),
@@ -68,11 +68,11 @@ func (s *clusters) tellCertificates(list []cluster.Certificate) error {
 
 // tokenCommand is "ctl cluster token".
 func (s *clusters) tokenCommand() *cobra.Command {
-	c := &cobra.Command{Use: "token", Short: "Make tokens by which nodes join"}
+	c := &cobra.Command{Use: "token", Short: "Create tokens that nodes join the cluster with"}
 	var life time.Duration
 	var kubeconfig bool
 	create := &cobra.Command{
-		Use: "create", Short: "Make a join token and print it", Args: cobra.NoArgs,
+		Use: "create", Short: "Create a join token and print it", Args: cobra.NoArgs,
 		RunE: s.on(func(c *cobra.Command, cfg *cluster.Config, _ []string) error {
 			token, err := cluster.CreateToken(c.Context(), cfg, life, s.deps)
 			if err != nil {
@@ -90,17 +90,17 @@ func (s *clusters) tokenCommand() *cobra.Command {
 			return err
 		}),
 	}
-	create.Flags().DurationVar(&life, "ttl", cluster.DefaultTokenLife, "how long the token is good for")
-	create.Flags().BoolVar(&kubeconfig, "kubeconfig", false, "print a kubeconfig with the token, for kubelet --bootstrap-kubeconfig")
+	create.Flags().DurationVar(&life, "ttl", cluster.DefaultTokenLife, "how long the token is valid")
+	create.Flags().BoolVar(&kubeconfig, "kubeconfig", false, "print a kubeconfig that contains the token instead of the token alone, for kubelet --bootstrap-kubeconfig")
 	c.AddCommand(create)
 	return c
 }
 
 // encryptionCommand is "ctl cluster encryption".
 func (s *clusters) encryptionCommand() *cobra.Command {
-	c := &cobra.Command{Use: "encryption", Short: "Handle the keys that stored secrets are encrypted with"}
+	c := &cobra.Command{Use: "encryption", Short: "Manage the keys that stored secrets are encrypted with"}
 	c.AddCommand(&cobra.Command{
-		Use: "rotate", Short: "Encrypt all secrets with a new key and forget the old one, while the cluster runs",
+		Use: "rotate", Short: "Encrypt all secrets with a new key and delete the old key, while the cluster keeps running",
 		Long: `Make a new key, wait until the API server writes with it (it looks for changes
 once in a minute), write every secret again, and drop the old key. A change that
 was interrupted is gone on with.`,

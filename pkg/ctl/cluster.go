@@ -19,7 +19,7 @@ import (
 	"keelson.dev/keelson/pkg/cluster"
 )
 
-// clusters is what the commands about clusters share.
+// clusters holds the flags and dependencies that all "ctl cluster" commands share.
 type clusters struct {
 	name    string
 	dataDir string
@@ -36,7 +36,7 @@ func clusterCommand(stdin io.Reader, stdout, stderr io.Writer) *cobra.Command {
 	}
 	root := &cobra.Command{
 		Use:   "cluster",
-		Short: "Make and handle clusters on this machine",
+		Short: "Create and manage clusters on this machine",
 		Long: `Make and handle whole clusters on this machine: a control plane and nodes, each
 node a set of namespaces with its own containerd, kubelet and proxy. Nothing in
 the machine's own network changes, and nothing in a cluster can reach out of it.`,
@@ -44,8 +44,8 @@ the machine's own network changes, and nothing in a cluster can reach out of it.
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	flags := root.PersistentFlags()
-	flags.StringVar(&s.name, "name", cluster.DefaultName, "the cluster's name")
-	flags.StringVar(&s.dataDir, "data-dir", "", "directory that holds the cluster (default "+cluster.DefaultRoot+"/NAME)")
+	flags.StringVar(&s.name, "name", cluster.DefaultName, "name of the cluster")
+	flags.StringVar(&s.dataDir, "data-dir", "", "directory of the cluster's data (default "+cluster.DefaultRoot+"/NAME)")
 	root.AddCommand(
 		s.upCommand(), s.downCommand(), s.statusCommand(), s.pidsCommand(), s.nodeCommand(), s.execCommand(), s.logsCommand(),
 		s.loadCommand(), s.kubeconfigCommand(), s.snapshotCommand(), s.restoreCommand(), s.upgradeCommand(), s.certsCommand(), s.encryptionCommand(), s.tokenCommand(),
@@ -56,7 +56,7 @@ the machine's own network changes, and nothing in a cluster can reach out of it.
 
 func (s *clusters) load() (*cluster.Config, error) { return cluster.Load(s.name, s.dataDir) }
 
-// on returns what a command runs that does something to a cluster which exists.
+// on returns the RunE of a command that acts on an existing cluster.
 func (s *clusters) on(do func(c *cobra.Command, cfg *cluster.Config, args []string) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		cfg, err := s.load()
@@ -67,15 +67,15 @@ func (s *clusters) on(do func(c *cobra.Command, cfg *cluster.Config, args []stri
 	}
 }
 
-var errEgress = errors.New("a way out of the cluster needs a link and address translation in the machine's own network, " +
-	"which ctl does not change; join the machine's network by an own router in the cluster's namespace if you must")
+var errEgress = errors.New("--egress is not supported: it would need a link and address translation in this machine's own network, " +
+	"and ctl never changes that; connect the cluster's network namespace with a router of your own instead")
 
 func (s *clusters) upCommand() *cobra.Command {
 	cfg := &cluster.Config{}
 	var egress bool
 	c := &cobra.Command{
 		Use:   "up",
-		Short: "Make a cluster, or complete one, and wait until it is ready",
+		Short: "Create a cluster, or start what is missing of an existing one, and wait until it is ready",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if egress {
@@ -89,26 +89,26 @@ func (s *clusters) upCommand() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.IntVar(&cfg.Nodes, "nodes", cluster.DefaultNodes, "how many nodes; 0: a control plane alone")
-	f.IntVar(&cfg.ControlPlanes, "control-planes", 0, "how many control planes; several share an etcd of three members (default 1)")
-	f.StringVar(&cfg.LoadBalancers, "load-balancer-addresses", "", fmt.Sprintf("addresses of services of type LoadBalancer, on the nodes' link (default %s)", cluster.Dual.LoadBalancers()))
-	f.StringVar((*string)(&cfg.IPFamily), "ip-family", "", "addresses of nodes, pods and services: ipv4, ipv6 or dual (default ipv4)")
-	f.StringVar(&cfg.NetworkPlugin, "network-plugin", "", "keelson, or external for a pod network that you install; it enforces network policies, too (default keelson)")
-	f.StringVar(&cfg.Runtime, "runtime", "", "OCI runtime of containers whose pod has no RuntimeClass: crun or runc (default crun)")
-	f.BoolVar(&cfg.Ingress, "ingress", false, "serve Ingresses of the class keelson, at the address of the Service kube-system/ingress")
-	f.IntVar(&cfg.Port, "port", 0, fmt.Sprintf("port of the API server on 127.0.0.1 (default %d, or the next that is free)", cluster.DefaultPort))
-	f.StringVar(&cfg.Kubeconfig, "kubeconfig", "", "file to add the administrator's credentials to")
-	f.StringVar(&cfg.BinDir, "bin-dir", "", "directory of Keelson's programs (default: that of ctl)")
-	f.StringVar(&cfg.ToolsDir, "tools-dir", "", "directory of containerd, the OCI runtimes and the CNI plugins (default: tools beside ctl)")
-	f.StringVar(&cfg.ImagesDir, "images-dir", "", "directory of the image archives that nodes start with (default: ../.build/images beside ctl)")
-	f.BoolVar(&egress, "egress", false, "let the cluster reach out; not offered, because it would change the machine's own network")
+	f.IntVar(&cfg.Nodes, "nodes", cluster.DefaultNodes, "number of nodes; 0 starts only the control plane")
+	f.IntVar(&cfg.ControlPlanes, "control-planes", 0, "number of control planes; more than one share an etcd cluster of three members (default 1)")
+	f.StringVar(&cfg.LoadBalancers, "load-balancer-addresses", "", fmt.Sprintf("address range for Services of type LoadBalancer, in the nodes' network (default %s)", cluster.Dual.LoadBalancers()))
+	f.StringVar((*string)(&cfg.IPFamily), "ip-family", "", "IP family of nodes, pods and Services: ipv4, ipv6 or dual (default ipv4)")
+	f.StringVar(&cfg.NetworkPlugin, "network-plugin", "", "pod network: keelson, or external if you install your own, which must then enforce network policies too (default keelson)")
+	f.StringVar(&cfg.Runtime, "runtime", "", "OCI runtime for pods without a RuntimeClass: crun or runc (default crun)")
+	f.BoolVar(&cfg.Ingress, "ingress", false, "run the ingress controller: it serves Ingresses of class \"keelson\" at the address of the Service kube-system/ingress")
+	f.IntVar(&cfg.Port, "port", 0, fmt.Sprintf("port of the API server on 127.0.0.1 (default %d, or the next free port)", cluster.DefaultPort))
+	f.StringVar(&cfg.Kubeconfig, "kubeconfig", "", "kubeconfig file that the administrator's credentials are added to")
+	f.StringVar(&cfg.BinDir, "bin-dir", "", "directory of Keelson's programs (default: the directory of ctl)")
+	f.StringVar(&cfg.ToolsDir, "tools-dir", "", "directory of containerd, the OCI runtimes and the CNI plugins (default: tools, next to ctl)")
+	f.StringVar(&cfg.ImagesDir, "images-dir", "", "directory of the image archives loaded into each new node (default: ../.build/images, relative to ctl)")
+	f.BoolVar(&egress, "egress", false, "not supported: access from the cluster to the outside would change this machine's own network")
 	return c
 }
 
 func (s *clusters) downCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
-		Short: "End a cluster and remove every trace of it",
+		Short: "Stop a cluster and delete all of its data",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := s.load()
@@ -128,7 +128,7 @@ func (s *clusters) statusCommand() *cobra.Command {
 	var output string
 	c := &cobra.Command{
 		Use:   "status",
-		Short: "Show what of a cluster runs",
+		Short: "Show a cluster's nodes and processes",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			st, err := s.inspect(c)
@@ -153,7 +153,7 @@ func (s *clusters) statusCommand() *cobra.Command {
 			return w.Flush()
 		},
 	}
-	c.Flags().StringVarP(&output, "output", "o", "", "json, or nothing for people")
+	c.Flags().StringVarP(&output, "output", "o", "", "output format: \"json\" prints JSON instead of a table")
 	return c
 }
 
@@ -161,7 +161,7 @@ func (s *clusters) pidsCommand() *cobra.Command {
 	var output string
 	c := &cobra.Command{
 		Use:   "pids",
-		Short: "Show the process ids of a cluster's processes: NAME of the control plane's, NAME-NODE of the nodes'",
+		Short: "List the process IDs: NAME=PID for the control plane, NAME-NODE=PID for processes on nodes",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			st, err := s.inspect(c)
@@ -177,7 +177,7 @@ func (s *clusters) pidsCommand() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().StringVarP(&output, "output", "o", "", "json, or nothing for lines of NAME=PID")
+	c.Flags().StringVarP(&output, "output", "o", "", "output format: \"json\" prints JSON instead of lines NAME=PID")
 	return c
 }
 
@@ -221,18 +221,18 @@ func (s *clusters) nodeCommand() *cobra.Command {
 		return cluster.AddNode(c.Context(), cfg, name, s.deps)
 	})
 	var token string
-	join := sub("join [NODE]", "Add a node whose kubelet asks for its certificates with a join token", cobra.MaximumNArgs(1), func(c *cobra.Command, cfg *cluster.Config, name string) error {
+	join := sub("join [NODE]", "Add a node whose kubelet requests its certificates with a join token", cobra.MaximumNArgs(1), func(c *cobra.Command, cfg *cluster.Config, name string) error {
 		return cluster.JoinNode(c.Context(), cfg, name, token, s.deps)
 	})
-	join.Flags().StringVar(&token, "token", "", "join token, as of \"ctl cluster token create\" (default: a new one)")
-	sub("start NODE", "Start a node that was killed", cobra.ExactArgs(1), func(c *cobra.Command, cfg *cluster.Config, name string) error {
+	join.Flags().StringVar(&token, "token", "", "join token from \"ctl cluster token create\" (default: create one)")
+	sub("start NODE", "Start a killed node", cobra.ExactArgs(1), func(c *cobra.Command, cfg *cluster.Config, name string) error {
 		return cluster.StartNode(c.Context(), cfg, name, s.deps)
 	})
-	sub("kill NODE", "End all processes of a node at once, as if its plug were pulled", cobra.ExactArgs(1),
+	sub("kill NODE", "Kill all processes of a node at once, as a power failure would", cobra.ExactArgs(1),
 		func(c *cobra.Command, cfg *cluster.Config, name string) error {
 			return cluster.KillNode(c.Context(), cfg, name)
 		})
-	sub("remove NODE", "Take a node out of the cluster for good", cobra.ExactArgs(1),
+	sub("remove NODE", "Remove a node from the cluster and delete its data", cobra.ExactArgs(1),
 		func(c *cobra.Command, cfg *cluster.Config, name string) error {
 			return cluster.RemoveNode(c.Context(), cfg, name)
 		})
@@ -242,10 +242,10 @@ func (s *clusters) nodeCommand() *cobra.Command {
 func (s *clusters) execCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "exec [NODE] -- COMMAND [ARG...]",
-		Short: "Run a command on a node, or without NODE in the network that joins the nodes",
+		Short: "Run a command on a node; without NODE, run it in the network namespace that connects the nodes",
 		Args: func(c *cobra.Command, args []string) error {
 			if at := c.ArgsLenAtDash(); at < 0 || at > 1 || at == len(args) {
-				return errors.New("want at most one node, then -- and a command")
+				return errors.New("expected at most one node, then -- and a command")
 			}
 			return nil
 		},
@@ -268,20 +268,20 @@ func (s *clusters) logsCommand() *cobra.Command {
 	var follow bool
 	c := &cobra.Command{
 		Use:   "logs PROCESS",
-		Short: "Show the log of a process, by the names that status shows, or of supervisor",
+		Short: "Print the log of a process; PROCESS is a name from \"ctl cluster status\", or supervisor",
 		Args:  cobra.ExactArgs(1),
 		RunE: s.on(func(c *cobra.Command, cfg *cluster.Config, args []string) error {
 			return cluster.Logs(c.Context(), cfg, args[0], follow, s.deps)
 		}),
 	}
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes")
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "keep printing new log lines")
 	return c
 }
 
 func (s *clusters) loadCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "load ARCHIVE...",
-		Short: "Load OCI archives of images into every running node",
+		Short: "Load OCI image archives into every running node",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: s.on(func(c *cobra.Command, cfg *cluster.Config, args []string) error {
 			for i := range args {
@@ -314,7 +314,7 @@ func (s *clusters) kubeconfigCommand() *cobra.Command {
 func (s *clusters) snapshotCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "snapshot FILE",
-		Short: "Write all objects of a cluster to a file",
+		Short: "Save all API objects of a cluster to a file",
 		Args:  cobra.ExactArgs(1),
 		RunE: s.on(func(c *cobra.Command, cfg *cluster.Config, args []string) error {
 			return cluster.Snapshot(c.Context(), cfg, args[0], s.deps)
@@ -325,7 +325,7 @@ func (s *clusters) snapshotCommand() *cobra.Command {
 func (s *clusters) restoreCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "restore FILE",
-		Short: "Replace all objects of a cluster by those of a snapshot",
+		Short: "Replace all API objects of a cluster by those in a snapshot",
 		Args:  cobra.ExactArgs(1),
 		RunE: s.on(func(c *cobra.Command, cfg *cluster.Config, args []string) error {
 			return cluster.Restore(c.Context(), cfg, args[0], s.deps)
@@ -337,17 +337,17 @@ func (s *clusters) upgradeCommand() *cobra.Command {
 	var from string
 	c := &cobra.Command{
 		Use:   "upgrade",
-		Short: "Start every process anew that runs another program than the one that is there now",
+		Short: "Restart every process whose program file has changed since the process started",
 		Args:  cobra.NoArgs,
 		RunE: s.on(func(c *cobra.Command, cfg *cluster.Config, _ []string) error {
 			return cluster.Upgrade(c.Context(), cfg, from, s.deps)
 		}),
 	}
-	c.Flags().StringVar(&from, "from", "", "directory of programs to put in the place of the cluster's first")
+	c.Flags().StringVar(&from, "from", "", "directory of new programs, which replace the cluster's programs first")
 	return c
 }
 
-// The rest are the processes that keep a cluster running; people do not start them.
+// The remaining commands are hidden: they are the processes that keep a cluster running, and "ctl cluster up" starts them.
 
 func (s *clusters) superviseCommand() *cobra.Command {
 	return &cobra.Command{Use: "supervise DIR", Hidden: true, Args: cobra.ExactArgs(1), RunE: func(c *cobra.Command, args []string) error {

@@ -29,7 +29,7 @@ func connectionCommand(flags genericclioptions.RESTClientGetter, stdout io.Write
 	var protocol string
 	c := &cobra.Command{
 		Use:   "connection FROM TO --port PORT",
-		Short: "Tell whether network policies allow a connection, and which decide",
+		Short: "Show whether network policies allow a connection, and which of them decide",
 		Long: `Tell whether network policies let one end reach another, and which of them decide.
 An end is a pod, as NAME or NAMESPACE/NAME, or an IP address. The answer is what
 the policies say; that somebody listens at the port is another matter.`,
@@ -69,13 +69,13 @@ the policies say; that somebody listens at the port is another matter.`,
 			return printVerdict(stdout, f, strings.ToUpper(protocol), netpolicy.Explain(f, cell.Cell))
 		},
 	}
-	c.Flags().Uint16Var(&port, "port", 0, "the port at TO")
-	c.Flags().StringVar(&protocol, "protocol", "TCP", "TCP, UDP or SCTP")
+	c.Flags().Uint16Var(&port, "port", 0, "destination port")
+	c.Flags().StringVar(&protocol, "protocol", "TCP", "protocol: TCP, UDP or SCTP")
 	_ = c.MarkFlagRequired("port")
 	return c
 }
 
-// policyCell is everything that policies depend on.
+// policyCell reads everything from the API that network policies depend on.
 type policyCell struct {
 	netpolicy.Cell
 	pods []*netpolicy.Pod
@@ -117,7 +117,7 @@ func readPolicies(ctx context.Context, client kubernetes.Interface, custom dynam
 	return cell, err
 }
 
-// end finds one end of a connection by what the user calls it.
+// end resolves one end of a connection from the user's argument.
 func (c *policyCell) end(namespace, name string) (netpolicy.Party, error) {
 	if a, err := netip.ParseAddr(name); err == nil {
 		i := slices.IndexFunc(c.pods, func(p *netpolicy.Pod) bool { return slices.Contains(p.IPs, a) })
@@ -135,7 +135,7 @@ func (c *policyCell) end(namespace, name string) (netpolicy.Party, error) {
 			return netpolicy.Party{Pod: p, Addr: p.IPs[0]}, nil
 		}
 	}
-	return netpolicy.Party{}, fmt.Errorf("pod %s: there is none, it has no address yet, or it has its node's", key)
+	return netpolicy.Party{}, fmt.Errorf("pod %s does not exist, has no address yet, or uses its node's network", key)
 }
 
 func printVerdict(out io.Writer, f netpolicy.Flow, protocol string, v netpolicy.Verdict) error {
@@ -154,7 +154,7 @@ func endName(p netpolicy.Party) string {
 	return fmt.Sprintf("%s (%s)", p.Pod.Name, p.Addr)
 }
 
-// sideText tells who decides a side, and who passed it on.
+// sideText describes which policies decide one side, and which passed the connection on to later ones.
 func sideText(s netpolicy.Side) string {
 	var before string
 	if s.Admin != nil {
@@ -166,20 +166,20 @@ func sideText(s netpolicy.Side) string {
 	}
 	switch {
 	case len(s.Isolating) > 0 && s.OwnNode || len(s.Isolating) == 0 && s.Baseline == nil && s.OwnNode:
-		return before + "a pod and its node reach each other"
+		return before + "always allowed between a pod and its own node"
 	case len(s.Isolating) > 0 && len(s.Allowing) == 0:
-		return before + "isolated by " + nameList(s.Isolating) + "; none allows it"
+		return before + "isolated by " + nameList(s.Isolating) + ", and no policy allows it"
 	case len(s.Isolating) > 0:
 		return before + "allowed by " + nameList(s.Allowing)
 	case s.Baseline != nil:
 		return before + decisionText(s.Baseline)
 	case before != "":
-		return before + "no other policy is about it"
+		return before + "no other policy applies"
 	}
-	return "no policy is about it"
+	return "no policy applies"
 }
 
-// decisionText tells what a rule of a ClusterNetworkPolicy does.
+// decisionText describes what a rule of a ClusterNetworkPolicy does.
 func decisionText(d *netpolicy.Decision) string {
 	rule := fmt.Sprintf("rule %d", d.Rule)
 	if d.Name != "" {
@@ -192,7 +192,7 @@ func decisionText(d *netpolicy.Decision) string {
 	}[d.Action]
 	out := fmt.Sprintf("%s by %s of cluster network policy %s (%s tier)", does, rule, d.Policy, d.Tier)
 	if d.Problem != nil {
-		out += fmt.Sprintf(", which is not understood: %v", d.Problem)
+		out += fmt.Sprintf(", which cannot be evaluated: %v", d.Problem)
 	}
 	return out
 }

@@ -17,7 +17,7 @@ import (
 	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 )
 
-// TestWhyConnection: the answer names the policies that decide.
+// TestWhyConnection checks that the answer names the policies that decide.
 func TestWhyConnection(t *testing.T) {
 	pod := func(namespace, name, ip string) corev1.Pod {
 		return corev1.Pod{
@@ -59,12 +59,12 @@ func TestWhyConnection(t *testing.T) {
 			t.Errorf("%s to %s: got\n%s", from, to, out.String())
 		}
 	}
-	// Where cluster network policies are not defined.
+	// A cluster without the ClusterNetworkPolicy kind.
 	for _, tc := range []struct{ from, to, want string }{
-		{"web", "shop/db", "default/web (10.0.0.1) → shop/db (10.0.0.3), TCP 5432: allowed\n  egress:  no policy is about it\n  ingress: allowed by shop/db\n"},
-		{"10.0.0.2", "10.0.0.3", "default/job (10.0.0.2) → shop/db (10.0.0.3), TCP 5432: denied\n  egress:  no policy is about it\n  ingress: isolated by shop/db; none allows it\n"},
-		{"pod/web", "192.0.2.7", "default/web (10.0.0.1) → 192.0.2.7, TCP 5432: allowed\n  egress:  no policy is about it\n  ingress: no policy is about it\n"},
-		{"web", "192.0.2.1", "default/web (10.0.0.1) → 192.0.2.1, TCP 5432: allowed\n  egress:  a pod and its node reach each other\n  ingress: no policy is about it\n"},
+		{"web", "shop/db", "default/web (10.0.0.1) → shop/db (10.0.0.3), TCP 5432: allowed\n  egress:  no policy applies\n  ingress: allowed by shop/db\n"},
+		{"10.0.0.2", "10.0.0.3", "default/job (10.0.0.2) → shop/db (10.0.0.3), TCP 5432: denied\n  egress:  no policy applies\n  ingress: isolated by shop/db, and no policy allows it\n"},
+		{"pod/web", "192.0.2.7", "default/web (10.0.0.1) → 192.0.2.7, TCP 5432: allowed\n  egress:  no policy applies\n  ingress: no policy applies\n"},
+		{"web", "192.0.2.1", "default/web (10.0.0.1) → 192.0.2.1, TCP 5432: allowed\n  egress:  always allowed between a pod and its own node\n  ingress: no policy applies\n"},
 	} {
 		why(tc.from, tc.to, tc.want)
 	}
@@ -91,13 +91,13 @@ func TestWhyConnection(t *testing.T) {
 		},
 	}
 	for _, tc := range []struct{ from, to, want string }{
-		{"job", "shop/db", "default/job (10.0.0.2) → shop/db (10.0.0.3), TCP 5432: allowed\n  egress:  no policy is about it\n" +
+		{"job", "shop/db", "default/job (10.0.0.2) → shop/db (10.0.0.3), TCP 5432: allowed\n  egress:  no policy applies\n" +
 			"  ingress: accepted by rule 0 (jobs) of cluster network policy admin (Admin tier)\n"},
-		{"web", "shop/db", "default/web (10.0.0.1) → shop/db (10.0.0.3), TCP 5432: allowed\n  egress:  no policy is about it\n" +
+		{"web", "shop/db", "default/web (10.0.0.1) → shop/db (10.0.0.3), TCP 5432: allowed\n  egress:  no policy applies\n" +
 			"  ingress: passed on by rule 1 of cluster network policy admin (Admin tier); allowed by shop/db\n"},
-		{"10.9.9.9", "shop/db", "10.9.9.9 → shop/db (10.0.0.3), TCP 5432: denied\n  egress:  no policy is about it\n" +
-			"  ingress: denied by rule 2 of cluster network policy admin (Admin tier), which is not understood: peer: must have exactly one field that is known\n"},
-		{"shop/db", "web", "shop/db (10.0.0.3) → default/web (10.0.0.1), TCP 5432: denied\n  egress:  no policy is about it\n" +
+		{"10.9.9.9", "shop/db", "10.9.9.9 → shop/db (10.0.0.3), TCP 5432: denied\n  egress:  no policy applies\n" +
+			"  ingress: denied by rule 2 of cluster network policy admin (Admin tier), which cannot be evaluated: peer: must have exactly one field that is known\n"},
+		{"shop/db", "web", "shop/db (10.0.0.3) → default/web (10.0.0.1), TCP 5432: denied\n  egress:  no policy applies\n" +
 			"  ingress: denied by rule 0 of cluster network policy base (Baseline tier)\n"},
 	} {
 		why(tc.from, tc.to, tc.want)

@@ -1,11 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ctl is the command line: kubectl's verbs from its library, and Keelson's
-// own verbs: "cluster", which makes clusters on this machine, "webhooks" and "why".
+// Package ctl is the command line. It has kubectl's verbs, taken from kubectl's library, and
+// Keelson's own: "cluster" creates clusters on this machine, "webhooks" shows the health of
+// admission webhooks, and "why" explains decisions of the scheduler and of network policies.
 //
-// Called under the name kubectl it is kubectl. Plug-ins called kubectl-NAME are
-// found as kubectl finds them.
+// Under the program name kubectl it has kubectl's verbs alone. Plug-ins named kubectl-NAME are found
+// as kubectl finds them.
 package ctl
 
 import (
@@ -30,10 +31,10 @@ import (
 	"keelson.dev/keelson/pkg/release"
 )
 
-// Run is the program: args are the process's, with its name first.
+// Run runs the program with the process's arguments; args[0] is the program's name.
 func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
-	// A command about clusters does without kubectl's tree, which takes longer
-	// to put together than most of them run.
+	// "ctl cluster" does not need kubectl's command tree, which takes longer to build than most
+	// cluster commands take to run.
 	if len(args) > 1 && args[1] == "cluster" {
 		ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 		defer stop()
@@ -42,8 +43,8 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		root.SilenceErrors, root.SilenceUsage = true, true
 		return root.ExecuteContext(ctx)
 	}
-	// What is said while the commands are put together (kuberc) is said as loudly as the rest. That
-	// the level is none is found when the flags are read.
+	// Building the commands reads kuberc and may log already, so the verbosity is set before. An
+	// invalid verbosity is reported when the flags are parsed.
 	_, _ = logs.GlogSetter(cmd.GetLogVerbosity(args))
 	root := Command(args, stdin, stdout, stderr)
 	if !slices.ContainsFunc(root.Commands(), isAlias) { // else the arguments are set: those that the alias stands for
@@ -55,15 +56,13 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return nil
 }
 
-// isAlias tells whether a command was made of the user's preferences (kuberc), for the arguments
-// that are given.
+// isAlias reports whether a command comes from an alias in the user's preferences (kuberc).
 func isAlias(c *cobra.Command) bool {
 	_, ok := c.Annotations[kuberc.KubeRCOriginalCommandAnnotation]
 	return ok
 }
 
-// Command returns kubectl's tree of commands, with Keelson's own added unless args[0] is
-// kubectl.
+// Command returns kubectl's command tree, with Keelson's own verbs added unless args[0] is kubectl.
 func Command(args []string, stdin io.Reader, stdout, stderr io.Writer) *cobra.Command {
 	streams := genericiooptions.IOStreams{In: stdin, Out: stdout, ErrOut: stderr}
 	flags := genericclioptions.NewConfigFlags(true).
@@ -83,8 +82,8 @@ func Command(args []string, stdin io.Reader, stdout, stderr io.Writer) *cobra.Co
 	return root
 }
 
-// addRelease makes "version" print Keelson's version in a line of its own. JSON and YAML
-// have kubectl's form.
+// addRelease makes "version" print Keelson's version on a line of its own. JSON and YAML output
+// stay as kubectl prints them.
 func addRelease(root *cobra.Command, stdout io.Writer) {
 	c, _, err := root.Find([]string{"version"})
 	if err != nil {

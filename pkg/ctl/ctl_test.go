@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/release"
 )
 
-// TestVerbs: every verb that people know is there, "cluster" only under ctl's own name.
+// TestVerbs checks that all kubectl verbs exist, and Keelson's own only under the name ctl.
 func TestVerbs(t *testing.T) {
 	verbs := strings.Fields(`annotate api-resources api-versions apply attach auth autoscale certificate cluster-info completion config
 		cordon cp create debug delete describe diff drain edit events exec explain expose get kustomize label logs options patch plugin
@@ -44,7 +44,7 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
-// TestClusterErrors: what is asked wrongly is refused before anything is done.
+// TestClusterErrors checks that wrong arguments are rejected before anything is done.
 func TestClusterErrors(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args []string
@@ -52,7 +52,7 @@ func TestClusterErrors(t *testing.T) {
 		is   error
 	}{
 		"unknown cluster": {args: []string{"status", "--name", "nowhere-at-all"}, is: cluster.ErrNoCluster},
-		"bad name":        {args: []string{"up", "--name", "No"}, want: "a cluster's name is"},
+		"bad name":        {args: []string{"up", "--name", "No"}, want: "a cluster name must be"},
 		"egress":          {args: []string{"up", "--egress"}, is: errEgress},
 		"exec, no dash":   {args: []string{"exec", "n1", "true"}, want: "and a command"},
 		"exec, nothing":   {args: []string{"exec", "n1", "--"}, want: "and a command"},
@@ -67,7 +67,7 @@ func TestClusterErrors(t *testing.T) {
 	}
 }
 
-// TestPreferences: an alias of the user's preferences stands for its command, options and arguments.
+// TestPreferences checks that an alias from kuberc expands to its command, options and arguments.
 func TestPreferences(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kuberc")
 	preferences := `apiVersion: kubectl.config.k8s.io/v1beta1
@@ -90,8 +90,8 @@ aliases:
 	}
 }
 
-// TestVersion checks that ctl shows Keelson's version beside Kubernetes', and that neither
-// kubectl nor JSON do.
+// TestVersion checks that ctl prints Keelson's version beside Kubernetes', and that kubectl and
+// JSON output do not.
 func TestVersion(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args []string

@@ -22,7 +22,7 @@ func webhooksCommand(flags genericclioptions.RESTClientGetter, stdout io.Writer)
 	var output string
 	c := &cobra.Command{
 		Use:   "webhooks",
-		Short: "Show how admission webhooks are doing",
+		Short: "Show the health of admission webhooks",
 		Long: `Show every admission webhook that is configured: how long its answers take, how
 often it failed, and whether it is failing now, so that what keeps the cluster
 alive passes over it. Each API server knows this of its own calls; the one that
@@ -52,7 +52,7 @@ is asked tells.`,
 			return printWebhooks(stdout, shown.Webhooks)
 		},
 	}
-	c.Flags().StringVarP(&output, "output", "o", "", "json, or nothing for people")
+	c.Flags().StringVarP(&output, "output", "o", "", "output format: \"json\" prints JSON instead of a table")
 	return c
 }
 
@@ -62,7 +62,7 @@ func printWebhooks(out io.Writer, list []webhookhealth.Webhook) error {
 		return err
 	}
 	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
-	fmt.Fprintln(w, "TYPE\tCONFIGURATION\tNAME\tPOLICY\tCIRCUIT\tCALLS\tFAILED\tIN A ROW\tPASSED OVER\tMEDIAN\tP99\tLAST FAILURE")
+	fmt.Fprintln(w, "TYPE\tCONFIGURATION\tNAME\tPOLICY\tCIRCUIT\tCALLS\tFAILED\tIN A ROW\tSKIPPED\tMEDIAN\tP99\tLAST FAILURE")
 	for i := range list {
 		h := &list[i]
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", h.Type, h.Configuration, h.Name, h.FailurePolicy,
@@ -75,7 +75,7 @@ func seconds(s float64) string {
 	return time.Duration(s * float64(time.Second)).Round(100 * time.Microsecond).String()
 }
 
-// lastFailure is when a webhook last failed, and why, on one line.
+// lastFailure returns when and why a webhook last failed, on one line.
 func lastFailure(h *webhookhealth.Health) string {
 	if h.LastFailure == nil {
 		return "-"

@@ -24,15 +24,15 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/profile"
 )
 
-// podCommand tells why a pod is where it is, or nowhere. It asks the API alone:
-// what the scheduler would say is found with the scheduler's own code, so that
-// it works with any cluster that is scheduled by the defaults.
+// podCommand is "ctl why pod": it explains why a pod is on its node, or on none. It reads only the
+// API and runs the scheduler's own code on what it read, so it works with every cluster whose
+// scheduler has the default configuration.
 func podCommand(flags genericclioptions.RESTClientGetter, stdout io.Writer) *cobra.Command {
 	var nodes int
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "pod NAME",
-		Short: "Tell why a pod is on its node, or on none, and what would change that",
+		Short: "Explain why a pod is on its node, or on none, and what would change that",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
@@ -62,13 +62,13 @@ func podCommand(flags genericclioptions.RESTClientGetter, stdout io.Writer) *cob
 			return nil
 		},
 	}
-	c.Flags().IntVar(&nodes, "nodes", 5, "how many nodes to tell of one by one; 0: all")
-	c.Flags().BoolVar(&asJSON, "json", false, "answer in JSON")
+	c.Flags().IntVar(&nodes, "nodes", 5, "list up to this many nodes individually; 0 lists all")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }
 
-// whyPod asks a model of the cluster. evicted are the events that tell by what
-// the pod was evicted; of a pod that is gone they are all that is left.
+// whyPod evaluates the pod against a model of the cluster. evicted holds the events that say which
+// pods preempted it; they are all that is known about a pod that no longer exists.
 func whyPod(ctx context.Context, client kubernetes.Interface, namespace, name string, nodes int) (w *scheduler.Why, evicted []string, err error) {
 	selector := fields.Set{"involvedObject.name": name, "involvedObject.kind": "Pod", "reason": "Preempted"}.AsSelector().String()
 	events, err := client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: selector})
@@ -99,7 +99,7 @@ func whyPod(ctx context.Context, client kubernetes.Interface, namespace, name st
 	return w, evicted, err
 }
 
-// fillModel reads all the scheduler looks at.
+// fillModel reads every kind that the scheduler uses.
 func fillModel(ctx context.Context, client kubernetes.Interface, m *scheduler.Model) error {
 	core, apps, storage := client.CoreV1(), client.AppsV1(), client.StorageV1()
 	all := metav1.ListOptions{ResourceVersion: "0"}
@@ -137,30 +137,30 @@ func printWhy(out io.Writer, w *scheduler.Why, evicted []string) {
 		p("%s: %s", w.Pod, e)
 	}
 	if w.Ended != "" {
-		p("%s ends: %s", w.Pod, w.Ended)
+		p("%s has ended: %s", w.Pod, w.Ended)
 	}
 	switch {
 	case len(w.Gated) > 0:
-		p("%s is not tried: %s", w.Pod, strings.Join(w.Gated, ", "))
+		p("%s is held back from scheduling: %s", w.Pod, strings.Join(w.Gated, ", "))
 	case w.Node != "":
-		p("%s is on %s; it fits %d nodes.", w.Pod, w.Node, w.Fits)
+		p("%s is on node %s. It fits on %d nodes.", w.Pod, w.Node, w.Fits)
 	case w.Fits > 0:
-		p("%s fits %d nodes.", w.Pod, w.Fits)
+		p("%s fits on %d nodes.", w.Pod, w.Fits)
 	case len(w.Reasons) > 0:
-		p("%s fits no node:", w.Pod)
+		p("%s fits on no node:", w.Pod)
 	}
 	for _, r := range w.Reasons {
 		p("  %5d nodes: %s (%s)", r.Nodes, r.Reason, r.Plugin)
 	}
 	if len(w.Changes) > 0 {
-		p("It would fit, if you")
+		p("It would fit if you")
 		for _, c := range w.Changes {
-			p("  %s (%d nodes, %s for one)", c.What, c.Nodes, c.Node)
+			p("  %s (%d nodes, for example %s)", c.What, c.Nodes, c.Node)
 		}
 	}
 	for _, n := range w.Nodes {
 		if n.Objection != nil {
-			p("%s: no: %s", n.Node, objections(&n))
+			p("%s: rejected: %s", n.Node, objections(&n))
 			continue
 		}
 		var scores []string

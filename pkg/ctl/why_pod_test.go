@@ -43,11 +43,11 @@ func TestWhyPod(t *testing.T) {
 	}
 	var out strings.Builder
 	printWhy(&out, w, evicted)
-	want := `default/large fits no node:
+	want := `default/large fits on no node:
       1 nodes: Insufficient cpu (NodeResourcesFit)
-It would fit, if you
-  lower the cpu request to 2 (1 nodes, a for one)
-a: no: Insufficient cpu
+It would fit if you
+  lower the cpu request to 2 (1 nodes, for example a)
+a: rejected: Insufficient cpu
 `
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)

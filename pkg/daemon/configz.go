@@ -12,10 +12,11 @@ import (
 	configv1alpha1 "k8s.io/component-base/config/v1alpha1"
 )
 
-// ConfigzPath is where Configz is served.
+// ConfigzPath is the path of the Configz handler.
 const ConfigzPath = "/configz"
 
-// Configz tells the configuration that a process runs with, by the name that Kubernetes gives it.
+// Configz serves the configuration that a process runs with, under the name that Kubernetes gives
+// it.
 func Configz(name string, config any) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		body, err := json.Marshal(map[string]any{name: config})
@@ -25,11 +26,11 @@ func Configz(name string, config any) http.Handler {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		_, _ = w.Write(body) // a client that is gone misses nothing
+		_, _ = w.Write(body) // the client may have gone
 	})
 }
 
-// Configuration is what the flags say, in a component's configuration.
+// Configuration returns the part of a component's configuration that comes from the flags.
 func (f *ElectionFlags) Configuration() configv1alpha1.LeaderElectionConfiguration {
 	enabled := f.Enabled
 	return configv1alpha1.LeaderElectionConfiguration{
@@ -38,7 +39,7 @@ func (f *ElectionFlags) Configuration() configv1alpha1.LeaderElectionConfigurati
 	}
 }
 
-// ClientConfiguration is how a process talks to the API server, in a component's configuration.
+// ClientConfiguration returns the client connection settings in a component's configuration.
 func ClientConfiguration(kubeconfig string, rc *rest.Config) configv1alpha1.ClientConnectionConfiguration {
 	return configv1alpha1.ClientConnectionConfiguration{
 		Kubeconfig: kubeconfig, AcceptContentTypes: rc.AcceptContentTypes, ContentType: rc.ContentType, QPS: rc.QPS, Burst: int32(rc.Burst),

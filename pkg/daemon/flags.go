@@ -14,8 +14,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Flags are those that the clients of the API server have in common, under
-// upstream's names.
+// Flags are the flags that all clients of the API server have, with upstream's names.
 type Flags struct {
 	Kubeconfig string
 	Verbosity  int
@@ -23,44 +22,45 @@ type Flags struct {
 
 // Add defines the flags.
 func (f *Flags) Add(fs *pflag.FlagSet) {
-	fs.StringVar(&f.Kubeconfig, "kubeconfig", f.Kubeconfig, "file with the address of the API server and the credentials to use")
-	fs.IntVarP(&f.Verbosity, "v", "v", f.Verbosity, "log level; debug messages are written from 4 on")
+	fs.StringVar(&f.Kubeconfig, "kubeconfig", f.Kubeconfig, "kubeconfig file with the API server's address and this process's credentials")
+	fs.IntVarP(&f.Verbosity, "v", "v", f.Verbosity, "log verbosity; debug messages are written from 4 on")
 }
 
-// ServingFlags say where a process serves its endpoints.
+// ServingFlags configure where and how a process serves its endpoints.
 type ServingFlags struct {
 	BindAddress  net.IP
-	SecurePort   int // 0: do not serve
+	SecurePort   int // 0 disables serving
 	CertFile     string
 	KeyFile      string
 	ClientCAFile string
-	// MinTLSVersion and CipherSuites restrict TLS; empty: 1.2, Go's default.
+	// MinTLSVersion and CipherSuites restrict TLS. Empty means TLS 1.2 and Go's default suites.
 	MinTLSVersion string
 	CipherSuites  []string
-	// MaxStreams is how many requests an HTTP/2 connection may have at once; 0: Go's default.
+	// MaxStreams is the maximum number of concurrent requests on an HTTP/2 connection; 0 means Go's
+	// default.
 	MaxStreams int
-	// NoProfiling leaves /debug/pprof out.
+	// NoProfiling disables /debug/pprof.
 	NoProfiling bool
 }
 
-// Add defines the flags, with the present values as defaults.
+// Add defines the flags; their defaults are f's current values.
 func (f *ServingFlags) Add(fs *pflag.FlagSet) {
 	fs.IPVar(&f.BindAddress, "bind-address", f.BindAddress, "address to serve /healthz, /livez, /readyz and /metrics on")
-	fs.IntVar(&f.SecurePort, "secure-port", f.SecurePort, "port to serve on by TLS; 0 serves nothing")
-	fs.StringVar(&f.CertFile, "tls-cert-file", f.CertFile, "serving certificate; without one a self-signed certificate is made")
-	fs.StringVar(&f.KeyFile, "tls-private-key-file", f.KeyFile, "key of --tls-cert-file")
-	fs.StringVar(&f.ClientCAFile, "client-ca-file", f.ClientCAFile, "authority of the client certificates to accept")
-	fs.StringVar(&f.MinTLSVersion, "tls-min-version", f.MinTLSVersion, "lowest version of TLS to speak: VersionTLS12, VersionTLS13")
-	fs.StringSliceVar(&f.CipherSuites, "tls-cipher-suites", f.CipherSuites, "cipher suites of TLS 1.2; empty: Go's default")
-	fs.IntVar(&f.MaxStreams, "http2-max-streams-per-connection", f.MaxStreams, "most streams of one HTTP/2 connection; 0: Go's default")
-	fs.Var(&inverse{&f.NoProfiling}, "profiling", "serve /debug/pprof to who may get it")
+	fs.IntVar(&f.SecurePort, "secure-port", f.SecurePort, "port to serve on, with TLS; 0 disables serving")
+	fs.StringVar(&f.CertFile, "tls-cert-file", f.CertFile, "file with the serving certificate; if empty, a self-signed certificate is created")
+	fs.StringVar(&f.KeyFile, "tls-private-key-file", f.KeyFile, "file with the private key of --tls-cert-file")
+	fs.StringVar(&f.ClientCAFile, "client-ca-file", f.ClientCAFile, "file with the certificate authority of client certificates; empty accepts none")
+	fs.StringVar(&f.MinTLSVersion, "tls-min-version", f.MinTLSVersion, "lowest TLS version to accept: VersionTLS12 or VersionTLS13; empty means VersionTLS12")
+	fs.StringSliceVar(&f.CipherSuites, "tls-cipher-suites", f.CipherSuites, "cipher suites to accept with TLS 1.2, separated by commas; empty means Go's default")
+	fs.IntVar(&f.MaxStreams, "http2-max-streams-per-connection", f.MaxStreams, "maximum number of concurrent requests on one HTTP/2 connection; 0 means Go's default")
+	fs.Var(&inverse{&f.NoProfiling}, "profiling", "serve /debug/pprof to authorized users")
 	fs.Lookup("profiling").NoOptDefVal = "true"
 }
 
-// inverse is a flag that is on unless it is switched off.
+// inverse is a boolean flag with the opposite value of its field.
 type inverse struct{ off *bool }
 
-// Set reads a truth value.
+// Set parses a boolean.
 func (i *inverse) Set(s string) error {
 	on, err := strconv.ParseBool(s)
 	if err != nil {
@@ -70,18 +70,18 @@ func (i *inverse) Set(s string) error {
 	return nil
 }
 
-// String is the value as it would be set.
+// String returns the value as Set takes it.
 func (i *inverse) String() string { return strconv.FormatBool(i.off == nil || !*i.off) }
 
-// Type names the flag's value in usage.
+// Type returns the flag's type for the usage text.
 func (*inverse) Type() string { return "bool" }
 
-// Address is where to listen.
+// Address returns the address to listen on.
 func (f *ServingFlags) Address() string {
 	return net.JoinHostPort(f.BindAddress.String(), strconv.Itoa(f.SecurePort))
 }
 
-// ElectionFlags say whether and how replicas of a process elect one that works.
+// ElectionFlags configure leader election between replicas of a process.
 type ElectionFlags struct {
 	Enabled           bool
 	LeaseDuration     time.Duration
@@ -91,7 +91,7 @@ type ElectionFlags struct {
 	ResourceNamespace string
 }
 
-// DefaultElection is upstream's default for the process of that name.
+// DefaultElection returns upstream's default for the named process.
 func DefaultElection(name string) ElectionFlags {
 	return ElectionFlags{
 		Enabled: true, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
@@ -99,18 +99,18 @@ func DefaultElection(name string) ElectionFlags {
 	}
 }
 
-// Add defines the flags, with the present values as defaults.
+// Add defines the flags; their defaults are f's current values.
 func (f *ElectionFlags) Add(fs *pflag.FlagSet) {
-	fs.BoolVar(&f.Enabled, "leader-elect", f.Enabled, "work only while holding the lease")
-	fs.DurationVar(&f.LeaseDuration, "leader-elect-lease-duration", f.LeaseDuration, "how long others wait for a leader that does not renew")
-	fs.DurationVar(&f.RenewDeadline, "leader-elect-renew-deadline", f.RenewDeadline, "how long a leader tries to renew before it gives up")
-	fs.DurationVar(&f.RetryPeriod, "leader-elect-retry-period", f.RetryPeriod, "time between tries")
+	fs.BoolVar(&f.Enabled, "leader-elect", f.Enabled, "elect a leader among the replicas by a Lease; only the leader works")
+	fs.DurationVar(&f.LeaseDuration, "leader-elect-lease-duration", f.LeaseDuration, "how long the other replicas wait after the leader's last renewal before one of them takes over")
+	fs.DurationVar(&f.RenewDeadline, "leader-elect-renew-deadline", f.RenewDeadline, "how long the leader retries a failing renewal before it stops leading")
+	fs.DurationVar(&f.RetryPeriod, "leader-elect-retry-period", f.RetryPeriod, "pause between attempts to acquire or renew the lease")
 	fs.StringVar(&f.ResourceName, "leader-elect-resource-name", f.ResourceName, "name of the Lease")
 	fs.StringVar(&f.ResourceNamespace, "leader-elect-resource-namespace", f.ResourceNamespace, "namespace of the Lease")
 }
 
-// RESTConfig reads a kubeconfig for a client of built-in kinds: it speaks
-// protobuf, and is not limited in its rate, which is the server's business.
+// RESTConfig reads a kubeconfig and returns the configuration of a client for built-in kinds. The
+// client uses protobuf. It has no rate limit, because the API server limits its clients itself.
 func RESTConfig(kubeconfig, userAgent string) (*rest.Config, error) {
 	if kubeconfig == "" {
 		return nil, fmt.Errorf("--kubeconfig is required")

@@ -20,23 +20,22 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// What the API server's answers are worth, and how long it is asked.
+// How long answers of the API server are cached, and how long a call may take.
 const (
 	tokenTTL      = 10 * time.Second
 	decisionTTL   = 10 * time.Second
 	reviewTimeout = 10 * time.Second
 )
 
-// Guard lets in those requests whose users the API server knows and allows to
-// get the path.
+// Guard admits requests whose user the API server authenticates and allows to get the path.
 type Guard struct {
 	who authenticator.Request
 	may authorizer.Authorizer
 	ca  *dynamiccertificates.DynamicFileCAContent
 }
 
-// NewGuard returns a guard that asks the API server; client certificates of
-// clientCAFile, if there is one, are known without asking.
+// NewGuard returns a guard that asks the API server. It verifies client certificates of
+// clientCAFile, if that is set, by itself.
 func NewGuard(client kubernetes.Interface, clientCAFile string) (*Guard, error) {
 	retry := &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 	who := authenticatorfactory.DelegatingAuthenticatorConfig{
@@ -63,14 +62,14 @@ func NewGuard(client kubernetes.Interface, clientCAFile string) (*Guard, error) 
 	return g, nil
 }
 
-// Run follows changes of the client CA file until ctx ends.
+// Run reloads the client CA file when it changes, until ctx ends.
 func (g *Guard) Run(ctx context.Context) {
 	if g.ca != nil {
 		g.ca.Run(ctx, 1)
 	}
 }
 
-// Wrap guards h.
+// Wrap returns h protected by the guard.
 func (g *Guard) Wrap(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, ok, err := g.who.AuthenticateRequest(r)

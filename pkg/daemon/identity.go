@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// ServerID tells API servers apart in metrics, without telling hosts' names.
+// ServerID identifies an API server in metrics without revealing its host name.
 func ServerID() string {
 	host, err := os.Hostname()
 	if err != nil {

@@ -10,17 +10,17 @@ import (
 	"sync"
 )
 
-// KeyPair is the certificate in two files. It follows when they are replaced.
+// KeyPair is a certificate and its key in two files. It reloads them when they are replaced.
 type KeyPair struct {
 	CertFile, KeyFile string
 
 	mu   sync.Mutex
-	read [2]os.FileInfo // what cert was read from
+	read [2]os.FileInfo // the files that cert was read from
 	cert *tls.Certificate
 }
 
-// Get returns the present certificate; files that cannot be read, being
-// replaced maybe, leave the old one in use.
+// Get returns the current certificate. It keeps the old one while the files cannot be read, for
+// example in the middle of a replacement.
 func (k *KeyPair) Get() (*tls.Certificate, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -43,8 +43,8 @@ func (k *KeyPair) Get() (*tls.Certificate, error) {
 	return k.cert, nil
 }
 
-// same reports whether a file is the one that it was. Times alone do not tell: a
-// file can be replaced within the time that they count in, or by an older one.
+// same reports whether a file is unchanged. The modification time alone is not enough: a file can
+// be replaced within the resolution of that time, or by an older file.
 func same(a, b os.FileInfo) bool {
 	if a == nil || b == nil {
 		return a == b

@@ -12,8 +12,8 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 )
 
-// TestKeyPairFollows: files that are replaced are read again, also by those of
-// the same age; half of a pair leaves the old one.
+// TestKeyPairFollows checks that replaced files are reloaded, even if their modification time is
+// the same, and that the old certificate stays while only one of the two files is new.
 func TestKeyPairFollows(t *testing.T) {
 	dir, when := t.TempDir(), time.Unix(1_700_000_000, 0)
 	k := &KeyPair{CertFile: filepath.Join(dir, "tls.crt"), KeyFile: filepath.Join(dir, "tls.key")}
@@ -43,7 +43,7 @@ func TestKeyPairFollows(t *testing.T) {
 	if cert, err := k.Get(); err == nil {
 		t.Errorf("without files: %v", cert)
 	}
-	for _, name := range []string{"a.test", "b.test"} { // of one length
+	for _, name := range []string{"a.test", "b.test"} { // names of the same length
 		cert, key, err := certutil.GenerateSelfSignedCertKey(name, nil, nil)
 		if err != nil {
 			t.Fatal(err)

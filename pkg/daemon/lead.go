@@ -19,16 +19,15 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// serverPoll is how often an API server that is not ready is asked again.
+// serverPoll is how often Lead checks whether the API server is ready.
 const serverPoll = 50 * time.Millisecond
 
-// ErrLostLease is why Lead returns when another process may be leading now.
+// ErrLostLease is returned by Lead when another process may have become the leader.
 var ErrLostLease = errors.New("leader election lost")
 
-// Lead runs work while this process holds the lease; with the election disabled
-// it just runs it. It returns when work does, with its error, or with
-// ErrLostLease: the process should then end, since what work had begun may
-// still be under way.
+// Lead runs work while this process holds the lease; if leader election is disabled, it just runs
+// work. It returns when work does, with its error, or with ErrLostLease. After ErrLostLease the
+// process should end, since parts of work may still be running.
 func Lead(ctx context.Context, f ElectionFlags, client kubernetes.Interface, clk clock.Clock, log *slog.Logger, work func(context.Context) error) error {
 	if !f.Enabled {
 		return work(ctx)
@@ -40,10 +39,10 @@ func Lead(ctx context.Context, f ElectionFlags, client kubernetes.Interface, clk
 	identity := host + "_" + string(uuid.NewUUID())
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// The elector tries again after seconds; processes that start together with
-	// the API server need not wait for that.
+	// Wait for the API server first: the elector retries only after seconds, which would delay
+	// processes that start together with the API server.
 	if err := awaitServer(ctx, client, clk); err != nil {
-		return nil // the end was asked for
+		return nil // ctx ended
 	}
 	result := make(chan error, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
@@ -54,11 +53,11 @@ func Lead(ctx context.Context, f ElectionFlags, client kubernetes.Interface, clk
 			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 		},
 		LeaseDuration: f.LeaseDuration, RenewDeadline: f.RenewDeadline, RetryPeriod: f.RetryPeriod,
-		// Released on a clean end, so that the next one need not wait.
+		// Release the lease on a clean end, so that the next leader need not wait for its expiry.
 		ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) {
-				log.Info("leading", "lease", f.ResourceName, "identity", identity)
+				log.Info("Leading", "lease", f.ResourceName, "identity", identity)
 				result <- work(ctx)
 				cancel()
 			},

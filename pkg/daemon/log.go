@@ -11,14 +11,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// debugVerbosity is the -v from which on debug messages are written.
+// debugVerbosity is the lowest -v at which debug messages are written.
 const debugVerbosity = 4
 
-// Verbosity is how much the log of a process says, as klog's -v; it may change
-// while the process runs. It is safe for concurrent use.
+// Verbosity is the verbosity of a process's log, as klog's -v. It may change while the process
+// runs, and is safe for concurrent use.
 type Verbosity struct{ own, libraries slog.LevelVar }
 
-// NewVerbosity returns one that is n.
+// NewVerbosity returns a Verbosity of n.
 func NewVerbosity(n int) *Verbosity {
 	v := &Verbosity{}
 	v.Set(n)
@@ -35,18 +35,18 @@ func (v *Verbosity) Set(n int) {
 	v.libraries.Set(libraries)
 }
 
-// Log returns the JSON log of a process, which says as much as v is at the time.
-// What the libraries say by klog goes there too. Credentials that stand in it do not.
+// Log returns the JSON log of a process with verbosity v. Messages that libraries write by klog are
+// included. Credentials in messages are redacted.
 func (v *Verbosity) Log(w io.Writer) *slog.Logger {
 	return v.log(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: newRedactor().attr}), nil)
 }
 
-// log returns the log that handler writes. The libraries say more at Info than an operator wants
-// to keep.
+// log returns the log that handler writes. Libraries log more at Info than an operator wants to keep,
+// so they have a threshold of their own.
 func (v *Verbosity) log(handler slog.Handler, modules Modules) *slog.Logger {
 	klog.SetLoggerWithOptions(logr.FromSlogHandler(filter{handler, &v.libraries, modules}), klog.ContextualLogger(true))
 	return slog.New(filter{handler, &v.own, modules})
 }
 
-// NewLog returns the log of a process whose verbosity does not change.
+// NewLog returns the log of a process with a fixed verbosity.
 func NewLog(w io.Writer, verbosity int) *slog.Logger { return NewVerbosity(verbosity).Log(w) }

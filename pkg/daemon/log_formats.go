@@ -19,13 +19,13 @@ import (
 	"k8s.io/klog/v2/textlogger"
 )
 
-// The formats of Kubernetes' logs.
+// The log formats of Kubernetes.
 const (
 	FormatText = "text"
 	FormatJSON = "json"
 )
 
-// LogFlags say in which of Kubernetes' formats a process logs, to its standard error and without a buffer.
+// LogFlags select one of Kubernetes' log formats. The log goes to standard error, unbuffered.
 type LogFlags struct {
 	Format         string
 	FlushFrequency time.Duration
@@ -34,7 +34,7 @@ type LogFlags struct {
 	text, json streams
 }
 
-// streams is what the flags can say of where one format goes.
+// streams holds the flags about the output of one format.
 type streams struct {
 	split  bool
 	buffer resource.QuantityValue
@@ -43,18 +43,18 @@ type streams struct {
 // Add defines the flags.
 func (f *LogFlags) Add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.Format, "logging-format", FormatText, `format of the log: "text" or "json"`)
-	fs.DurationVar(&f.FlushFrequency, "log-flush-frequency", 5*time.Second, "longest time between flushes of the log; without effect: nothing of it is buffered")
-	fs.Var(&f.Modules, "vmodule", "verbosity of single files of the program, for --logging-format=text: pattern=N, separated by commas")
+	fs.DurationVar(&f.FlushFrequency, "log-flush-frequency", 5*time.Second, "accepted for compatibility, without effect: the log is not buffered")
+	fs.Var(&f.Modules, "vmodule", "verbosity of single source files: pattern=N, separated by commas; only with --logging-format=text")
 	f.text.add(fs, FormatText)
 	f.json.add(fs, FormatJSON)
 }
 
 func (s *streams) add(fs *pflag.FlagSet, format string) {
-	fs.BoolVar(&s.split, "log-"+format+"-split-stream", false, "an alpha feature of Kubernetes that is refused: the log is one stream")
-	fs.Var(&s.buffer, "log-"+format+"-info-buffer-size", "an alpha feature of Kubernetes that is refused: the log is not buffered")
+	fs.BoolVar(&s.split, "log-"+format+"-split-stream", false, "not supported (an alpha feature in Kubernetes): the whole log goes to standard error")
+	fs.Var(&s.buffer, "log-"+format+"-info-buffer-size", "not supported (an alpha feature in Kubernetes): the log is not buffered")
 }
 
-// Validate tells what is wrong with the flags in Kubernetes' words.
+// Validate returns what is wrong with the flags, in Kubernetes' words.
 func (f *LogFlags) Validate() error {
 	var errs field.ErrorList
 	if f.FlushFrequency <= 0 {
@@ -84,8 +84,8 @@ func (f *LogFlags) Validate() error {
 	return errs.ToAggregate()
 }
 
-// Log returns the log of a process that says as much as v does at the time; what the libraries say
-// goes there too. Credentials that stand in it do not.
+// Log returns the log of a process with verbosity v. Messages that libraries write by klog are
+// included. Credentials in messages are redacted.
 func (f *LogFlags) Log(v *Verbosity, w io.Writer) *slog.Logger {
 	if f.Format == FormatJSON {
 		return v.log(jsonLines{newJSONLines(w)}, f.Modules)
@@ -94,7 +94,7 @@ func (f *LogFlags) Log(v *Verbosity, w io.Writer) *slog.Logger {
 	return v.log(redacting{text, newRedactor()}, f.Modules)
 }
 
-// newJSONLines has Kubernetes' names for what every line has.
+// newJSONLines returns a handler that writes JSON with Kubernetes' key names.
 func newJSONLines(w io.Writer) slog.Handler {
 	redactor := newRedactor()
 	return slog.NewJSONHandler(w, &slog.HandlerOptions{AddSource: true, Level: slog.Level(-1 << 15), ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
@@ -105,7 +105,7 @@ func newJSONLines(w io.Writer) slog.Handler {
 		case slog.TimeKey:
 			return slog.Float64("ts", float64(a.Value.Time().UnixNano())/float64(time.Millisecond))
 		case slog.LevelKey:
-			return slog.Attr{} // errors have none, others have a verbosity
+			return slog.Attr{} // errors have no level; other records get a verbosity
 		case slog.SourceKey:
 			if at, ok := a.Value.Any().(*slog.Source); ok {
 				dir, name := filepath.Split(at.File)
@@ -116,7 +116,7 @@ func newJSONLines(w io.Writer) slog.Handler {
 	}})
 }
 
-// jsonLines tells the verbosity of each record that is no error.
+// jsonLines adds the verbosity to each record below error level.
 type jsonLines struct{ slog.Handler }
 
 // Handle writes r.
@@ -133,15 +133,15 @@ func (j jsonLines) Handle(ctx context.Context, r slog.Record) error {
 	return j.Handler.Handle(ctx, told)
 }
 
-// WithAttrs keeps telling the verbosity.
+// WithAttrs returns a handler that still adds the verbosity.
 func (j jsonLines) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return jsonLines{j.Handler.WithAttrs(attrs)}
 }
 
-// WithGroup keeps telling the verbosity.
+// WithGroup returns a handler that still adds the verbosity.
 func (j jsonLines) WithGroup(name string) slog.Handler { return jsonLines{j.Handler.WithGroup(name)} }
 
-// redacting takes credentials out of records before a handler that has no means to.
+// redacting removes credentials from records before they reach a handler that cannot do so itself.
 type redacting struct {
 	slog.Handler
 	redactor *redactor
@@ -157,7 +157,7 @@ func (h redacting) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, told)
 }
 
-// attr is a without credentials, in groups as well.
+// attr returns a without credentials, also inside groups.
 func (h redacting) attr(a slog.Attr) slog.Attr {
 	a.Value = a.Value.Resolve()
 	if a.Value.Kind() != slog.KindGroup {
@@ -174,12 +174,12 @@ func (h redacting) attrs(attrs []slog.Attr) []slog.Attr {
 	return out
 }
 
-// WithAttrs keeps them without credentials.
+// WithAttrs redacts the attributes.
 func (h redacting) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return redacting{h.Handler.WithAttrs(h.attrs(attrs)), h.redactor}
 }
 
-// WithGroup goes on as before.
+// WithGroup returns a handler that still redacts.
 func (h redacting) WithGroup(name string) slog.Handler {
 	return redacting{h.Handler.WithGroup(name), h.redactor}
 }

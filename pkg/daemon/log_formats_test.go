@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// TestFormats: lines are those of Kubernetes' processes, and have no credentials either.
+// TestFormats checks that lines have the form of Kubernetes' processes and contain no credentials.
 func TestFormats(t *testing.T) {
 	say := func(l *slog.Logger) {
 		l.Info("Serving", "address", "127.0.0.1:6443", "n", 1)
@@ -51,7 +51,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// TestModules: files that are to say more do, whatever others do.
+// TestModules checks that files named by --vmodule log more, and that others do not.
 func TestModules(t *testing.T) {
 	for modules, want := range map[string]bool{
 		"": false, "log_formats*=4": true, "log_formats*=3": false, "other=9": false, "*/daemon/log_formats_test=9": false, "other=9,log_formats_tes?=9": true,

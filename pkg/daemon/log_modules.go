@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// Modules are files of the program whose verbosity is their own: "pattern=N,...", as the flag --vmodule
-// takes it. A pattern with a slash is one of the whole path, another one of the file's name;
-// neither has the ending .go.
+// Modules gives single source files their own verbosity, in the form "pattern=N,..." of the flag
+// --vmodule. A pattern with a slash matches the file's path, another pattern the file's name. Both
+// leave out the ending .go.
 type Modules []module
 
 type module struct {
@@ -21,7 +21,7 @@ type module struct {
 	verbosity uint64
 }
 
-// Set reads the flag's value, which takes the place of what was said before.
+// Set parses the flag's value and replaces the earlier one.
 func (m *Modules) Set(v string) error {
 	var out Modules
 	for s := range strings.SplitSeq(v, ",") {
@@ -42,7 +42,7 @@ func (m *Modules) Set(v string) error {
 	return nil
 }
 
-// String is what Set takes.
+// String returns the value as Set takes it.
 func (m *Modules) String() string {
 	var out []string
 	for _, one := range *m {
@@ -51,10 +51,10 @@ func (m *Modules) String() string {
 	return strings.Join(out, ",")
 }
 
-// Type names the flag's value in usage.
+// Type returns the flag's type for the usage text.
 func (*Modules) Type() string { return "pattern=N,..." }
 
-// lowest is the lowest level of any module.
+// lowest returns the lowest level of all modules.
 func (m Modules) lowest() slog.Level {
 	out := slog.LevelError
 	for _, one := range m {
@@ -63,7 +63,7 @@ func (m Modules) lowest() slog.Level {
 	return out
 }
 
-// keep reports whether r comes from a module that is to say as much.
+// keep reports whether r comes from a module whose verbosity includes it.
 func (m Modules) keep(r slog.Record) bool {
 	if len(m) == 0 {
 		return false
@@ -82,5 +82,5 @@ func (m Modules) keep(r slog.Record) bool {
 	return false
 }
 
-// level is that of the least important records that are kept; those of verbosity N have level -N.
+// level returns the lowest level that is kept. Records of verbosity N have level -N.
 func (m module) level() slog.Level { return -slog.Level(min(m.verbosity, 1<<15)) }

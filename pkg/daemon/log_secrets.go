@@ -14,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// redacted stands in the log for what must not be there.
+// redacted replaces credentials in the log.
 const redacted = "[redacted]"
 
 // maxText is how many bytes of a message or an attribute are searched and logged. It is bounded
@@ -71,8 +71,8 @@ func secretPatterns() []secretPattern {
 	}
 }
 
-// redactor takes credentials out of what is logged. Our own code logs none;
-// what libraries and errors quote is not ours to choose.
+// redactor removes credentials from log records. Our own code logs none, but libraries and errors
+// may quote some.
 type redactor struct {
 	patterns []secretPattern
 	names    []string
@@ -104,7 +104,7 @@ func (r *redactor) text(s string) string {
 // named returns s without the values of credentials that it finds by name: in queries, flags,
 // headers, JSON, JSON in JSON, YAML and Go's formatting of structs.
 func (r *redactor) named(s, lower string) string {
-	var ends [][2]int // where a name begins and ends
+	var ends [][2]int // the bounds of a name
 	for _, name := range r.names {
 		for at := strings.Index(lower, name); at >= 0; {
 			end := at + len(name)
@@ -168,7 +168,7 @@ func lowerCase(s string) string {
 	return string(b)
 }
 
-// attr is what slog asks for each attribute of a record, the message included.
+// attr is the ReplaceAttr function of slog; it also receives the message.
 func (r *redactor) attr(_ []string, a slog.Attr) slog.Attr {
 	kind := a.Value.Kind()
 	if credential(a.Key) && (kind == slog.KindString && a.Value.String() != "" || kind == slog.KindAny && a.Value.Any() != nil) {
@@ -183,7 +183,7 @@ func (r *redactor) attr(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// object is what remains of a value that the log would encode.
+// object returns the redacted form of a value that the log would encode.
 func (r *redactor) object(v slog.Value) slog.Value {
 	switch o := v.Any().(type) {
 	case nil:
@@ -215,7 +215,7 @@ func (r *redactor) printed(v slog.Value) slog.Value {
 	return slog.StringValue(r.text(fmt.Sprintf("%+v", v.Any())))
 }
 
-// credential tells whether an attribute's name says that it is one.
+// credential reports whether an attribute's name says that its value is a credential.
 func credential(key string) bool {
 	switch strings.NewReplacer("-", "", "_", "", ".", "").Replace(strings.ToLower(key)) {
 	case "token", "password", "passwd", "passphrase", "authorization", "secret", "privatekey", "clientsecret",

@@ -16,7 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestLogHasNoCredentials: CVE-2020-8563 to 2020-8566 and CVE-2019-11250 were
+// TestLogHasNoCredentials covers CVE-2020-8563 to 2020-8566 and CVE-2019-11250, which were
 // credentials in logs.
 func TestLogHasNoCredentials(t *testing.T) {
 	const (
@@ -82,7 +82,7 @@ func TestLogHasNoCredentials(t *testing.T) {
 	if NewLog(&long, 0).Info("x", "agent", strings.Repeat("a b ", maxText)); long.Len() > 2*maxText {
 		t.Errorf("logged %d bytes", long.Len())
 	}
-	// What is no credential stays.
+	// Texts that are not credentials stay.
 	var out bytes.Buffer
 	NewLog(&out, 0).Info("Token rotated", "pod", "default/web-1", "uri", "/api/v1/pods?watch=true", "err", errors.New("token has expired"), "count", 3,
 		"url", "https://host:443/path?x=a@b", "spec", map[string]any{"automountServiceAccountToken": true, "secretName": "ca", "cookies": 2})
@@ -93,7 +93,7 @@ func TestLogHasNoCredentials(t *testing.T) {
 	}
 }
 
-// The verbosity of a log may change, for the process and for the libraries.
+// The verbosity may change while the process runs, for the process and for its libraries.
 func TestVerbosity(t *testing.T) {
 	var out bytes.Buffer
 	v := NewVerbosity(0)

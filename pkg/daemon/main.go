@@ -19,12 +19,12 @@ import (
 	"keelson.dev/keelson/pkg/release"
 )
 
-// errVersion is what Parse returns when the version was asked for.
-var errVersion = errors.New("version asked for")
+// errVersion is returned by Parse when --version was given.
+var errVersion = errors.New("--version was given")
 
-// Main is the main function of a process. run is to return when its context ends,
-// which it does at SIGINT and SIGTERM; an error of it is told and is exit code 1.
-// Errors of Parse are to be returned as they are.
+// Main is the main function of a process. run must return when its context ends, which happens at
+// SIGINT and SIGTERM. Main prints an error of run and exits with code 1. run must return errors of
+// Parse unchanged.
 func Main(name string, run func(ctx context.Context, args []string, stderr io.Writer) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stderr)
@@ -39,9 +39,9 @@ func Main(name string, run func(ctx context.Context, args []string, stderr io.Wr
 	}
 }
 
-// Parse reads a command line by the flags of a process, to which it adds
-// --version. No process takes arguments that are not flags. An error can be that
-// the process was asked something and is not to run, which Main knows.
+// Parse parses a process's command line and adds the flag --version. Arguments that are not flags
+// are an error. For --version it returns an error that Main recognizes, and the process must not
+// run.
 func Parse(fs *pflag.FlagSet, args []string) error {
 	version := fs.Bool("version", false, "print the version and exit")
 	if err := fs.Parse(args); err != nil {
@@ -56,8 +56,8 @@ func Parse(fs *pflag.FlagSet, args []string) error {
 	return nil
 }
 
-// NewMetrics returns a registry with metrics of the Go runtime, of the process, of its memory by
-// kind of page and of its build.
+// NewMetrics returns a registry with metrics of the Go runtime, the process, its memory by kind of
+// page, and its build.
 func NewMetrics() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(
@@ -67,7 +67,7 @@ func NewMetrics() *prometheus.Registry {
 	return r
 }
 
-// buildInfo is Kubernetes' metric of that.
+// buildInfo is Kubernetes' metric about the build.
 func buildInfo() prometheus.Collector {
 	v := VersionInfo()
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
@@ -82,7 +82,7 @@ func buildInfo() prometheus.Collector {
 	return g
 }
 
-// releaseInfo is the metric with Keelson's own version.
+// releaseInfo is the metric of Keelson's own version.
 func releaseInfo() prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "keelson_build_info",

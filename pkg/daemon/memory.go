@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// memoryCollector exports the resident memory of this process by kind of page. Anonymous pages
-// are what the process costs: the kernel can take file pages away and read them again.
+// memoryCollector exports the resident memory of this process by kind of page. Anonymous pages are
+// the real cost of the process; the kernel can drop file pages and read them again.
 type memoryCollector struct{ bytes *prometheus.Desc }
 
 func newMemoryCollector() prometheus.Collector {

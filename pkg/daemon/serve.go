@@ -32,19 +32,19 @@ const (
 	maxHeaderBytes    = 64 << 10
 )
 
-// Endpoints are what Serve serves.
+// Endpoints are the handlers that Serve serves.
 type Endpoints struct {
 	Flags   ServingFlags
-	Guard   *Guard // nil: nothing but the health checks is served
+	Guard   *Guard // if nil, only the health checks are served
 	Metrics prometheus.Gatherer
 	Live    []health.Check
 	Ready   []health.Check
-	// Others are further guarded paths, such as /configz.
+	// Others are further paths behind the guard, such as /configz.
 	Others map[string]http.Handler
 	Log    *slog.Logger
 }
 
-// Serve serves until ctx ends; it does nothing when the port is 0.
+// Serve serves until ctx ends. It returns nil at once if the port is 0.
 func Serve(ctx context.Context, e Endpoints) error {
 	if e.Flags.SecurePort == 0 {
 		return nil
@@ -66,7 +66,7 @@ func Serve(ctx context.Context, e Endpoints) error {
 	stop := context.AfterFunc(ctx, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
-		_ = s.Shutdown(ctx) // what is still open then is cut when the process ends
+		_ = s.Shutdown(ctx) // connections still open then are closed at the process's end
 	})
 	defer stop()
 	if err := s.ServeTLS(l, "", ""); err != nil && !errors.Is(err, http.ErrServerClosed) {
@@ -106,9 +106,9 @@ func (e *Endpoints) handler() http.Handler {
 	return mux
 }
 
-// TLS reads the certificate, or makes one that nobody can verify: enough for
-// a process that only its own machine asks. A certificate that is replaced is
-// served from then on.
+// TLS returns the TLS configuration. It reads the certificate and reloads it when it is replaced.
+// Without a certificate it creates a self-signed one, which is enough for a process that is only
+// reached from its own machine.
 func (f *ServingFlags) TLS() (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	var err error
@@ -134,11 +134,11 @@ func (f *ServingFlags) TLS() (*tls.Config, error) {
 	if !c.ClientCAs.AppendCertsFromPEM(pem) {
 		return nil, fmt.Errorf("client CA %s: no certificate", f.ClientCAFile)
 	}
-	c.ClientAuth = tls.RequestClientCert // verified by the guard, which tells the client why not
+	c.ClientAuth = tls.RequestClientCert // the guard verifies it, so that the client gets a reason
 	return c, nil
 }
 
-// certificate returns how the certificate is found.
+// certificate returns the function that provides the certificate.
 func (f *ServingFlags) certificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	if f.CertFile != "" {
 		k := &KeyPair{CertFile: f.CertFile, KeyFile: f.KeyFile}

@@ -22,17 +22,17 @@ import (
 	tracingapi "k8s.io/component-base/tracing/api/v1"
 )
 
-// lastSpans is how long a process that ends waits for the collector to take its last spans.
+// lastSpans is how long a process that ends waits for the collector to accept its last spans.
 const lastSpans = 2 * time.Second
 
-// Tracing is where a process's spans go: an OpenTelemetry collector. A nil Tracing makes none,
-// and costs nothing. A collector that does not answer costs the spans that do not fit into a
-// bounded queue, and nobody waits for it.
+// Tracing exports a process's spans to an OpenTelemetry collector. A nil Tracing does nothing and
+// costs nothing. If the collector does not answer, spans that do not fit into a bounded queue are
+// dropped; nothing waits for the collector.
 type Tracing struct{ provider tracing.TracerProvider }
 
-// NewTracing makes the tracing that a configuration asks for under the name of a process and its
-// machine; nil if there is none. Spans of requests that carry a decision on sampling follow it,
-// of others the configured part is kept.
+// NewTracing returns the tracing of a configuration, under the name of a process and its host; nil
+// if the configuration is empty. Requests that carry a sampling decision keep it; of other requests
+// the configured share is sampled.
 func NewTracing(ctx context.Context, c *tracingapi.TracingConfiguration, service, host string) (*Tracing, error) {
 	if c == nil {
 		return nil, nil
@@ -48,7 +48,7 @@ func NewTracing(ctx context.Context, c *tracingapi.TracingConfiguration, service
 	return &Tracing{p}, nil
 }
 
-// Tracer makes spans in the name of a part of the program.
+// Tracer returns a tracer for the named part of the program.
 func (t *Tracing) Tracer(name string) trace.Tracer {
 	if t == nil {
 		return noop.NewTracerProvider().Tracer(name)
@@ -56,7 +56,7 @@ func (t *Tracing) Tracer(name string) trace.Tracer {
 	return t.provider.Tracer(name)
 }
 
-// Dial is how a gRPC client is to be dialed whose calls are spans.
+// Dial returns the dial option that traces the calls of a gRPC client.
 func (t *Tracing) Dial() []grpc.DialOption {
 	if t == nil {
 		return nil
@@ -66,14 +66,14 @@ func (t *Tracing) Dial() []grpc.DialOption {
 	))}
 }
 
-// Client has the requests of an API client be spans.
+// Client makes an API client trace its requests.
 func (t *Tracing) Client(c *rest.Config) {
 	if t != nil {
 		c.Wrap(t.RoundTripper)
 	}
 }
 
-// RoundTripper has the requests that rt makes be spans.
+// RoundTripper returns rt with its requests traced.
 func (t *Tracing) RoundTripper(rt http.RoundTripper) http.RoundTripper {
 	if t == nil {
 		return rt
@@ -81,7 +81,8 @@ func (t *Tracing) RoundTripper(rt http.RoundTripper) http.RoundTripper {
 	return &tracedTransport{tracing.WrapperFor(t.provider)(rt), rt}
 }
 
-// tracedTransport makes spans of requests, and lets others see whose they are.
+// tracedTransport traces requests. Its WrappedRoundTripper lets client-go find the transport
+// inside.
 type tracedTransport struct {
 	http.RoundTripper
 	inner http.RoundTripper
@@ -89,10 +90,10 @@ type tracedTransport struct {
 
 var _ utilnet.RoundTripperWrapper = &tracedTransport{}
 
-// WrappedRoundTripper is what makes the requests.
+// WrappedRoundTripper returns the traced transport.
 func (t *tracedTransport) WrappedRoundTripper() http.RoundTripper { return t.inner }
 
-// Provider makes the tracers of libraries; nil if there is no tracing.
+// Provider returns the tracer provider for libraries; nil if there is no tracing.
 func (t *Tracing) Provider() trace.TracerProvider {
 	if t == nil {
 		return nil
@@ -100,7 +101,7 @@ func (t *Tracing) Provider() trace.TracerProvider {
 	return t.provider
 }
 
-// Handler has the requests to a server be spans of that name.
+// Handler returns h with a span of the given name for each request.
 func (t *Tracing) Handler(h http.Handler, name string) http.Handler {
 	if t == nil {
 		return h
@@ -108,7 +109,7 @@ func (t *Tracing) Handler(h http.Handler, name string) http.Handler {
 	return tracing.WithTracing(h, t.provider, name)
 }
 
-// Shutdown hands the last spans over; a collector that does not take them in time does not get them.
+// Shutdown sends the last spans. Spans that the collector does not accept in time are dropped.
 func (t *Tracing) Shutdown(ctx context.Context) error {
 	if t == nil {
 		return nil

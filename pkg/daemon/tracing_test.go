@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/daemon/tracetest"
 )
 
-// parents are the names of spans, each with that of the span that it is part of.
+// parents returns the names of spans with the name of each span's parent.
 func parents(t *testing.T, spans []tracetest.Span) map[string]string {
 	t.Helper()
 	byID, out := map[string]string{}, map[string]string{}
@@ -37,8 +37,8 @@ func parents(t *testing.T, spans []tracetest.Span) map[string]string {
 	return out
 }
 
-// TestTracing: what is done and what is asked of others for it arrive at the collector as one
-// trace, which goes on at the others.
+// TestTracing checks that a process's spans and those of the servers it calls arrive at the
+// collector as one trace.
 func TestTracing(t *testing.T) {
 	for name, tc := range map[string]struct {
 		rate int32
@@ -89,7 +89,8 @@ func TestTracing(t *testing.T) {
 	}
 }
 
-// TestNoTracing: without a configuration nothing is made, and what is wrong in one is told.
+// TestNoTracing checks that nothing is created without a configuration, and that errors in a
+// configuration are reported.
 func TestNoTracing(t *testing.T) {
 	none, err := NewTracing(t.Context(), nil, "kubelet", "n1")
 	if err != nil || none != nil {
@@ -106,8 +107,8 @@ func TestNoTracing(t *testing.T) {
 	}
 }
 
-// TestTracedRequests: who is asked over HTTP is told of the trace, and what asks can still be
-// seen for what it is.
+// TestTracedRequests checks that HTTP requests carry the trace, and that client-go can still find
+// the wrapped transport.
 func TestTracedRequests(t *testing.T) {
 	var carried string
 	other := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { carried = r.Header.Get("Traceparent") }))

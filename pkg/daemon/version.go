@@ -12,11 +12,11 @@ import (
 	"keelson.dev/keelson/pkg/release"
 )
 
-// The version of Kubernetes whose contract the processes keep.
+// The version of Kubernetes that the processes are compatible with.
 const (
 	Major, Minor, Patch = "1", "36", "6"
-	// Version is what clients are told: a version of Kubernetes that they can parse, with
-	// Keelson's behind the plus sign.
+	// Version is the version reported to clients: a Kubernetes version that they can parse, with
+	// Keelson's version after the plus sign.
 	Version = "v" + Major + "." + Minor + "." + Patch + "+keelson." + release.Version
 )
 

@@ -1,10 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package health answers /healthz, /livez and /readyz as Kubernetes components
-// do: named checks in a fixed order, ?verbose, ?exclude=NAME, and one path for
-// each check. Why a check failed is logged, not told: the paths are open to
-// everybody.
+// Package health serves /healthz, /livez and /readyz as Kubernetes' components do: named checks in
+// a fixed order, ?verbose, ?exclude=NAME, and one path for each check. The reason of a failure is
+// logged but not sent, because the paths need no authentication.
 package health
 
 import (
@@ -19,25 +18,25 @@ import (
 	"sync/atomic"
 )
 
-// Check is one named condition; Check.Run returns nil when it holds.
+// Check is one named condition. Run returns nil if it holds.
 type Check struct {
 	Name string
-	// Group is a name by which several checks are excluded at once; may be empty.
+	// Group is a name that excludes several checks at once; may be empty.
 	Group string
 	Run   func(ctx context.Context) error
 }
 
-// Ping always holds.
+// Ping is a check that always passes.
 func Ping() Check { return Check{Name: "ping", Run: func(context.Context) error { return nil }} }
 
-// Gate is a check that starts failing and is switched by its owner.
+// Gate is a check that fails until its owner opens it.
 type Gate struct {
 	name string
 	open atomic.Bool
 	why  string
 }
 
-// NewGate returns a closed gate; why is its failure while closed.
+// NewGate returns a closed gate; why is the error while it is closed.
 func NewGate(name, why string) *Gate { return &Gate{name: name, why: why} }
 
 // Open makes the check pass.
@@ -46,7 +45,7 @@ func (g *Gate) Open() { g.open.Store(true) }
 // Close makes the check fail.
 func (g *Gate) Close() { g.open.Store(false) }
 
-// Check is the gate's check.
+// Check returns the gate's check.
 func (g *Gate) Check() Check {
 	return Check{Name: g.name, Run: func(context.Context) error {
 		if g.open.Load() {
@@ -56,7 +55,7 @@ func (g *Gate) Check() Check {
 	}}
 }
 
-// Once is c until it has held, and holds from then on.
+// Once returns a check that runs c until it has passed once, and passes from then on.
 func Once(c Check) Check {
 	var held atomic.Bool
 	return Check{Name: c.Name, Group: c.Group, Run: func(ctx context.Context) error {
@@ -138,7 +137,7 @@ func serveAll(w http.ResponseWriter, r *http.Request, root string, log *slog.Log
 	fmt.Fprintf(w, "%s check passed\n", root)
 }
 
-// excludes maps each check the request leaves out to whether it exists.
+// excludes maps each name that the request excludes to whether such a check exists.
 func excludes(r *http.Request) map[string]bool {
 	out := map[string]bool{}
 	for _, v := range r.URL.Query()["exclude"] {

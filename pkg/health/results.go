@@ -13,17 +13,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// ResultsPath is where the results of checks are served.
+// ResultsPath is the path of the check results' metrics.
 const ResultsPath = "/metrics/slis"
 
-// Results count what checks found, under Kubernetes' names, for service level indicators. They
+// Results are metrics of check results, with Kubernetes' names, for service level indicators. They
 // are safe for concurrent use.
 type Results struct {
 	last  *prometheus.GaugeVec
 	total *prometheus.CounterVec
 }
 
-// NewResults returns Results that have counted nothing.
+// NewResults returns empty Results.
 func NewResults() *Results {
 	return &Results{
 		last: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -35,7 +35,7 @@ func NewResults() *Results {
 	}
 }
 
-// Watch returns checks whose results are counted as those of a kind ("livez").
+// Watch returns checks whose results are counted under kind, such as "livez".
 func (m *Results) Watch(kind string, checks []Check) []Check {
 	watched := slices.Clone(checks)
 	for i, c := range checks {
@@ -53,7 +53,7 @@ func (m *Results) Watch(kind string, checks []Check) []Check {
 	return watched
 }
 
-// Handler answers with what was counted, and forgets it at DELETE.
+// Handler serves the metrics. A DELETE request resets them.
 func (m *Results) Handler() http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m.last, m.total)

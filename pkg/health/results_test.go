@@ -13,8 +13,8 @@ import (
 	"keelson.dev/keelson/pkg/health"
 )
 
-// TestResults: what checks find is counted by the path that was asked, whoever it excludes is
-// not, and DELETE forgets it all.
+// TestResults checks that results are counted by path, that excluded checks are not counted, and
+// that DELETE resets the counts.
 func TestResults(t *testing.T) {
 	results, gate := health.NewResults(), health.NewGate("caches", "empty")
 	checks := []health.Check{health.Ping(), gate.Check()}

@@ -1,9 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tokenkey says how a key signs the tokens of service accounts: by which
-// algorithm, and under which name. Whoever signs and whoever verifies must agree
-// on both, and they are different processes.
+// Package tokenkey determines how a key signs service account tokens: the algorithm and the key ID.
+// The process that signs and the processes that verify must agree on both.
 package tokenkey
 
 import (
@@ -20,7 +19,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// ID is the hash by which Kubernetes names a public key.
+// ID returns the key ID of a public key, the hash that Kubernetes uses.
 func ID(key crypto.PublicKey) (string, error) {
 	der, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
@@ -30,8 +29,8 @@ func ID(key crypto.PublicKey) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(sum[:]), nil
 }
 
-// Algorithm is how the private half of a public key signs tokens; other keys
-// than RSA and the three standard elliptic curves are errors.
+// Algorithm returns the algorithm by which the private half of a public key signs tokens. It
+// returns an error for keys other than RSA and the three standard elliptic curves.
 func Algorithm(key crypto.PublicKey) (jose.SignatureAlgorithm, error) {
 	switch k := key.(type) {
 	case *rsa.PublicKey:

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tracetest is an OpenTelemetry collector within a test, on a loopback port
-// of its own, that keeps what it is sent by OTLP.
+// Package tracetest is an OpenTelemetry collector for tests. It listens on its own loopback port
+// and keeps the spans that it receives by OTLP.
 package tracetest
 
 import (
@@ -17,29 +17,29 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Span is one that has been sent.
+// Span is a span that the collector has received.
 type Span struct {
 	Name string
-	// Process is who made it, as "key=value" with spaces between.
+	// Process identifies the process that created it: "key=value" pairs separated by spaces.
 	Process string
-	// Trace is the trace that it is part of, ID its own, and Parent that of the span
-	// it is part of; empty: none.
+	// Trace is the ID of its trace, ID its own, and Parent that of its parent span; empty if there
+	// is none.
 	Trace, ID, Parent string
-	// Links are the traces that it refers to.
+	// Links are the IDs of the traces that it links to.
 	Links []string
 }
 
 // Collector keeps spans. It is safe for concurrent use.
 type Collector struct {
 	otlp.UnimplementedTraceServiceServer
-	// Endpoint is where to send them to.
+	// Endpoint is the address to send spans to.
 	Endpoint string
 
 	mu   sync.Mutex
 	sent []Span
 }
 
-// Start has a collector listen until the test ends.
+// Start starts a collector, which runs until the test ends.
 func Start(tb testing.TB) *Collector {
 	tb.Helper()
 	c := &Collector{}
@@ -47,8 +47,7 @@ func Start(tb testing.TB) *Collector {
 	return c
 }
 
-// Serve has a gRPC server listen on a loopback port until the test ends, and returns
-// its address.
+// Serve starts a gRPC server on a loopback port until the test ends, and returns its address.
 func Serve(tb testing.TB, register func(*grpc.Server), options ...grpc.ServerOption) string {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -62,7 +61,7 @@ func Serve(tb testing.TB, register func(*grpc.Server), options ...grpc.ServerOpt
 	return l.Addr().String()
 }
 
-// Export implements the service of collectors.
+// Export implements the collector's service.
 func (c *Collector) Export(_ context.Context, r *otlp.ExportTraceServiceRequest) (*otlp.ExportTraceServiceResponse, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,7 +86,7 @@ func (c *Collector) Export(_ context.Context, r *otlp.ExportTraceServiceRequest)
 	return &otlp.ExportTraceServiceResponse{}, nil
 }
 
-// Spans are those that have arrived.
+// Spans returns the spans received so far.
 func (c *Collector) Spans() []Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()

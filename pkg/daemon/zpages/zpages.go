@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package zpages serves /statusz and /flagz, which tell people what a process is: since when it
-// runs as which version, and with what flags. Who asks for a kind (Accept:
-// application/json;as=Statusz;...) gets that. Who may ask is the business of whoever serves.
+// Package zpages serves /statusz and /flagz, which describe a process: its start time, its version
+// and its flags. A client that asks for a kind (Accept: application/json;as=Statusz;...) gets an
+// object of that kind. Access control is the job of the server that installs the pages.
 package zpages
 
 import (
@@ -18,13 +18,13 @@ import (
 	"keelson.dev/keelson/pkg/daemon"
 )
 
-// Where the pages are.
+// The paths of the pages.
 const (
 	Statusz = "/statusz"
 	Flagz   = "/flagz"
 )
 
-// Flags are the values of all flags, by name.
+// Flags returns the values of all flags by name.
 func Flags(fs *pflag.FlagSet) map[string]string {
 	out := map[string]string{}
 	fs.VisitAll(func(f *pflag.Flag) { out[f.Name] = f.Value.String() })
@@ -37,30 +37,31 @@ type flags map[string]string
 // GetFlagz implements flagz.Reader.
 func (f flags) GetFlagz() map[string]string { return f }
 
-// Mux takes handlers.
+// Mux registers handlers.
 type Mux interface {
 	Handle(path string, h http.Handler)
 }
 
-// Install installs the pages of a process, which name the other paths that it serves.
+// Install registers both pages. The pages list the other paths that the process serves.
 func Install(m Mux, component string, values map[string]string, paths ...string) {
 	InstallFlagz(m, component, values)
 	InstallStatusz(m, component, append(paths, Flagz)...)
 }
 
-// InstallFlagz installs the page that tells the flags of a process.
+// InstallFlagz registers the page with the process's flags.
 func InstallFlagz(m Mux, component string, values map[string]string) {
 	flagz.Install(m, component, flags(values))
 }
 
-// InstallStatusz installs the page that tells the state of a process, and which other paths it serves.
+// InstallStatusz registers the page with the process's state. It lists the other paths that the
+// process serves.
 func InstallStatusz(m Mux, component string, paths ...string) {
 	const release = daemon.Major + "." + daemon.Minor
 	version := compatibility.NewEffectiveVersionFromString(daemon.Version, release, release)
 	statusz.Install(m, component, statusz.NewRegistry(version, statusz.WithListedPaths(append(paths, Statusz))))
 }
 
-// Handler serves the pages; what they are made with is made when somebody asks.
+// Handler serves the pages. It builds their handlers at the first request.
 func Handler(component string, values map[string]string, paths ...string) http.Handler {
 	made := sync.OnceValue(func() *http.ServeMux {
 		mux := http.NewServeMux()

@@ -16,8 +16,8 @@ import (
 	"keelson.dev/keelson/pkg/daemon/zpages"
 )
 
-// TestPages: people get text, who asks for a kind gets it, in the version asked for, with a
-// warning when that is deprecated; and nobody gets a kind that there is not.
+// TestPages checks that a request gets text by default, and the requested kind in the requested
+// version, with a warning if that version is deprecated; and that unknown kinds are rejected.
 func TestPages(t *testing.T) {
 	const asked = ";g=config.k8s.io;as="
 	fs := pflag.NewFlagSet("x", pflag.ContinueOnError)
