@@ -22,15 +22,15 @@ import (
 	"keelson.dev/keelson/test/soak/history"
 )
 
-// api is a client of one API server that tries everything once: one that tries again
-// by itself would hide what became of the first try.
+// api is a client of one API server that never retries: a retry would hide the outcome of the first
+// attempt.
 type api struct {
 	name, url string
 	http      *http.Client
 }
 
-// apis are clients that all have connections of their own: through the balancer in
-// front of the API servers, and where there are several, to each of them.
+// apis are clients with separate connections: one through the balancer in front of the API servers
+// and, if there are several API servers, one to each of them.
 func (s *soak) apis(n int) []*api {
 	st, err := s.status(s.t.Context())
 	if err != nil {
@@ -60,7 +60,7 @@ func (s *soak) apis(n int) []*api {
 	return out
 }
 
-// object is what the workload needs of an object.
+// object holds the fields of an object that the workload needs.
 type object struct {
 	APIVersion string            `json:"apiVersion,omitempty"`
 	Kind       string            `json:"kind,omitempty"`
@@ -87,15 +87,15 @@ func number(version string) int64 {
 	return n
 }
 
-// answer is what became of a request.
+// answer is the result of a request.
 type answer struct {
 	outcome history.Outcome
 	code    int
 	err     error
 }
 
-// requestTimeout is longer than a server may take to answer, so that most answers are lost
-// only by kills.
+// requestTimeout is longer than a server may take to answer, so that nearly all lost answers are
+// due to kills.
 const requestTimeout = 40 * time.Second
 
 // do makes one request.
@@ -141,7 +141,7 @@ func (a *api) do(ctx context.Context, method, path string, body, into any) answe
 	return answer{refusal(resp.StatusCode, data), resp.StatusCode, statusError(resp.StatusCode, data)}
 }
 
-// refusal says whether a request that was answered with an error surely had no effect.
+// refusal reports whether a request that got an error certainly had no effect.
 func refusal(code int, body []byte) history.Outcome {
 	if code < 500 || strings.Contains(string(body), "failed calling webhook") {
 		return history.Refused
@@ -157,7 +157,7 @@ func statusError(code int, body []byte) error {
 	return fmt.Errorf("%d: %.200s", code, body)
 }
 
-// resource is where objects of one kind are, and in which of their fields a value is.
+// resource identifies the objects of one kind, and the field that holds a value.
 type resource struct {
 	name, path, apiVersion, kind string
 	value                        func(o *object) string
@@ -172,7 +172,7 @@ func (r *resource) object(name, value string) *object {
 
 func (r *resource) key(name string) string { return r.name + "/" + name }
 
-// precondition has a delete concern one version of one object.
+// precondition makes a delete conditional on one version of one object.
 func precondition(o *object) any {
 	return map[string]any{
 		"apiVersion": "v1", "kind": "DeleteOptions",

@@ -25,12 +25,11 @@ import (
 	"keelson.dev/keelson/pkg/cluster"
 )
 
-// volumes is where the storage driver keeps its volumes: on the machine, where all
-// nodes see it.
+// volumes is the directory of the storage driver's volumes, on the machine, where all nodes see it.
 const volumes = "/srv/keelson-soak-csi"
 
-// up makes the cluster, with programs of its own that can be replaced, and what is
-// installed in it before the baseline is taken.
+// up creates the cluster with a copy of the programs that can be replaced, and installs everything
+// that must exist before the baseline is taken.
 func (s *soak) up() {
 	s.t.Helper()
 	var err error
@@ -78,7 +77,7 @@ func (s *soak) up() {
 func (s *soak) data() string       { return filepath.Join(s.dir, "data") }
 func (s *soak) kubeconfig() string { return filepath.Join(s.dir, "kubeconfig") }
 
-// install adds the operator, whose webhooks the workload uses, and the storage driver.
+// install installs the operator, whose webhooks the workload uses, and the storage driver.
 func (s *soak) install() {
 	s.t.Helper()
 	for _, image := range []string{"operator", "csi"} {
@@ -100,7 +99,7 @@ func (s *soak) install() {
 	})
 }
 
-// podsReady says which pods of a namespace are not ready.
+// podsReady returns which pods of a namespace are not ready.
 func (s *soak) podsReady(ctx context.Context, namespace string) error {
 	list, err := s.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -118,7 +117,7 @@ func (s *soak) podsReady(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// down ends the cluster. Of one that has failed, the logs are kept.
+// down removes the cluster. It keeps the logs of a failed one.
 func (s *soak) down() {
 	if s.t.Failed() {
 		logs := filepath.Join(os.TempDir(), fmt.Sprintf("keelson-soak-logs-%d", s.seed))
@@ -164,7 +163,7 @@ func (s *soak) keepLogs(dir string) {
 	}
 }
 
-// replace makes target a copy of source, at once for whoever opens it.
+// replace makes target a copy of source, atomically for processes that open it.
 func replace(source, target string) error {
 	data, err := os.ReadFile(source)
 	if err != nil {
@@ -198,7 +197,7 @@ func (s *soak) mustRun(args ...string) {
 	}
 }
 
-// apply applies manifests, again until it succeeds.
+// apply applies manifests and retries until it succeeds.
 func (s *soak) apply(manifest string) {
 	s.t.Helper()
 	s.eventually("manifests are applied", func(context.Context) error {
@@ -210,12 +209,12 @@ func (s *soak) apply(manifest string) {
 	})
 }
 
-// status is what of the cluster runs.
+// status returns the cluster's running processes.
 func (s *soak) status(ctx context.Context) (*cluster.Status, error) {
 	return cluster.Inspect(ctx, s.cfg)
 }
 
-// dialFrom makes connections from the network namespace of a process.
+// dialFrom dials from the network namespace of a process.
 func dialFrom(pid int) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (conn net.Conn, err error) {
 		inside(pid, func() { conn, err = (&net.Dialer{}).DialContext(ctx, network, address) }, &err)

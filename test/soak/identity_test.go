@@ -15,23 +15,22 @@ import (
 	"time"
 )
 
-// identityMark is the variable that the containers of StatefulSets have their identity
-// in, with the run's seed before it.
+// identityMark is the environment variable that holds the identity of a StatefulSet's container,
+// prefixed by the run's seed.
 const identityMark = "KEELSON_SOAK_IDENTITY="
 
-// identities looks which processes of StatefulSets run on the machine, on which all
-// nodes are.
+// identities finds the processes of StatefulSets on the machine, which hosts all nodes.
 type identities struct {
 	mark  []byte
 	looks int
-	// runs are the processes that were seen, by identity.
+	// runs are the processes seen, by identity.
 	runs map[string]map[string]bool
-	// twice are the pairs that were seen at the same time.
+	// twice are the pairs of processes with one identity that ran at the same time.
 	twice map[string]bool
 	done  sync.WaitGroup
 }
 
-// process is one that was seen; start tells it from a later one with the same id.
+// process is a process that was seen; start distinguishes it from a later one with the same ID.
 type process struct{ pid, start, identity string }
 
 func (s *soak) watchIdentities(ctx context.Context) *identities {
@@ -52,8 +51,8 @@ func newIdentities(seed uint64) *identities {
 
 func (i *identities) wait() { i.done.Wait() }
 
-// look finds identities that run twice: a process that lived before another was seen,
-// and lived still afterwards. It tells of each pair once.
+// look finds identities that run twice: a process started before another one was seen, and was
+// still alive afterwards. It reports each pair once.
 func (i *identities) look() (found []string) {
 	files, err := filepath.Glob("/proc/[0-9]*/environ")
 	if err != nil {
@@ -83,12 +82,12 @@ func (i *identities) look() (found []string) {
 	return found
 }
 
-// read tells whether a process is the main one of an identity's container: the first
-// of its process id namespace.
+// read reports whether a process is the main process of an identity's container: the first of its
+// PID namespace.
 func (i *identities) read(pid string) (process, bool) {
 	environ, err := os.ReadFile("/proc/" + pid + "/environ")
 	if err != nil {
-		return process{}, false // it went
+		return process{}, false // it has ended
 	}
 	identity := ""
 	for v := range bytes.SplitSeq(environ, []byte{0}) {
@@ -113,13 +112,13 @@ func (i *identities) read(pid string) (process, bool) {
 	return process{pid, start, identity}, start != ""
 }
 
-// startTime is when a process was started, in the kernel's ticks; empty: it went.
+// startTime returns when a process was started, in the kernel's ticks; empty if it has ended.
 func startTime(pid string) string {
 	stat, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {
 		return ""
 	}
-	// The second field is the name in parentheses, with whatever is in it.
+	// The second field is the name in parentheses, which may contain anything.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) < 20 {
 		return ""
@@ -127,7 +126,7 @@ func startTime(pid string) string {
 	return fields[19]
 }
 
-// group is the cgroup of a process, which names its node and pod.
+// group returns the cgroup of a process, which contains the names of its node and pod.
 func group(pid string) string {
 	data, err := os.ReadFile("/proc/" + pid + "/cgroup")
 	if err != nil {

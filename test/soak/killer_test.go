@@ -29,17 +29,17 @@ import (
 // processes are restarted. The network plugin has none.
 var programNames = []string{"apiserver", "controller-manager", "scheduler", "kubelet", "cni", "proxy"}
 
-// killer makes trouble.
+// killer kills processes and nodes and upgrades programs.
 type killer struct {
 	s      *soak
 	random *rand.Rand
 	kills  map[string]map[syscall.Signal]int
 	plugs  map[string]int
-	// upgrades are how many times all programs were replaced.
+	// upgrades is how often all programs were replaced.
 	upgrades int
 	nodes    sync.WaitGroup
-	// pulled is the node that is without power, empty: none. Only the killer's own goroutine and,
-	// while nodes is not done, the one that starts the node again use it.
+	// pulled is the killed node; empty if none is. Only the killer's own goroutine uses it and,
+	// while nodes is not done, the one that restarts the node.
 	mu     sync.Mutex
 	pulled string
 }
@@ -48,8 +48,8 @@ func (s *soak) newKiller() *killer {
 	return &killer{s: s, random: s.random(1), kills: map[string]map[syscall.Signal]int{}, plugs: map[string]int{}}
 }
 
-// run kills until ctx is done: mostly one process, at every tenth time a node, and
-// upgrades all programs in the middle of each half hour, or of the run.
+// run kills until ctx is done: one process at most steps, a node at every tenth, and it upgrades
+// all programs in the middle of each half hour or of the run.
 func (k *killer) run(ctx context.Context) {
 	period := min(k.s.duration, 30*time.Minute)
 	upgrade := k.s.at() + period/2
@@ -100,8 +100,8 @@ func (k *killer) deps() cluster.Deps {
 	return cluster.Deps{Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Out: io.Discard}
 }
 
-// pullPlug ends all processes of a node at once, and starts it again while other
-// processes are being killed.
+// pullPlug kills all processes of a node, and starts the node again while other processes are being
+// killed.
 func (k *killer) pullPlug(ctx context.Context) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -132,8 +132,8 @@ func (k *killer) pullPlug(ctx context.Context) {
 	})
 }
 
-// upgrade replaces all programs and restarts their processes one after the other. The
-// end of the run does not cut it short.
+// upgrade replaces all programs and restarts their processes one after the other. It completes even
+// if the run ends meanwhile.
 func (k *killer) upgrade(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
 	k.nodes.Wait()
@@ -167,7 +167,7 @@ func (k *killer) upgrade(ctx context.Context) {
 	k.upgrades++
 }
 
-// role is a process's program: its name without the number or the node.
+// role returns the program of a process: its name without the number or the node.
 func role(name string) string {
 	for _, p := range append([]string{"containerd", "etcd"}, programNames...) {
 		if name == p || strings.HasPrefix(name, p+"-") {

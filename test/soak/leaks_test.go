@@ -24,12 +24,12 @@ import (
 	"keelson.dev/keelson/pkg/cluster"
 )
 
-// inventory is what a cluster holds that belongs to none of its pods and Services: one
-// line for each thing, with the node and the kind before it.
+// inventory lists what a cluster holds that belongs to none of its pods and Services: one line for
+// each thing, prefixed by node and kind.
 type inventory map[string]bool
 
-// settled waits until the inventory is none other than the baseline, and returns it.
-// Without a baseline it waits until nothing is left over from before.
+// settled waits until the inventory equals the baseline, and returns it. Without a baseline it
+// waits until nothing is left of earlier work.
 func (s *soak) settled(baseline inventory) inventory {
 	s.t.Helper()
 	var now inventory
@@ -54,7 +54,7 @@ func (s *soak) settled(baseline inventory) inventory {
 	return now
 }
 
-// alive are the names of what is to be there: what contains one of them is no leak.
+// alive are the names of things that should exist; lines that contain one of them are no leaks.
 type alive struct {
 	ids       map[string]bool
 	addresses map[netip.Addr]bool
@@ -87,7 +87,7 @@ func (s *soak) takeInventory(ctx context.Context) (inventory, error) {
 	return found, s.machineInventory(found)
 }
 
-// objects adds what of the API is there, and the addresses in use.
+// objects adds the API's objects and the addresses in use.
 func (s *soak) objects(ctx context.Context, found inventory, live *alive) error {
 	services, err := s.client.CoreV1().Services("").List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -141,8 +141,8 @@ func (s *soak) objects(ctx context.Context, found inventory, live *alive) error 
 	return nil
 }
 
-// nodeScript tells of everything on a node, a line each. What containerd was about when
-// it was killed is held by a lease that ends after a day: the script does not wait for it.
+// nodeScript lists everything on a node, one thing a line. It ignores containerd's leases: they
+// protect what containerd was working on when it was killed, and expire after a day.
 const nodeScript = `
 ctr leases ls | awk '/gc.expire=/ { print $1 }' | xargs -r ctr leases rm >/dev/null
 ctr containers ls -q | sed 's/^/container /'
@@ -164,7 +164,8 @@ func (s *soak) nodeInventory(ctx context.Context, n cluster.NodeStatus, live *al
 	if n.Pid == 0 {
 		return errors.New("does not run")
 	}
-	// First what is there, then what is to be there: what came in between is no leak.
+	// List what exists first and what should exist second, so that things created in between are
+	// not taken for leaks.
 	script := strings.NewReplacer("CLUSTER", clusterName, "NODE", n.Name).Replace(nodeScript)
 	cmd := exec.CommandContext(ctx, s.ctl, "cluster", "exec", "--name", clusterName, n.Name, "--", "sh", "-c", script)
 	var stderr bytes.Buffer
@@ -208,17 +209,17 @@ func (s *soak) nodeInventory(ctx context.Context, n cluster.NodeStatus, live *al
 // owners are a node's pods with their sandboxes and containers.
 type owners struct {
 	alive
-	// networks are the sandboxes that have a network of their own.
+	// networks are the sandboxes with a network of their own.
 	networks int
 }
 
-// addressed says whether an address, or a range of them, is in use.
+// addressed reports whether an address, or an address of a range, is in use.
 func (o *owners) addressed(text string) bool {
 	a, err := netip.ParseAddr(text)
 	if err != nil {
-		return true // ranges are of the configuration
+		return true // ranges come from the configuration
 	}
-	// The first of a node's range is its bridge.
+	// The first address of a node's range belongs to its bridge.
 	return o.addresses[a] || a.As4()[3] <= 1
 }
 
@@ -278,7 +279,7 @@ func (s *soak) owners(ctx context.Context, n cluster.NodeStatus, services map[ne
 	return o, nil
 }
 
-// machineInventory adds what the cluster has on the machine itself.
+// machineInventory adds what the cluster holds on the machine itself.
 func (s *soak) machineInventory(found inventory) error {
 	backing, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {

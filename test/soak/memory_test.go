@@ -25,7 +25,7 @@ type memory struct {
 	done     sync.WaitGroup
 }
 
-// sample is one process at one moment since the beginning of the trouble.
+// sample is the memory of one process at one time; times count from the start of the killing.
 type sample struct {
 	role    string
 	at, age time.Duration
@@ -35,14 +35,14 @@ type sample struct {
 // resident is the resident memory of a process in KiB, zero if the process has ended.
 type resident struct{ anonymous, files int }
 
-// Ages between which processes are compared: young ones hold less.
+// The ages at which processes are compared: young processes hold less.
 var ages = []time.Duration{15 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 24 * time.Hour}
 
-// elected are the roles with leader election. Only their largest process is sampled: it is the
-// leader, and the others wait.
+// elected are the roles with leader election. Only their largest process is sampled, because it is
+// the leader.
 var elected = []string{"controller-manager", "scheduler"}
 
-// Growth up to these bounds is not reported: the workload itself causes as much.
+// Growth up to these bounds is not reported, because the workload itself causes as much.
 const (
 	growthFactor = 1.5
 	growthKiB    = 20 << 10
@@ -107,7 +107,7 @@ func residentOf(pid int) (r resident) {
 		if len(fields) < 2 {
 			continue
 		}
-		n, _ := strconv.Atoi(fields[1]) // the kernel writes numbers
+		n, _ := strconv.Atoi(fields[1]) // written by the kernel, so it parses
 		switch fields[0] {
 		case "RssAnon:":
 			r.anonymous = n
@@ -147,9 +147,9 @@ func (m *memory) roles() []string {
 	return roles
 }
 
-// growth compares the first third of the run with the last, among processes of one role and of one
-// age, and reports growth of anonymous memory: the median of the last third against the maximum
-// of the first, because a process that takes over from another holds little at first.
+// growth compares the first third of the run with the last, among processes of the same role and
+// age. It reports growth of anonymous memory if the median of the last third exceeds the maximum of
+// the first: a process that has just taken over from another holds little.
 func (m *memory) growth() (grown []string) {
 	third := m.duration / 3
 	for _, role := range m.roles() {
@@ -170,8 +170,8 @@ func (m *memory) growth() (grown []string) {
 	return grown
 }
 
-// table has a row for each role: anonymous memory in MiB at about 10, 50 and 100 % of the run, of
-// processes older than ages[0]; the maximum; and file pages at the end.
+// table returns a row for each role: anonymous memory in MiB at about 10, 50 and 100 % of the run,
+// of processes older than ages[0]; the maximum; and file pages at the end.
 func (m *memory) table() string {
 	var b strings.Builder
 	b.WriteString("| process | at 10 % | at 50 % | at 100 % | maximum | file pages at 100 % |\n|---|---|---|---|---|---|\n")

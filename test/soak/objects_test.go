@@ -24,7 +24,7 @@ type batchCondition = batchv1.JobCondition
 
 func unmarshal(data []byte, into any) error { return json.Unmarshal(data, into) }
 
-// postJSON creates an object unless it is there.
+// postJSON creates an object unless it exists.
 func (s *soak) postJSON(ctx context.Context, path, body string) error {
 	err := s.client.CoreV1().RESTClient().Post().AbsPath(path).SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(ctx).Error()
 	if apierrors.IsAlreadyExists(err) {
@@ -39,15 +39,15 @@ const (
 	definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 )
 
-// sites are objects that must not be created without the mark of a webhook.
+// sites are objects that a webhook must mark when they are created.
 type sites struct {
 	s    *soak
 	made int
-	// there are those that were acknowledged and not deleted since.
+	// there holds the objects that were acknowledged and not deleted since.
 	there []string
 }
 
-// siteMark is what the operator's webhook has a site say that says nothing.
+// siteMark is the field that the operator's webhook fills in if it is empty.
 const siteMark = "hello"
 
 func (x *sites) run(ctx context.Context, a *api) {
@@ -91,12 +91,12 @@ func (x *sites) finish(a *api) {
 	}
 }
 
-// services come and go, each with an address and a port.
+// services are created and deleted again, each with an address and a port.
 type services struct {
 	s     *soak
 	made  int
 	there []service
-	// used are the latest that were deleted.
+	// used are the most recently deleted ones.
 	used []service
 }
 
@@ -157,7 +157,7 @@ func (x *services) add(svc service) {
 	x.there = append(x.there, svc)
 }
 
-// reuse asks for the ports and addresses of services that are gone.
+// reuse requests the ports and addresses of deleted Services.
 func (x *services) reuse() {
 	a := x.s.apis(1)[0]
 	for _, svc := range append(x.used, x.there...) {
@@ -176,7 +176,7 @@ func (x *services) reuse() {
 	}
 }
 
-// requests ask a Service from each node. While things are killed some fail.
+// requests sends requests to a Service from each node. Some fail while processes are being killed.
 type requests struct{ s *soak }
 
 func (x *requests) run(ctx context.Context) {
@@ -223,7 +223,7 @@ func ask(ctx context.Context, pid int, address string) error {
 	return nil
 }
 
-// definitions come and go, each with an object of its kind.
+// definitions are created and deleted again, each with an object of its kind.
 type definitions struct {
 	s    *soak
 	made int
@@ -243,7 +243,8 @@ func (x *definitions) run(ctx context.Context, a *api) {
 			x.s.violate("definition: %v", err)
 			return
 		}
-		// Neither is ended by the end of the run, lest something be left.
+		// The end of the run does not interrupt create and delete, because that would leave objects
+		// behind.
 		ctx := context.WithoutCancel(ctx)
 		x.until(ctx, a, http.MethodPost, definitionsPath, definition, http.StatusConflict)
 		x.until(ctx, a, http.MethodPost, path, map[string]any{"apiVersion": "churn.example.com/v1", "kind": kind, "metadata": map[string]any{"name": "a"}}, http.StatusConflict)
@@ -252,8 +253,8 @@ func (x *definitions) run(ctx context.Context, a *api) {
 	}
 }
 
-// until tries until it is done: a create until the object is there, a delete until it
-// is gone.
+// until repeats a request until it is done: a create until the object exists, a delete until it is
+// gone.
 func (x *definitions) until(ctx context.Context, a *api, method, path string, body any, done int) {
 	x.s.eventually(method+" "+path, func(context.Context) error {
 		got := a.do(ctx, method, path, body, nil)

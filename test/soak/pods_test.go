@@ -23,8 +23,8 @@ import (
 	"keelson.dev/keelson/test/soak/history"
 )
 
-// podManifests are the workloads that roll, and the StatefulSets, with the run's SEED in
-// their mark.
+// podManifests are the workloads that are rolled out again and again, and the StatefulSets. Their
+// mark contains the run's SEED.
 const podManifests = `
 apiVersion: apps/v1
 kind: Deployment
@@ -126,10 +126,10 @@ spec:
         - {name: KEELSON_SOAK_IDENTITY, value: SEED/$(NAME)}
 `
 
-// identityCount is how many identities its StatefulSets have.
+// identityCount is the number of identities in the StatefulSets.
 const identityCount = 2 + 3
 
-// makePods makes what runs in pods, and waits until it does.
+// makePods creates the workloads with pods and waits until they are ready.
 func (w *workloads) makePods() {
 	s := w.s
 	s.apply(strings.ReplaceAll(podManifests, "SEED", fmt.Sprint(s.seed)))
@@ -145,7 +145,7 @@ func (w *workloads) makePods() {
 	}
 }
 
-// startPods has them roll and be asked.
+// startPods starts the rollouts and the requests.
 func (w *workloads) startPods(ctx context.Context, random func() uint64) {
 	s := w.s
 	for _, r := range w.rollouts {
@@ -168,7 +168,7 @@ func (w *workloads) startPods(ctx context.Context, random func() uint64) {
 	w.running.Go(func() { w.requests.run(ctx) })
 }
 
-// finishPods waits until everything is as it was asked to be.
+// finishPods waits until every workload has the state it should have.
 func (w *workloads) finishPods() {
 	s := w.s
 	for _, r := range w.rollouts {
@@ -197,15 +197,14 @@ func (w *workloads) finishPods() {
 	w.save("files", ops)
 }
 
-// rollout is a workload that is rolled out again and again.
+// rollout is a workload that is rolled out repeatedly.
 type rollout struct {
 	s          *soak
 	kind, name string
 	rolled     int
 }
 
-// status is what all kinds of workloads have in common, for the eye of a client that
-// knows none of them.
+// status holds the fields that all workload kinds have in common.
 type status struct {
 	Metadata struct {
 		Generation int64 `json:"generation"`
@@ -231,7 +230,7 @@ func (r *rollout) roll(ctx context.Context) error {
 	return r.s.client.AppsV1().RESTClient().Patch(types.MergePatchType).Namespace(loadNamespace).Resource(r.kind).Name(r.name).Body([]byte(patch)).Do(ctx).Error()
 }
 
-// incomplete says what is missing of the last rollout.
+// incomplete returns what is missing of the last rollout.
 func (r *rollout) incomplete(ctx context.Context) error {
 	var st status
 	if err := r.s.getJSON(ctx, "/apis/apps/v1/namespaces/"+loadNamespace+"/"+r.kind+"/"+r.name, &st); err != nil {
@@ -244,7 +243,7 @@ func (r *rollout) incomplete(ctx context.Context) error {
 	}
 	ready, updated := max(have.ReadyReplicas, have.NumberReady), max(have.UpdatedReplicas, have.UpdatedNumberScheduled)
 	if r.kind == "statefulsets" && have.CurrentRevision == have.UpdateRevision {
-		updated = want // the status counts none once all are current
+		updated = want // the status omits the count once all are updated
 	}
 	if have.ObservedGeneration < st.Metadata.Generation || ready != want || updated != want || have.Replicas > want || want == 0 {
 		return fmt.Errorf("%s/%s: generation %d: %+v", r.kind, r.name, st.Metadata.Generation, have)
@@ -252,7 +251,7 @@ func (r *rollout) incomplete(ctx context.Context) error {
 	return nil
 }
 
-// run rolls out again and again.
+// run rolls out repeatedly.
 func (r *rollout) run(ctx context.Context, between time.Duration) {
 	for pause(ctx, between) {
 		if r.roll(ctx) == nil {
@@ -262,15 +261,15 @@ func (r *rollout) run(ctx context.Context, between time.Duration) {
 	}
 }
 
-// await waits until the rollout is complete or has taken long: the next one is to
-// come while something is wrong, too.
+// await waits until the rollout is complete or has taken long. Then the next one starts even if
+// something is wrong, on purpose.
 func (r *rollout) await(ctx context.Context) {
 	deadline := time.Now().Add(time.Minute)
 	for pause(ctx, 500*time.Millisecond) && r.incomplete(ctx) != nil && time.Now().Before(deadline) {
 	}
 }
 
-// identitySet is a StatefulSet whose pods are deleted and rolled.
+// identitySet is a StatefulSet whose pods are deleted and rolled out.
 type identitySet struct{ rollout }
 
 func (i *identitySet) run(ctx context.Context, random *rand.Rand) {
@@ -282,7 +281,7 @@ func (i *identitySet) run(ctx context.Context, random *rand.Rand) {
 	}
 }
 
-// change has one pod replaced, or all.
+// change replaces one pod, or all.
 func (i *identitySet) change(ctx context.Context, random *rand.Rand) error {
 	if random.IntN(3) == 0 {
 		return i.roll(ctx)
@@ -294,7 +293,7 @@ func (i *identitySet) change(ctx context.Context, random *rand.Rand) error {
 	return i.s.client.CoreV1().Pods(loadNamespace).Delete(ctx, pods.Items[random.IntN(len(pods.Items))].Name, metav1.DeleteOptions{})
 }
 
-// getJSON asks as clients do, trying again where the server says so.
+// getJSON sends a GET request as clients do, and retries if the server says so.
 func (s *soak) getJSON(ctx context.Context, path string, into any) error {
 	data, err := s.client.CoreV1().RESTClient().Get().AbsPath(path).SetHeader("Accept", "application/json").Do(ctx).Raw()
 	if err != nil {
@@ -303,7 +302,7 @@ func (s *soak) getJSON(ctx context.Context, path string, into any) error {
 	return unmarshal(data, into)
 }
 
-// exec runs a command in a pod and returns what it wrote.
+// exec runs a command in a pod and returns its output.
 func (s *soak) exec(ctx context.Context, pod string, command ...string) (string, error) {
 	url := s.client.CoreV1().RESTClient().Post().Namespace(loadNamespace).Resource("pods").Name(pod).SubResource("exec").
 		VersionedParams(&v1.PodExecOptions{Container: "main", Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
@@ -326,8 +325,9 @@ func (s *soak) appendLines(ctx context.Context, pod string, random *rand.Rand, l
 		o := history.Op{Client: "appender", Kind: history.Append, Key: pod, Value: fmt.Sprintf("%s-%d", pod, n), Begin: s.at(), Outcome: history.Acknowledged}
 		out, err := s.exec(context.WithoutCancel(ctx), pod, "sh", "-c", "echo "+o.Value+" >>/data/lines && echo written")
 		if err == nil && out != "written\n" {
-			// A stream that is cut between API server and kubelet ends like that of a command that
-			// has succeeded, as in Kubernetes: only what the command itself says is an answer.
+			// If the stream breaks between API server and kubelet, the client sees the same end as
+			// for a successful command, as in Kubernetes. So only the command's own output counts
+			// as an answer.
 			err = errors.New("the command said nothing")
 		}
 		if err != nil {
@@ -338,8 +338,8 @@ func (s *soak) appendLines(ctx context.Context, pod string, random *rand.Rand, l
 	}
 }
 
-// streamed says whether a command whose stream failed was surely not run: a node runs
-// it only once it has agreed to stream.
+// streamed reports whether a command whose stream failed certainly did not run: a node starts it
+// only after the stream is set up.
 func streamed(err error) history.Outcome {
 	if strings.Contains(err.Error(), "unable to upgrade ") {
 		return history.Refused
@@ -352,7 +352,7 @@ type jobs struct {
 	s       *soak
 	made    int
 	waiting []string
-	deleted map[string]bool // judged, and asked to be deleted
+	deleted map[string]bool // checked, and being deleted
 }
 
 const (
@@ -369,7 +369,7 @@ func (j *jobs) run(ctx context.Context) {
 		j.made++
 		name := fmt.Sprintf("job-%d", j.made)
 		mode := []string{"Indexed", "NonIndexed"}[j.made%2]
-		// What may or may not have been created is created again by the same name.
+		// If the answer was lost, the object is created again under the same name.
 		err := j.s.postJSON(ctx, "/apis/batch/v1/namespaces/"+loadNamespace+"/jobs", fmt.Sprintf(jobManifest, name, jobCompletions, mode))
 		if err != nil {
 			j.made--
@@ -382,7 +382,7 @@ func (j *jobs) run(ctx context.Context) {
 const jobManifest = `{"apiVersion":"batch/v1","kind":"Job","metadata":{"name":%q},"spec":{"completions":%d,"parallelism":2,"completionMode":%q,"backoffLimit":100,
 "template":{"spec":{"restartPolicy":"Never","terminationGracePeriodSeconds":1,"containers":[{"name":"main","image":"busybox:1.36","command":["sleep","2"]}]}}}}`
 
-// unfinished says what a job lacks; one that has all is judged and deleted.
+// unfinished returns what a job lacks. A complete job is checked and deleted.
 func (j *jobs) unfinished(ctx context.Context, name string) error {
 	api := j.s.client.BatchV1().Jobs(loadNamespace)
 	job, err := api.Get(ctx, name, metav1.GetOptions{})
@@ -419,7 +419,7 @@ func (j *jobs) unfinished(ctx context.Context, name string) error {
 	return j.remove(ctx, name)
 }
 
-// remove deletes a job that has been judged.
+// remove deletes a job that has been checked.
 func (j *jobs) remove(ctx context.Context, name string) error {
 	background := metav1.DeletePropagationBackground
 	err := j.s.client.BatchV1().Jobs(loadNamespace).Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &background})

@@ -16,15 +16,14 @@ import (
 
 const (
 	loadNamespace = "soak"
-	// registerKeys are how many keys each resource has that have one writer.
+	// registerKeys is the number of single-writer keys in each resource.
 	registerKeys = 6
 	counterKeys  = 2
-	// registerPause is what a writer waits on average: twelve of them make some 15 writes a second.
+	// registerPause is a writer's mean pause: twelve writers make some 15 writes a second.
 	registerPause = 700 * time.Millisecond
 )
 
-// registerResources are the resources with registers: one that the API server knows,
-// and one of a definition.
+// registerResources are the resources with registers: a built-in one and a custom resource.
 func registerResources() []*resource {
 	return []*resource{
 		{
@@ -50,7 +49,8 @@ type registerWriter struct {
 	log    *history.Log
 
 	written int
-	// now is the object as the writer knows it, nil: absent. Unless it is sure, it asks first.
+	// now is the object as the writer knows it; nil if it is absent. If sure is false, the writer
+	// reads it first.
 	now  *object
 	sure bool
 }
@@ -70,12 +70,12 @@ func (w *registerWriter) run(ctx context.Context) {
 	}
 }
 
-// begin is an operation that begins now.
+// begin returns an operation that begins now.
 func (w *registerWriter) begin(kind history.Kind) history.Op {
 	return history.Op{Client: w.api.name, Kind: kind, Key: w.res.key(w.name), Begin: w.s.at()}
 }
 
-// end notes how it ended.
+// end records how the operation ended.
 func (w *registerWriter) end(o history.Op, a answer, result *object) {
 	o.End, o.Outcome = w.s.at(), a.outcome
 	if a.err != nil {
@@ -119,7 +119,7 @@ func (w *registerWriter) remove() {
 	w.end(o, a, nil)
 }
 
-// readRegister asks for what is there now, and notes the answer if there is one.
+// readRegister reads the current value and records the answer if there is one.
 func (s *soak) readRegister(a *api, res *resource, name string, log *history.Log) (*object, bool) {
 	o := history.Op{Client: a.name, Kind: history.Read, Key: res.key(name), Begin: s.at(), Outcome: history.Acknowledged}
 	found := &object{}
@@ -137,7 +137,7 @@ func (s *soak) readRegister(a *api, res *resource, name string, log *history.Log
 	return found, true
 }
 
-// readRegisters reads one register after the other, as somebody else than its writer.
+// readRegisters reads one register after the other, as a client other than the writer.
 func (s *soak) readRegisters(ctx context.Context, a *api, random *rand.Rand, log *history.Log) {
 	resources := registerResources()
 	for pause(ctx, time.Duration(random.Int64N(int64(registerPause)))) {
@@ -148,7 +148,7 @@ func (s *soak) readRegisters(ctx context.Context, a *api, random *rand.Rand, log
 func registerName(i int) string { return fmt.Sprintf("key-%d", i) }
 func counterName(i int) string  { return fmt.Sprintf("counter-%d", i) }
 
-// increment adds one to a counter again and again, each time to what it has read.
+// increment adds one to a counter repeatedly, based on the value it has read.
 func (s *soak) increment(ctx context.Context, a *api, random *rand.Rand, log *history.Log) {
 	res := registerResources()[0]
 	for pause(ctx, time.Duration(random.Int64N(int64(2*registerPause)))) {

@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/test/soak/history"
 )
 
-// report checks what can be checked only at the end, and writes the report.
+// report performs the final checks and writes the report.
 func (s *soak) report(k *killer, w *workloads, i *identities, m *memory) {
 	for _, grown := range m.growth() {
 		s.violate("memory: %s", grown)

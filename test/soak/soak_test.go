@@ -28,7 +28,7 @@ const (
 	patience = 10 * time.Minute
 )
 
-// settings are what the environment says.
+// settings are read from the environment.
 type settings struct {
 	duration, every time.Duration
 	seed            uint64
@@ -87,7 +87,7 @@ type soak struct {
 	mu sync.Mutex
 	// +guarded by mu
 	violations []string
-	// counts are what the report tells of workloads, in the order of their first mention.
+	// counts are the workloads' figures in the report, in the order of their first use.
 	counts []count
 }
 
@@ -96,14 +96,14 @@ type count struct {
 	n    int
 }
 
-// at is the time since the beginning of the run.
+// at returns the time since the beginning of the run.
 func (s *soak) at() time.Duration { return time.Since(s.began) }
 
-// random is a source of its own for each part of the run, so that one part does not
-// change what another draws.
+// random returns a separate random source for each part of the run, so that one part does not
+// influence what another draws.
 func (s *soak) random(part uint64) *rand.Rand { return rand.New(rand.NewPCG(s.seed, part)) }
 
-// violate notes that something happened which must not.
+// violate records a violation.
 func (s *soak) violate(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	s.mu.Lock()
@@ -125,7 +125,7 @@ func (s *soak) count(what string, n int) {
 	s.counts = append(s.counts, count{what, n})
 }
 
-// eventually asks until the answer is none that says what is missing.
+// eventually calls check until it returns an empty string, which means that nothing is missing.
 func (s *soak) eventually(what string, missing func(ctx context.Context) error) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -136,7 +136,7 @@ func (s *soak) eventually(what string, missing func(ctx context.Context) error) 
 		if now == nil {
 			return true
 		}
-		if err == nil || ctx.Err() == nil { // not what the deadline itself brought about
+		if err == nil || ctx.Err() == nil { // not the error that the deadline itself causes
 			err = now
 		}
 		if time.Since(told) > time.Minute {
@@ -152,7 +152,7 @@ func (s *soak) eventually(what string, missing func(ctx context.Context) error) 
 	}
 }
 
-// pause waits, and says whether to go on.
+// pause waits, and reports whether to continue.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -164,7 +164,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 func TestSoak(t *testing.T) {
 	s := &soak{t: t, settings: readSettings(t)}
-	// What clients log of connections that are lost is no news here.
+	// Clients' log messages about lost connections are expected here.
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	t.Logf("seed %d: %v, a kill every %v", s.seed, s.duration, s.every)

@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/test/soak/history"
 )
 
-// watcher watches one resource over as many connections as it takes.
+// watcher watches one resource over as many connections as needed.
 type watcher struct {
 	s      *soak
 	api    *api
@@ -25,17 +25,17 @@ type watcher struct {
 	random *rand.Rand
 
 	segments []history.Segment
-	// reached is the last version it was told of.
+	// reached is the last version received.
 	reached atomic.Int64
 }
 
-// list is an answer to a list.
+// list is the answer to a list request.
 type list struct {
 	Metadata metadata `json:"metadata"`
 	Items    []object `json:"items"`
 }
 
-// run watches until ctx is done. Only then may segments be read.
+// run watches until ctx is done. Segments may be read only afterwards.
 func (w *watcher) run(ctx context.Context) {
 	for pause(ctx, 100*time.Millisecond) {
 		l := &list{}
@@ -51,7 +51,7 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// follow goes on from the last version it was told of until that is gone.
+// follow watches from the last version received until the server answers that it is gone.
 func (w *watcher) follow(ctx context.Context, segment *history.Segment) {
 	w.reached.Store(segment.From)
 	for gone := false; !gone && ctx.Err() == nil; {
@@ -60,9 +60,9 @@ func (w *watcher) follow(ctx context.Context, segment *history.Segment) {
 	}
 }
 
-// connection is one watch. It says whether the version it began at is gone.
+// connection performs one watch request. It reports whether the version it started from is gone.
 func (w *watcher) connection(ctx context.Context, segment *history.Segment) (gone bool) {
-	// One that is silent for longer has lost its server.
+	// A connection that is silent for longer has lost its server.
 	limit := 20 + w.random.IntN(40)
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(limit+60)*time.Second)
 	defer cancel()
@@ -107,7 +107,7 @@ func (w *watcher) connection(ctx context.Context, segment *history.Segment) (gon
 	}
 }
 
-// belongs says whether a watcher is to see a key: both begin with the resource.
+// belongs reports whether a watcher selects a key: both begin with the resource.
 func belongs(watcher, key string) bool {
 	resource, _, _ := strings.Cut(key, "/")
 	return strings.HasPrefix(watcher, resource+"#")

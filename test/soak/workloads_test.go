@@ -21,11 +21,11 @@ import (
 	"keelson.dev/keelson/test/soak/history"
 )
 
-// workloads are all that is asked of the cluster while it is in trouble.
+// workloads are all workloads on the cluster while processes are being killed.
 type workloads struct {
 	s       *soak
 	running sync.WaitGroup
-	// watching ends later than the others: watches are to tell what these did last.
+	// watching ends after the others, so that the watches see their last writes.
 	watching   sync.WaitGroup
 	endWatches context.CancelFunc
 
@@ -40,7 +40,7 @@ type workloads struct {
 	crds                       *definitions
 }
 
-// registersDefinition is the kind of the registers that are custom resources.
+// registersDefinition is the definition of the registers that are custom resources.
 const registersDefinition = `
 apiVersion: v1
 kind: Namespace
@@ -60,7 +60,7 @@ spec:
     schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {value: {type: string}}}}}}
 `
 
-// newWorkloads makes what they need.
+// newWorkloads creates the objects that the workloads need.
 func (s *soak) newWorkloads() *workloads {
 	s.apply(registersDefinition)
 	w := &workloads{s: s, registers: &history.Log{}, counters: &history.Log{}, files: &history.Log{}}
@@ -82,7 +82,7 @@ func (s *soak) newWorkloads() *workloads {
 	return w
 }
 
-// start has everything go on until ctx is done.
+// start runs all workloads until ctx is done.
 func (w *workloads) start(ctx context.Context) {
 	s := w.s
 	resources := registerResources()
@@ -108,7 +108,7 @@ func (w *workloads) start(ctx context.Context) {
 		a, r := next(), s.random(random())
 		w.running.Go(func() { s.increment(ctx, a, r, w.counters) })
 	}
-	// Detached: they end once they have told everything.
+	// These use a context of their own: they end once they have received everything.
 	watching, end := context.WithCancel(context.WithoutCancel(ctx))
 	w.endWatches = end
 	for i, a := range s.apis(3 * len(resources)) {
@@ -120,7 +120,7 @@ func (w *workloads) start(ctx context.Context) {
 	w.startPods(ctx, random)
 }
 
-// finish waits for the end of everything, and judges it.
+// finish waits for the end of all workloads and checks them.
 func (w *workloads) finish() {
 	w.running.Wait()
 	s := w.s
@@ -128,7 +128,7 @@ func (w *workloads) finish() {
 	fences := map[string]int64{}
 	for _, res := range registerResources() {
 		for i := range registerKeys {
-			for _, a := range clients { // each server's own view
+			for _, a := range clients { // the view of each server
 				s.eventually("register "+registerName(i)+" is read", func(context.Context) error {
 					if _, ok := s.readRegister(a, res, registerName(i), w.registers); !ok {
 						return errors.New("no answer")
@@ -157,11 +157,11 @@ func (w *workloads) finish() {
 	w.endWatches()
 	w.watching.Wait()
 	w.finishPods()
-	w.judge(clients[0])
+	w.checkHistories(clients[0])
 }
 
-// judge has the histories checked.
-func (w *workloads) judge(a *api) {
+// checkHistories runs the checkers on the histories.
+func (w *workloads) checkHistories(a *api) {
 	s := w.s
 	res := registerResources()[0]
 	finals := map[string]int{}
@@ -194,7 +194,7 @@ func (w *workloads) judge(a *api) {
 	w.save("watches", segments)
 }
 
-// save writes a part of the history for people.
+// save writes a part of the history to a file, for people.
 func (w *workloads) save(name string, parts any) {
 	f, err := os.Create(filepath.Join(w.s.dir, name+".jsonl"))
 	if err != nil {
@@ -237,7 +237,7 @@ func (w *workloads) remove() {
 	w.services.reuse()
 }
 
-// gone says of the answer to a delete whether there is nothing left to delete.
+// gone reports whether the answer to a delete means that nothing is left to delete.
 func gone(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil

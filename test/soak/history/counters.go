@@ -18,8 +18,8 @@ const (
 	DisorderLine  = "lines in another order than written"
 )
 
-// Counters judges numbers that clients increment: each update's value is the sum that
-// it makes. final is what the counters were in the end.
+// Counters checks numbers that clients increment. The value of each update is the sum that it
+// writes; final holds the values at the end.
 func Counters(ops []Op, final map[string]int) []Violation {
 	var v verdict
 	keys, parts := byKey(ops)
@@ -56,8 +56,8 @@ func sum(o *Op) int {
 	return n
 }
 
-// Files judges files that have one writer each, which appends one line after the other.
-// final are the lines that each file had in the end.
+// Files checks files that have one writer each, which appends one line after the other. final holds
+// the lines of each file at the end.
 func Files(ops []Op, final map[string][]string) []Violation {
 	var v verdict
 	keys, parts := byKey(ops)

@@ -1,26 +1,26 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package history keeps what clients of a cluster did and saw while its processes
-// were being killed, and judges whether a correct API server could have answered so.
+// Package history records what clients of a cluster did and saw while its processes were being killed,
+// and checks whether a correct API server could have answered so.
 //
-// Four kinds of client are judged:
+// It checks four kinds of client:
 //
-//   - [Registers]: keys with one writer and any number of readers. What was
-//     acknowledged is there, nothing comes back, nobody sees the past.
-//   - [Counters]: numbers that several clients increment, each with the version it
-//     has read. No acknowledged increment is lost or counted twice.
-//   - [Watches]: every version that was acknowledged while a watch went on was told
-//     by it, once, in order, over all its connections.
-//   - [Files]: lines appended to a file in a volume. Those acknowledged are there,
-//     once, in order.
+//   - [Registers]: keys with one writer and any number of readers. No acknowledged write is lost,
+//     no deleted value returns, and no read returns an older value than an earlier read.
+//   - [Counters]: numbers that several clients increment, each conditional on the version it has
+//     read. No acknowledged increment is lost or counted twice.
+//   - [Watches]: a watch reports every version that was acknowledged while it was open, once and in
+//     order, over all its connections.
+//   - [Files]: lines appended to a file in a volume. Every acknowledged line is there, once, in
+//     order.
 //
-// Versions are the resource versions of one store: a greater one is a later one,
-// whatever the key. An operation whose answer was lost may have had its effect at any
-// time after its beginning, or not at all; how much later is limited by what it was
-// conditional on. Clients therefore update and delete conditionally, as [Op] says.
+// Versions are the resource versions of one store: a greater version is a later one, whatever the key.
+// An operation whose answer was lost may have taken effect at any time after its beginning, or not at
+// all. Its condition limits how much later. Clients therefore update and delete conditionally, as [Op]
+// describes.
 //
-// The checkers are functions of the history alone and hold nothing.
+// The checkers are pure functions of the history.
 package history
 
 import (
@@ -31,11 +31,11 @@ import (
 	"time"
 )
 
-// Kind is what an operation does.
+// Kind is the kind of an operation.
 type Kind string
 
-// The kinds of operations. Create succeeds only on an absent key, Update only on the
-// version in Op.Base, Delete only on the object that the writer saw last.
+// The kinds of operations. Create succeeds only if the key is absent, Update only on the version in
+// Op.Base, Delete only on the object that the writer saw last.
 const (
 	Create Kind = "create"
 	Update Kind = "update"
@@ -44,10 +44,10 @@ const (
 	Append Kind = "append"
 )
 
-// Outcome is what a client knows of its operation.
+// Outcome is what a client knows about the effect of its operation.
 type Outcome string
 
-// The outcomes: it had its effect; it had none and will have none; nobody said.
+// The outcomes: it took effect; it did not and never will; unknown.
 const (
 	Acknowledged Outcome = "acknowledged"
 	Refused      Outcome = "refused"
@@ -59,17 +59,17 @@ type Op struct {
 	Client string
 	Kind   Kind
 	Key    string
-	// Value is what was written, different for each write of a key; or what was read, empty
-	// when the key was absent.
+	// Value is the value written, which is different for each write of a key, or the value read,
+	// empty if the key was absent.
 	Value string
 	// Base is the version that an update was conditional on.
 	Base int64
-	// Version is that which the write was given, or the read saw. Deletes have none.
+	// Version is the version that the write was assigned or the read returned. Deletes have none.
 	Version int64
 	// Begin and End are times since the beginning of the history.
 	Begin, End time.Duration
 	Outcome    Outcome
-	// Note is the error, for people.
+	// Note is the error text, for reports.
 	Note string
 }
 
@@ -86,12 +86,12 @@ func (o *Op) String() string {
 
 func (o *Op) write() bool { return o.Kind == Create || o.Kind == Update }
 
-// Violation is an answer that no correct server gives.
+// Violation is an answer that a correct server never gives.
 type Violation struct {
-	// Rule is the promise that was broken.
+	// Rule is the guarantee that was broken.
 	Rule string
 	Key  string
-	// What happened, with the operations' times.
+	// What says what happened, with the times of the operations.
 	What string
 }
 
@@ -104,21 +104,21 @@ func (v *verdict) add(rule, key, format string, args ...any) {
 	*v = append(*v, Violation{rule, key, fmt.Sprintf(format, args...)})
 }
 
-// Log is a history that is being made. Its memory is that of its operations, some 200
-// bytes each: clients that pause between operations bound it.
+// Log records a history. It needs some 200 bytes for each operation; the clients' pauses between
+// operations bound it.
 type Log struct {
 	mu  sync.Mutex
 	ops []Op
 }
 
-// Add adds an operation that has ended.
+// Add records a finished operation.
 func (l *Log) Add(o Op) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ops = append(l.ops, o)
 }
 
-// Ops is a copy of the history, by beginning.
+// Ops returns a copy of the history, sorted by beginning.
 func (l *Log) Ops() []Op {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,7 +127,7 @@ func (l *Log) Ops() []Op {
 	return ops
 }
 
-// byKey divides a history, each part by beginning.
+// byKey splits a history by key, each part sorted by beginning.
 func byKey(ops []Op) (keys []string, parts map[string][]*Op) {
 	parts = map[string][]*Op{}
 	for i := range ops {

@@ -11,7 +11,7 @@ import (
 	h "keelson.dev/keelson/test/soak/history"
 )
 
-// op is an operation of the writer of key k, or of a reader, at times in seconds.
+// op returns an operation of the writer of key k, or of a reader; times are in seconds.
 func op(kind h.Kind, value string, version int64, begin, end int, outcome h.Outcome) h.Op {
 	return h.Op{Client: "c", Kind: kind, Key: "k", Value: value, Version: version,
 		Begin: time.Duration(begin) * time.Second, End: time.Duration(end) * time.Second, Outcome: outcome}
@@ -23,7 +23,7 @@ const (
 	unknown = h.Unknown
 )
 
-// rules are the rules that violations break, each once.
+// rules returns the rules that violations break, each once.
 func rules(violations []h.Violation) []string {
 	var out []string
 	for _, v := range violations {
@@ -139,7 +139,7 @@ func TestFiles(t *testing.T) {
 }
 
 func TestWatches(t *testing.T) {
-	// Versions 5, 6, a deletion at 7 or 8, 9.
+	// Versions 5 and 6, a deletion at 7 or 8, then 9.
 	ops := []h.Op{
 		op(h.Create, "a", 5, 0, 1, ack), op(h.Update, "b", 6, 2, 3, ack), op(h.Delete, "", 0, 4, 5, ack), op(h.Create, "c", 9, 6, 7, ack),
 	}
@@ -180,7 +180,7 @@ func TestWatches(t *testing.T) {
 	}
 }
 
-// TestWatchesOfOthers: what a watcher is not to see, it need not tell.
+// TestWatchesOfOthers checks that a watch need not report keys that it does not select.
 func TestWatchesOfOthers(t *testing.T) {
 	ops := []h.Op{op(h.Create, "a", 5, 0, 1, ack), op(h.Delete, "", 0, 2, 3, ack), op(h.Create, "b", 9, 4, 5, ack)}
 	s := h.Segment{Watcher: "w", From: 1, Events: []h.Event{{Type: h.Bookmark, Version: 20}}}

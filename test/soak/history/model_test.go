@@ -14,14 +14,14 @@ import (
 	h "keelson.dev/keelson/test/soak/history"
 )
 
-// model is a correct store with one register, its writer, and a reader. Answers get
-// lost, and an operation whose answer was lost has its effect at any time later, if
-// what it is conditional on is still so.
+// model is a correct store with one register, its writer and a reader. Answers get lost. An
+// operation whose answer was lost may take effect at any later time at which its condition still
+// holds.
 type model struct {
 	t       *rapid.T
 	now     time.Duration
 	version int64
-	// value and at are what is there now; empty: nothing.
+	// value and at are the current value and its version; empty if the key is absent.
 	value   string
 	at      int64
 	pending []h.Op
@@ -35,7 +35,7 @@ func (m *model) tick() time.Duration {
 	return m.now
 }
 
-// apply has an operation take effect, and says whether it could.
+// apply executes an operation and reports whether it took effect.
 func (m *model) apply(o *h.Op) bool {
 	switch {
 	case o.Kind == h.Create && m.value != "", o.Kind != h.Create && m.at != o.Base:
@@ -61,7 +61,7 @@ func (m *model) apply(o *h.Op) bool {
 	return true
 }
 
-// late lets some of the operations without an answer happen.
+// late executes some of the operations whose answers were lost.
 func (m *model) late() {
 	m.pending = slices.DeleteFunc(m.pending, func(o h.Op) bool {
 		if rapid.IntRange(0, 3).Draw(m.t, "happens") > 0 {
@@ -128,7 +128,7 @@ func run(t *rapid.T) *model {
 
 func all(string, string) bool { return true }
 
-// TestCorrectStoresAreBelieved: a checker that cries wolf is of no use.
+// TestCorrectStoresAreBelieved checks that the checkers report no violation for a correct store.
 func TestCorrectStoresAreBelieved(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := run(t)
@@ -142,8 +142,7 @@ func TestCorrectStoresAreBelieved(t *testing.T) {
 	})
 }
 
-// TestLostEventsAreFound: a watch that leaves out the effect of an acknowledged
-// operation is not believed.
+// TestLostEventsAreFound checks that a watch which misses an acknowledged operation is reported.
 func TestLostEventsAreFound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := run(t)
@@ -171,8 +170,7 @@ func TestLostEventsAreFound(t *testing.T) {
 	})
 }
 
-// TestLostWritesAreFound: when the last thing that was acknowledged is not there in
-// the end, it is found.
+// TestLostWritesAreFound checks that the loss of the last acknowledged write is reported.
 func TestLostWritesAreFound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := run(t)

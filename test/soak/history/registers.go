@@ -20,9 +20,9 @@ const (
 	Untrue     = "answer at odds with the write"
 )
 
-// Registers judges keys that have one writer each, which does one thing after the
-// other, and readers that ask for the present. The last reads tell what was left in
-// the end: a lost write is one that they do not see.
+// Registers checks keys that have one writer each, which performs one operation after the other,
+// and readers that ask for the current value. The final reads must be part of the history: a lost
+// write shows only there.
 func Registers(ops []Op) []Violation {
 	var v verdict
 	keys, parts := byKey(ops)
@@ -35,14 +35,14 @@ func Registers(ops []Op) []Violation {
 // register is the history of one key.
 type register struct {
 	key string
-	// changes are the writes and deletes that may have had an effect, in the writer's order;
-	// place is where in it each value was written.
+	// changes are the writes and deletes that may have taken effect, in the writer's order. place
+	// maps each value to the index in changes at which it was written.
 	changes []*Op
 	place   map[string]int
-	// acked are the places of those that were acknowledged.
+	// acked are the indexes of the acknowledged changes.
 	acked   []int
 	refused map[string]*Op
-	// deletes are the places of deletes.
+	// deletes are the indexes of deletes.
 	deletes []int
 	reads   []*Op
 }
@@ -98,7 +98,8 @@ func (r *register) check(v *verdict) {
 	r.checkReads(v)
 }
 
-// lastAcked is the place of the last change that was acknowledged before t, -1: none.
+// lastAcked returns the index of the last change that was acknowledged before t; -1 if there is
+// none.
 func (r *register) lastAcked(t time.Duration) int {
 	n := sort.Search(len(r.acked), func(i int) bool { return r.changes[r.acked[i]].End >= t })
 	if n == 0 {
@@ -112,7 +113,7 @@ func (r *register) checkAbsent(v *verdict, read *Op) {
 	if last < 0 || !r.changes[last].write() {
 		return
 	}
-	// A delete that came after it, and may have had its effect by then.
+	// A later delete may have taken effect by then.
 	for _, at := range r.deletes {
 		if at > last && r.changes[at].Begin <= read.End {
 			return
@@ -145,7 +146,8 @@ func (r *register) checkPresent(v *verdict, read *Op) {
 		v.add(LostWrite, r.key, "%v was not there for %v", last, read)
 	case at > lastAt:
 	case source.Kind == Create && source.Outcome == Unknown:
-		// It may come as late as it likes, whenever the key is absent.
+		// A create with a lost answer may take effect at any later time, whenever the key is
+		// absent.
 	case last.write() && read.Version > last.Version:
 		v.add(LateEffect, r.key, "%v, seen by %v after %v", source, read, last)
 	case !last.write():
@@ -153,7 +155,7 @@ func (r *register) checkPresent(v *verdict, read *Op) {
 	}
 }
 
-// checkVersions holds that every value was given one version, and that reads saw it.
+// checkVersions checks that every value was assigned one version, and that reads returned it.
 func (r *register) checkVersions(v *verdict) {
 	seen := map[string]*Op{}
 	for _, at := range r.acked {
@@ -180,13 +182,13 @@ func (r *register) checkVersions(v *verdict) {
 	}
 }
 
-// checkReads holds that no read sees less than one that had ended before it began.
+// checkReads checks that no read returns an older value than a read that had ended before it began.
 func (r *register) checkReads(v *verdict) {
 	ended := slices.Clone(r.reads)
 	slices.SortStableFunc(ended, func(a, b *Op) int { return cmp.Compare(a.End, b.End) })
 	var latest *Op
 	next := 0
-	for _, read := range r.reads { // by beginning
+	for _, read := range r.reads { // sorted by beginning
 		for ; next < len(ended) && ended[next].End < read.Begin; next++ {
 			if latest == nil || ended[next].Version > latest.Version {
 				latest = ended[next]

@@ -21,8 +21,8 @@ const (
 	Bookmark EventType = "BOOKMARK"
 )
 
-// Event is one event of a watch. Its version is that of the change: for a deleted
-// object, that of the deletion.
+// Event is one event of a watch. Its version is that of the change; for a deleted object, that of
+// the deletion.
 type Event struct {
 	Type    EventType
 	Key     string
@@ -31,20 +31,20 @@ type Event struct {
 	At      time.Duration
 }
 
-// Segment is what one client was told by watches between a list and the next one: a
-// client that is cut off goes on from the last version it knows, and lists again only
-// when it is told that this version is gone.
+// Segment is what one client received by watches between two lists. A client that is disconnected
+// resumes at the last version it received, and lists again only when the server answers that this
+// version is gone.
 type Segment struct {
 	Watcher string
-	// From is the version of the list, Initial what it held.
+	// From is the version of the list, Initial its content.
 	From    int64
 	Initial map[string]int64
 	Events  []Event
-	// Connections is over how many watches the events came.
+	// Connections is the number of watch connections over which the events came.
 	Connections int
 }
 
-// To is the last version that the client was told of.
+// To is the last version that the client received.
 func (s *Segment) To() int64 {
 	if len(s.Events) == 0 {
 		return s.From
@@ -59,8 +59,8 @@ const (
 	WrongEvent = "watch told of a change that was not made"
 )
 
-// Watches judges watches of keys that have one writer each. belongs says whether a
-// watcher is to see a key.
+// Watches checks watches of keys that have one writer each. belongs reports whether a watcher
+// selects a key.
 func Watches(ops []Op, segments []Segment, belongs func(watcher, key string) bool) []Violation {
 	var v verdict
 	w := newWrites(ops)
@@ -72,8 +72,8 @@ func Watches(ops []Op, segments []Segment, belongs func(watcher, key string) boo
 	return v
 }
 
-// checkOrder judges a segment by itself: versions rise, and each event follows from
-// what was there before it.
+// checkOrder checks a segment by itself: versions rise, and each event is possible after those
+// before it.
 func checkOrder(v *verdict, s *Segment) {
 	present := map[string]int64{}
 	for key, version := range s.Initial {
@@ -107,18 +107,18 @@ func checkOrder(v *verdict, s *Segment) {
 	}
 }
 
-// writes are the changes that were acknowledged, as watches are to tell them.
+// writes are the acknowledged changes that watches must report.
 type writes struct {
-	// byVersion are creates and updates, all those of keys that have one writer.
+	// byVersion holds all creates and updates of keys that have one writer.
 	byVersion []*Op
 	byValue   map[string]map[string]*Op
 	deletes   []deletion
-	// bounds are the acknowledged writes by beginning, with the least version of those that
-	// begin then or later.
+	// bounds are the acknowledged writes sorted by beginning, each with the lowest version among
+	// those that begin then or later.
 	bounds []bound
 }
 
-// deletion is a delete that was acknowledged, with the versions that it is between.
+// deletion is an acknowledged delete with the versions that it lies between.
 type deletion struct {
 	*Op
 	after, until int64
@@ -167,10 +167,10 @@ func newWrites(ops []Op) *writes {
 	return w
 }
 
-// check judges a segment by what was written.
+// check checks a segment against what was written.
 func (w *writes) check(v *verdict, s *Segment, belongs func(watcher, key string) bool) {
 	told := map[int64]*Event{}
-	ended := map[string][]int64{} // versions of deletions, rising
+	ended := map[string][]int64{} // versions of deletions, ascending
 	for i := range s.Events {
 		e := &s.Events[i]
 		switch e.Type {

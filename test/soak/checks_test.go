@@ -16,9 +16,10 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// TestIdentitiesSeeTwo: two processes with one identity are seen, one is believed.
+// TestIdentitiesSeeTwo checks that two processes with one identity are found, and that a single one
+// is not reported.
 func TestIdentitiesSeeTwo(t *testing.T) {
-	unshare.NeedRoot(t) // for process namespaces
+	unshare.NeedRoot(t) // for PID namespaces
 	seed := uint64(time.Now().UnixNano())
 	i := newIdentities(seed)
 	start := func(identity string) {
@@ -56,7 +57,7 @@ func TestMemoryThatGrowsIsSeen(t *testing.T) {
 				if at > 40*time.Minute {
 					kib = c.late
 				}
-				// An old process is not compared with a young one.
+				// Old processes are not compared with young ones.
 				m.samples = append(
 					m.samples,
 					sample{"apiserver", at, 90 * time.Second, resident{anonymous: kib}},
