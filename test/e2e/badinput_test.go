@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestBadInput: what is wrong is refused in Kubernetes' words and changes nothing.
+// TestBadInput checks that invalid input is rejected with Kubernetes' messages and changes nothing.
 func TestBadInput(t *testing.T) {
 	ns := namespace(t, "bad")
 	post := func(body string) *metav1.Status {

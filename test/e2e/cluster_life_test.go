@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// TestClusterLife is the life of a second cluster beside the first, until no
-// trace of it is left.
+// TestClusterLife takes a second cluster through its life, beside the first one, until no trace of
+// it is left.
 func TestClusterLife(t *testing.T) {
 	const name = "e2e-second"
 	data, kubeconfig := filepath.Join(shared.dir, "second"), filepath.Join(shared.dir, "second.conf")
@@ -38,13 +38,13 @@ func TestClusterLife(t *testing.T) {
 		}
 	})
 	t.Run("no way out", func(t *testing.T) {
-		// 192.0.2.1 is nobody's: it stands for every address outside.
+		// 192.0.2.1 is an unused address; it stands for every address outside the cluster.
 		for _, where := range [][]string{{"exec", "n1"}, {"exec"}} {
 			args := append([]string{"cluster", "--name", name}, append(where, "--", "bash", "-c", ": > /dev/tcp/192.0.2.1/80")...)
 			if out, err := try(t, "", args...); err == nil || !strings.Contains(out, "connect: ") {
 				t.Errorf("%v: %v %s", where, err, out)
 			}
-			// A pod and a Service that nobody is: refused at once, or dropped.
+			// Unused addresses of pods and Services: connections are refused at once, or dropped.
 			for _, nobody := range []string{"10.244.200.1", "10.96.200.200"} {
 				args := append([]string{"cluster", "--name", name}, append(where, "--", "timeout", "1", "bash", "-c", ": > /dev/tcp/"+nobody+"/80")...)
 				if out, err := try(t, "", args...); err == nil || !strings.Contains(out, "connect: ") && !strings.Contains(err.Error(), "124") && !strings.Contains(out, "124") {
@@ -59,7 +59,7 @@ func TestClusterLife(t *testing.T) {
 			t.Errorf("added node:\n%s", out)
 		}
 		c("node", "remove", "n2")
-		// With a join token, its kubelet asks for its certificates itself.
+		// With a join token the kubelet requests its certificates itself.
 		c("node", "join", "n2")
 		if out := k("get", "csr", "-o", "jsonpath={.items[*].spec.username}"); !strings.Contains(out, "system:bootstrap:") {
 			t.Errorf("certificates were asked for by %s", out)
@@ -90,7 +90,7 @@ func TestClusterLife(t *testing.T) {
 		if out, err := try(t, "", "--kubeconfig", kubeconfig, "get", "deployment", "after"); err == nil {
 			t.Errorf("made after the snapshot:\n%s", out)
 		}
-		// The processes follow the restored objects.
+		// The processes watch the restored objects.
 		k("create", "deployment", "new", "--image=nginx:1.27")
 		k("rollout", "status", "deployment", "new")
 	})
@@ -117,7 +117,7 @@ func TestClusterLife(t *testing.T) {
 	})
 }
 
-// linksOf are the network links of the machine itself.
+// linksOf returns the network links of the machine itself.
 func linksOf(t *testing.T) []string {
 	t.Helper()
 	links, err := net.Interfaces()
@@ -131,7 +131,7 @@ func linksOf(t *testing.T) []string {
 	return names
 }
 
-// cmdlines are the files with the command lines of every process.
+// cmdlines returns the files with the command lines of all processes.
 func cmdlines(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -141,7 +141,7 @@ func cmdlines(t *testing.T) []string {
 	return files
 }
 
-// groupsOf are the cgroups of a cluster.
+// groupsOf returns the cgroups of a cluster.
 func groupsOf(t *testing.T, cluster string) []string {
 	t.Helper()
 	var found []string
@@ -150,7 +150,7 @@ func groupsOf(t *testing.T, cluster string) []string {
 			found = append(found, path)
 			return fs.SkipDir
 		}
-		return nil // a group may go while it is walked
+		return nil // a group may be removed during the walk
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +158,7 @@ func groupsOf(t *testing.T, cluster string) []string {
 	return found
 }
 
-// pidsOf reads what the command for pids has written.
+// pidsOf parses the output of the pids command.
 func pidsOf(t *testing.T, out string) (pids map[string]int) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(out), &pids); err != nil || len(pids) == 0 {

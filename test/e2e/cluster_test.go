@@ -79,13 +79,13 @@ func runTests(m *testing.M) (int, error) {
 	}
 	code := m.Run()
 	if code != 0 {
-		shared.tellState()
+		shared.printState()
 	}
 	return code, nil
 }
 
-// tellState writes what a person would look at first after a failure.
-func (l *lab) tellState() {
+// printState prints what an operator would look at first after a failure.
+func (l *lab) printState() {
 	for _, args := range [][]string{{"get", "nodes,pods", "-A", "-o", "wide"}, {"get", "events", "-A"}} {
 		out, _ := l.command(context.Background(), args...).CombinedOutput()
 		fmt.Printf("--- %s\n%s\n", strings.Join(args, " "), out)
@@ -100,14 +100,14 @@ func (l *lab) tellState() {
 	}
 }
 
-// command is ctl with the cluster's kubeconfig.
+// command returns a ctl command with the cluster's kubeconfig.
 func (l *lab) command(ctx context.Context, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, l.ctl, args...)
 	c.Env = append(os.Environ(), "KUBECONFIG="+l.kubeconfig, "HOME="+l.dir)
 	return c
 }
 
-// ctl runs ctl to its end and returns what it wrote.
+// ctl runs ctl and returns its output; the test fails if ctl does.
 func ctl(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := try(t, "", args...)
@@ -117,7 +117,7 @@ func ctl(t *testing.T, args ...string) string {
 	return out
 }
 
-// try is ctl with input, for commands that may fail.
+// try runs ctl with input, for commands that may fail.
 func try(t *testing.T, stdin string, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -130,7 +130,7 @@ func try(t *testing.T, stdin string, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// eventually asks until the answer is yes.
+// eventually calls ok until it returns true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -142,7 +142,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// namespace makes a namespace for the test, with its service account.
+// namespace creates a namespace for the test and waits for its service account.
 func namespace(t *testing.T, name string) string {
 	t.Helper()
 	ctl(t, "create", "namespace", name)
@@ -186,7 +186,7 @@ func readyPods(t *testing.T, namespace, selector string) int {
 	return n
 }
 
-// pids are the processes of the cluster by name.
+// pids returns the process IDs of the cluster's processes by name.
 func pids(t *testing.T) map[string]int {
 	t.Helper()
 	out := ctl(t, "cluster", "pids", "--name", clusterName, "-o", "json")

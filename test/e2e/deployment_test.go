@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// TestDeployment is the life of a Deployment as a person goes through it.
+// TestDeployment takes a Deployment through its life, as a user does.
 func TestDeployment(t *testing.T) {
 	ns := namespace(t, "life")
 	n := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
@@ -122,7 +122,7 @@ func followLogs(t *testing.T, ns string) {
 	_ = c.Wait()
 }
 
-// execTerminal runs a shell at a terminal, as a person has one.
+// execTerminal runs a shell at a terminal, as a user has one.
 func execTerminal(t *testing.T, ns, pod string) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -16,7 +16,8 @@ import (
 
 const number = v1.ResourceName("test.keelson.dev/number")
 
-// buildPlugin puts the sample device plugin where nodes see it, and returns where that is on them.
+// buildPlugin builds the sample device plugin into a directory that nodes see, and returns its path
+// there.
 func buildPlugin(t *testing.T) string {
 	t.Helper()
 	const name = "test-deviceplugin"
@@ -78,7 +79,8 @@ func TestDevicesSurvive(t *testing.T) {
 		if p.Status.Phase != v1.PodFailed {
 			return p.Status.Phase == v1.PodRunning
 		}
-		// It came before its plugin was back: what the node has was said by the kubelet before.
+		// The pod was created before the plugin was back. The node's devices were reported by the
+		// kubelet before its death.
 		ctl(t, "-n", ns, "delete", "pod", "b")
 		create(t, ns, asks("b"))
 		return false

@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// docsUpdate names an environment variable: if it is set, pages get the output that the
-// commands printed, where it differs from what the page shows.
+// docsUpdate is an environment variable. If it is set, pages are updated with the output that the
+// commands printed, where it differs.
 const docsUpdate = "KEELSON_DOCS_UPDATE"
 
 // TestStart and TestHowTo do what the pages of docs/start and docs/howto say: files are

@@ -11,9 +11,8 @@ import (
 	"testing"
 )
 
-// familiesManifest is the web server on two nodes, if there are two, at a port
-// of each, with a Service of all the families that there are, and a pod to ask
-// from.
+// familiesManifest is the web server on two nodes, if there are two, with a host port on each, a
+// Service with all of the cluster's IP families, and a pod that sends requests.
 const familiesManifest = `apiVersion: apps/v1
 kind: Deployment
 metadata:
@@ -49,7 +48,8 @@ spec:
 ---
 ` + askerManifest
 
-// TestFamilies: what addresses are for works by those of both families.
+// TestFamilies checks that clusters of each IP family reach pods, Services, host ports and names by
+// all of their families.
 func TestFamilies(t *testing.T) {
 	for family, tc := range map[string]struct {
 		nodes    string
@@ -62,10 +62,10 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// cluster is one beside the cluster that all tests share.
+// cluster is an additional cluster, beside the one that all tests share.
 type cluster struct{ name, kubeconfig string }
 
-// newCluster makes a cluster that goes with the test.
+// newCluster creates a cluster that is removed at the end of the test.
 func newCluster(t *testing.T, name string, flags ...string) *cluster {
 	t.Helper()
 	c := &cluster{name: "e2e-" + name, kubeconfig: filepath.Join(shared.dir, name+".conf")}
@@ -101,7 +101,7 @@ func testFamily(t *testing.T, family, nodes string, families int) {
 	c.create(t, strings.Replace(familiesManifest, "NODES", nodes, 1))
 	k("rollout", "status", "deployment", "nginx-deployment")
 	k("wait", "--for=condition=Ready", "pod/asker")
-	// ask is from a pod, outside is from beside the nodes.
+	// ask sends a request from a pod, outside from beside the nodes.
 	ask := func(address, path string) (string, error) {
 		return try(t, "", "--kubeconfig", kubeconfig, "exec", "asker", "--", "wget", "-q", "-T", "2", "-O", "-", "http://"+net.JoinHostPort(address, "80")+path)
 	}
@@ -163,8 +163,8 @@ const ptpNetwork = `{
 }
 `
 
-// TestExternalNetwork: a cluster lives with a pod network that somebody else
-// has installed, and adds nothing to it.
+// TestExternalNetwork checks that a cluster works with a pod network installed by the operator, and
+// adds nothing to it.
 func TestExternalNetwork(t *testing.T) {
 	c := newCluster(t, "external", "--nodes", "1", "--network-plugin", "external")
 	eventually(t, "the node waits for a network", func() bool {

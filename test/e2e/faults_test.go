@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// writer writes ConfigMaps one after the other and remembers which were acknowledged.
+// writer writes ConfigMaps one after the other and records which writes were acknowledged.
 type writer struct {
 	namespace string
 	cancel    context.CancelFunc
@@ -43,7 +43,7 @@ func startWriter(t *testing.T, ns string) *writer {
 	return w
 }
 
-// check fails the test if something that was acknowledged is not there.
+// check fails the test if an acknowledged object is missing.
 func (w *writer) check(t *testing.T) {
 	t.Helper()
 	w.cancel()
@@ -64,7 +64,7 @@ func (w *writer) check(t *testing.T) {
 	t.Logf("%d acknowledged writes are there", len(w.acked))
 }
 
-// runs are the containers of a namespace, by pod, with their restarts.
+// runs returns the containers of a namespace, by pod, with their restart counts.
 func runs(t *testing.T, ns string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -98,7 +98,7 @@ func TestKilledProcesses(t *testing.T) {
 			awaitNodes(t, nodes)
 			w.check(t)
 			ctl(t, "-n", ns, "delete", "configmaps", "-l", "written=yes")
-			// The cluster still does what is asked of it.
+			// The cluster must still work.
 			asked := fmt.Sprintf("check-%d", i)
 			ctl(t, "-n", ns, "create", "deployment", asked, "--image=busybox:1.36", "--replicas=2", "--", "sleep", "1000")
 			ctl(t, "-n", ns, "rollout", "status", "deployment", asked)
@@ -133,7 +133,7 @@ func killAndAwait(t *testing.T, name string) {
 	})
 }
 
-// awaitNodes waits until the API server answers and says that so many nodes are ready.
+// awaitNodes waits until the API server answers and reports that many nodes as ready.
 func awaitNodes(t *testing.T, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d nodes ready", n), func() bool { return readyNodes(t) == n })
@@ -155,7 +155,7 @@ func readyNodes(t *testing.T) int {
 	return n
 }
 
-// impatient is webManifest for pods that leave a silent node soon.
+// impatient is webManifest for pods that leave an unreachable node soon.
 func impatient() string {
 	return strings.Replace(webManifest, "    spec:\n      containers:", `    spec:
       tolerations:
@@ -184,7 +184,7 @@ func TestKilledNode(t *testing.T) {
 	})
 	ctl(t, "cluster", "node", "start", "n2", "--name", clusterName)
 	awaitNodes(t, nodes)
-	// What was left on the node goes, and the node is used again.
+	// What was left on the node is removed, and the node is used again.
 	eventually(t, "no pod is left over", func() bool { return len(pods(t, ns, "app=nginx")) == 2 })
 	ctl(t, "-n", ns, "scale", "deployment", "nginx-deployment", "--replicas=6")
 	ctl(t, "-n", ns, "rollout", "status", "deployment", "nginx-deployment")

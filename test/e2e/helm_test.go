@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// TestHelm installs, upgrades, rolls back, tests and removes a chart that has a
-// definition, hooks and a look-up of what is there.
+// TestHelm installs, upgrades, rolls back, tests and removes a chart that has a CRD, hooks and a
+// lookup of an existing object.
 func TestHelm(t *testing.T) {
 	ns := namespace(t, "shop")
 	t.Cleanup(func() {
@@ -62,7 +62,7 @@ func TestHelm(t *testing.T) {
 	})
 }
 
-// helm runs Helm's own program to its end and returns what it wrote.
+// helm runs Helm's own program and returns its output.
 func helm(t *testing.T, args ...string) string {
 	t.Helper()
 	program, err := filepath.Abs("../../bin/tools/helm")

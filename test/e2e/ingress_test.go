@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// ingressManifest serves the web server under a host of its own, by TLS as well.
+// ingressManifest serves the web server under its own host name, also by TLS.
 const ingressManifest = `apiVersion: networking.k8s.io/v1
 kind: Ingress
 metadata:
@@ -43,7 +43,7 @@ spec:
     http: *all
 `
 
-// certificate writes a certificate for host, and its key.
+// certificate writes a certificate for host and its key.
 func certificate(t *testing.T, host string) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -71,8 +71,7 @@ func certificate(t *testing.T, host string) (certFile, keyFile string) {
 	return certFile, keyFile
 }
 
-// TestIngress asks from beside the nodes, as a client outside of the cluster
-// would.
+// TestIngress sends requests from beside the nodes, as a client outside the cluster does.
 func TestIngress(t *testing.T) {
 	ns := namespace(t, "ingress")
 	n := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
@@ -106,7 +105,7 @@ func TestIngress(t *testing.T) {
 	if out := curl("-o", "/dev/null", "http://other.example.org/hostname"); out != " 404" {
 		t.Errorf("another host: %q", out)
 	}
-	// The proxy reads the Secret that was named, and no other.
+	// The proxy may read the Secret that an Ingress names, and no other.
 	for secret, want := range map[string]string{"web-tls": "yes", "another": "no"} {
 		if out, _ := try(t, "", n("auth", "can-i", "get", "secret/"+secret, "--as=system:serviceaccount:kube-system:ingress")...); strings.TrimSpace(out) != want {
 			t.Errorf("the proxy may get %s: %q", secret, out)

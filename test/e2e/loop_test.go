@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// webManifest is the Deployment that everybody begins with.
+// webManifest is an ordinary Deployment with a Service.
 const webManifest = `apiVersion: apps/v1
 kind: Deployment
 metadata:
@@ -33,8 +33,8 @@ spec:
         - containerPort: 80
 `
 
-// loopManifest is a pod that asks the Service again and again, by its name, and
-// writes what it is told.
+// loopManifest is a pod that sends requests to the Service by its name in a loop, and logs the
+// answers.
 const loopManifest = `apiVersion: v1
 kind: Pod
 metadata:
@@ -94,7 +94,7 @@ func (l loop) more(t *testing.T, n int) {
 	})
 }
 
-// check fails the test if a request was lost.
+// check fails the test if a request failed.
 func (l loop) check(t *testing.T, during string) {
 	t.Helper()
 	l.more(t, 5)

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// askerManifest is a pod to ask from.
+// askerManifest is a pod that requests are sent from.
 const askerManifest = `apiVersion: v1
 kind: Pod
 metadata:
@@ -28,7 +28,7 @@ spec:
     command: [sleep, "3600"]
 `
 
-// policyManifest lets only pods in that have a label.
+// policyManifest admits only pods with a certain label.
 const policyManifest = `apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata:
@@ -46,7 +46,7 @@ spec:
     - port: 80
 `
 
-// TestNetwork is a load balancer's address, from outside of the pod network, and a policy.
+// TestNetwork checks a load balancer's address from outside the pod network, and a network policy.
 func TestNetwork(t *testing.T) {
 	ns := namespace(t, "net")
 	n := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
@@ -58,7 +58,7 @@ func TestNetwork(t *testing.T) {
 	ctl(t, n("expose", "deployment", "nginx-deployment", "--port=80", "--type=LoadBalancer")...)
 	eventually(t, "pods ready", func() bool { return readyPods(t, ns, "app=nginx") == 2 && readyPods(t, ns, "app=asker") == 1 })
 
-	// One attempt each: what matters is what holds in the end.
+	// One attempt each, because only the final state matters.
 	asks := func() bool {
 		_, err := try(t, "", n("exec", "asker", "--", "wget", "-q", "-T", "1", "-O", "-", "http://nginx-deployment/hostname")...)
 		return err == nil
@@ -68,7 +68,7 @@ func TestNetwork(t *testing.T) {
 		address = strings.TrimSpace(ctl(t, n("get", "service", "nginx-deployment", "-o", "jsonpath={.status.loadBalancer.ingress[0].ip}")...))
 		return address != ""
 	})
-	// Beside the nodes, on their link.
+	// From beside the nodes, on their link.
 	outside := func() bool {
 		out, err := try(t, "", "cluster", "exec", "--name", clusterName, "--", "bash", "-c",
 			"exec 3<>/dev/tcp/"+address+"/80 && printf 'GET /hostname HTTP/1.0\\r\\n\\r\\n' >&3 && timeout 2 cat <&3")
@@ -88,7 +88,7 @@ func TestNetwork(t *testing.T) {
 	testClusterPolicies(t, ns, asks)
 }
 
-// clusterPolicy lets no pod to the web server.
+// clusterPolicy denies all pods access to the web server.
 const clusterPolicy = `apiVersion: policy.networking.k8s.io/v1alpha2
 kind: ClusterNetworkPolicy
 metadata:
@@ -107,8 +107,8 @@ spec:
     - namespaces: {}
 `
 
-// testClusterPolicies: each tier has its place before or after a NetworkPolicy that lets the
-// asker in, and ctl tells which policy decides.
+// testClusterPolicies checks that each tier is evaluated before or after a NetworkPolicy that
+// admits the asker, as it should be, and that ctl reports which policy decides.
 func testClusterPolicies(t *testing.T, ns string, asks func() bool) {
 	n := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
 	create := func(manifest string) {
@@ -126,7 +126,7 @@ func testClusterPolicies(t *testing.T, ns string, asks func() bool) {
 	}
 	for _, tier := range []string{"Baseline", "Admin"} {
 		name := strings.ToLower(ns + "-" + tier)
-		t.Cleanup(func() { _, _ = try(t, "", "delete", "clusternetworkpolicy", name) }) // it may have gone
+		t.Cleanup(func() { _, _ = try(t, "", "delete", "clusternetworkpolicy", name) }) // it may not exist
 		create(strings.NewReplacer("NAMESPACE-TIER", name, "NAMESPACE", ns, "TIER", tier).Replace(clusterPolicy))
 		eventually(t, "the "+tier+" tier keeps the pod out", func() bool { return !asks() })
 		why("denied by rule 0 (strangers) of cluster network policy " + name + " (" + tier + " tier)")
@@ -140,8 +140,8 @@ func testClusterPolicies(t *testing.T, ns string, asks func() bool) {
 	eventually(t, "nothing is before the NetworkPolicy", asks)
 }
 
-// TestExhaustedRange: a pod for which its node has no address is told which range is used up, and starts
-// when an address is free.
+// TestExhaustedRange checks that a pod whose node has no free address gets an event that names the
+// exhausted range, and starts when an address is free.
 func TestExhaustedRange(t *testing.T) {
 	ns := namespace(t, "range")
 	const node, dir = "n2", "/var/lib/cni/networks/keelson"
@@ -153,7 +153,7 @@ func TestExhaustedRange(t *testing.T) {
 	t.Cleanup(func() {
 		_, _ = shared.command(context.Background(), "cluster", "exec", node, "--name", clusterName, "--", "sh", "-c", "cd "+dir+" && rm -f $(grep -l nobody "+prefix+"*)").CombinedOutput()
 	})
-	// host-local has a file for each address that is given.
+	// host-local has a file for each allocated address.
 	on("mkdir -p " + dir + " && cd " + dir + " && set -C && for i in $(seq 2 254); do echo nobody > " + prefix + "$i || true; done 2>/dev/null")
 	if out, err := try(t, strings.Replace(askerManifest, "spec:", "spec:\n  nodeName: "+node, 1), "-n", ns, "create", "-f", "-"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -166,8 +166,8 @@ func TestExhaustedRange(t *testing.T) {
 	eventually(t, "the pod runs", func() bool { return readyPods(t, ns, "app=asker") == 1 })
 }
 
-// TestKilledNameServers: a name server that dies, one of the cluster's or that of
-// the node that asks, loses no question.
+// TestKilledNameServers checks that no lookup fails when a name server dies, one of the cluster's
+// or the one of the asking node.
 func TestKilledNameServers(t *testing.T) {
 	ns := namespace(t, "names")
 	if out, err := try(t, webManifest, "-n", ns, "create", "-f", "-"); err != nil {
@@ -185,7 +185,7 @@ func TestKilledNameServers(t *testing.T) {
 	at = at[slices.IndexFunc(at, func(p v1.Pod) bool { return p.Name == "loop" }):]
 	victims = append(victims, slices.DeleteFunc(pods(t, "kube-system", "k8s-app=node-dns"), func(p v1.Pod) bool { return p.Spec.NodeName != at[0].Spec.NodeName })...)
 	for _, p := range victims {
-		// Of a pod's cgroup are its container and the sandbox's pause.
+		// A pod's cgroup contains its container and the sandbox's pause process.
 		kill := `for p in $(pidof coredns); do grep -q "$0" /proc/$p/cgroup && kill -9 $p && exit; done; exit 1`
 		ctl(t, "cluster", "exec", p.Spec.NodeName, "--name", clusterName, "--", "sh", "-c", kill, string(p.UID))
 		l.check(t, "kill of "+p.Name)

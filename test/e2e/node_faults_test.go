@@ -17,10 +17,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// faulty is the node that things happen to.
+// faulty is the node that the tests disturb.
 const faulty = "n2"
 
-// onNode is a pod of one container on a node that waits for nobody when it ends.
+// onNode returns a pod with one container and no grace period on a node.
 func onNode(name, node, script, more string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -44,7 +44,7 @@ func create(t *testing.T, ns, manifest string) {
 	}
 }
 
-// condition is what a node says of itself.
+// condition returns a condition of a node.
 func condition(t *testing.T, node string, kind v1.NodeConditionType) v1.NodeCondition {
 	n, err := shared.client.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 	if err != nil {
@@ -57,7 +57,7 @@ func condition(t *testing.T, node string, kind v1.NodeConditionType) v1.NodeCond
 	return n.Status.Conditions[i]
 }
 
-// podNamed is a pod as the API has it, or an empty one.
+// podNamed returns a pod, or an empty one if it does not exist.
 func podNamed(t *testing.T, ns, name string) *v1.Pod {
 	p, err := shared.client.CoreV1().Pods(ns).Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
@@ -66,7 +66,8 @@ func podNamed(t *testing.T, ns, name string) *v1.Pod {
 	return p
 }
 
-// unchanged checks that the containers that ran still run, and are the same.
+// unchanged checks that the containers that ran before are still running and have not been
+// restarted.
 func unchanged(t *testing.T, ns string, before map[string]string) {
 	t.Helper()
 	now := runs(t, ns)
@@ -77,13 +78,14 @@ func unchanged(t *testing.T, ns string, before map[string]string) {
 	}
 }
 
-// elapsed tells whether so much time has passed since it was made.
+// elapsed returns a function that reports whether that much time has passed since elapsed was
+// called.
 func elapsed(d time.Duration) func() bool {
 	end := time.Now().Add(d)
 	return func() bool { return time.Now().After(end) }
 }
 
-// TestHungRuntime stops containerd without ending it: it keeps its socket, and answers nothing.
+// TestHungRuntime stops containerd by SIGSTOP: it keeps its socket and answers nothing.
 func TestHungRuntime(t *testing.T) {
 	ns := namespace(t, "hung")
 	create(t, ns, onNode("steady", faulty, "while :; do date +%s >/data/at; sleep 1; done", ""))
@@ -102,7 +104,7 @@ func TestHungRuntime(t *testing.T) {
 	at := func() string { return ctl(t, "cluster", "exec", "--name", clusterName, faulty, "--", "cat", file) }
 	was := at()
 	eventually(t, "the container goes on", func() bool { return at() != was })
-	// A pod that comes now has to wait, and is not lost.
+	// A pod that is created now must wait, and start later.
 	create(t, ns, onNode("later", faulty, "sleep 1000", "  tolerations: [{operator: Exists}]\n"))
 	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
@@ -116,9 +118,9 @@ func TestHungRuntime(t *testing.T) {
 	ctl(t, "delete", "namespace", ns)
 }
 
-// TestSilentControlPlane holds up every process of the control plane for longer than a node's
-// lease is good for, and kills a kubelet meanwhile. An hour is no other than this minute: what
-// the kubelet does by itself when nobody answers comes round every ten seconds.
+// TestSilentControlPlane stops every process of the control plane for longer than a node's lease
+// lasts, and kills a kubelet meanwhile. One minute stands for any length of time: the kubelet's own
+// periodic work has a period of ten seconds.
 func TestSilentControlPlane(t *testing.T) {
 	ns := namespace(t, "silent")
 	const sick = `    livenessProbe: {exec: {command: [test, -f, /tmp/well]}, periodSeconds: 1, timeoutSeconds: 30}
@@ -143,7 +145,7 @@ func TestSilentControlPlane(t *testing.T) {
 	}
 	hold(syscall.SIGSTOP)
 	t.Cleanup(func() { hold(syscall.SIGCONT) })
-	// Probes act: the container is ended and started anew by its node alone.
+	// Probes still work: the node ends and restarts the container by itself.
 	if out, err := on("n1", "touch", file); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -154,7 +156,7 @@ func TestSilentControlPlane(t *testing.T) {
 	if err := syscall.Kill(all["kubelet-"+faulty], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	// The lease of a node is good for forty seconds, the cluster's patience with a node for fifty.
+	// A node's lease lasts forty seconds; the cluster marks a silent node after fifty.
 	eventually(t, "a minute has passed", elapsed(time.Minute))
 	hold(syscall.SIGCONT)
 	awaitNodes(t, nodes)
@@ -167,7 +169,7 @@ func TestSilentControlPlane(t *testing.T) {
 	ctl(t, "delete", "namespace", ns)
 }
 
-// TestFullDisk gives the kubelet a small file system of its own, and has a pod fill it.
+// TestFullDisk gives the kubelet a small file system of its own, and lets a pod fill it.
 func TestFullDisk(t *testing.T) {
 	ns := namespace(t, "full")
 	inside := func(script string) {
@@ -189,7 +191,7 @@ func TestFullDisk(t *testing.T) {
 		}
 	}
 	system := runs(t, "kube-system")
-	// What pods have is left where it is: nothing but the kubelet looks for it by this path.
+	// The pods' data stays where it is: only the kubelet uses this path.
 	inside(`truncate -s 200M /var/lib/small.img
 mkfs.ext4 -q -m 0 /var/lib/small.img
 mkdir -p /var/lib/small
@@ -203,7 +205,7 @@ mount --bind /var/lib/small /var/lib/kubelet`)
 	defer func() {
 		inside(`umount -l /var/lib/kubelet; umount -l /var/lib/small; rm -rf /var/lib/small /var/lib/small.img`)
 		restart()
-		// The kubelet removed what nobody used.
+		// The kubelet removed what was not in use.
 		ctl(t, append([]string{"cluster", "load", "--name", clusterName, "--data-dir", filepath.Join(shared.dir, "data")}, images...)...)
 	}()
 	restart()

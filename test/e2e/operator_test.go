@@ -13,11 +13,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// operatorImage holds the program of test/e2e/operator.
+// operatorImage contains the program of test/e2e/operator.
 const operatorImage = "../../.build/e2e-images/operator.tar"
 
-// TestOperator installs a controller as its users would, and uses its kind. Then
-// its webhook is one that everything depends on, and its pod dies.
+// TestOperator installs an operator and uses its kind as users would. Then its webhook is extended
+// to pods and leases, and its pod is killed.
 func TestOperator(t *testing.T) {
 	image, err := filepath.Abs(operatorImage)
 	if err != nil {
@@ -32,7 +32,7 @@ func TestOperator(t *testing.T) {
 	get := func(what, path string) string {
 		return ctl(t, n("get", what, "-o", "jsonpath={"+path+"}")...)
 	}
-	// Its endpoints have to be known to the API server's node, too.
+	// The API server's host must know its endpoints too.
 	const old = "apiVersion: web.example.com/v1beta1\nkind: Site\nmetadata: {name: a, annotations: {keep: 'true'}}\nspec: {size: 2}\n"
 	eventually(t, "the webhooks answer", func() bool {
 		out, err := try(t, old, n("apply", "-f", "-")...)
@@ -86,8 +86,7 @@ func TestOperator(t *testing.T) {
 	})
 }
 
-// everything is a webhook that must be asked about all pods and leases, served by
-// a pod of its own.
+// everything is a webhook for all pods and leases, served by its own pod.
 const everything = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -103,9 +102,9 @@ webhooks:
   - {apiGroups: [coordination.k8s.io], apiVersions: ["*"], resources: [leases], operations: ["*"]}
 `
 
-// deadWebhook has a webhook that never answers stand before all pods and leases,
-// and kills the pod that serves it: the pod comes back, nodes stay, and nobody
-// else makes pods.
+// deadWebhook installs a webhook for all pods and leases that never answers, and kills the pod that
+// serves it. The pod must come back, nodes must stay ready, and other users must not be able to
+// create pods.
 func deadWebhook(t *testing.T, ns string) {
 	if out, err := try(t, everything, "apply", "-f", "-"); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -16,8 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// steps are what a driver is asked for in the life of a volume, in their order, with who
-// of a user's steps brings it about.
+// steps are the calls to a driver in the life of a volume, in their order, each with the user's
+// step that causes it.
 var steps = []struct{ method, by string }{
 	{"CreateVolume", "use"}, {"ControllerPublishVolume", "use"}, {"NodeStageVolume", "use"}, {"NodePublishVolume", "use"},
 	{"NodeUnpublishVolume", "leave"}, {"NodeUnstageVolume", "leave"}, {"ControllerUnpublishVolume", "leave"},
@@ -25,7 +25,7 @@ var steps = []struct{ method, by string }{
 	{"DeleteVolume", "delete"},
 }
 
-// victims are who is killed while a driver does something.
+// victims are the processes that are killed during a call to the driver.
 var victims = []struct {
 	name string
 	kill func(t *testing.T)
@@ -35,8 +35,8 @@ var victims = []struct {
 	{"driver", killDriver},
 }
 
-// killDriver kills the processes of the driver, and lets their pods be made anew: the kubelet
-// would wait ever longer before it starts the same ones again.
+// killDriver kills the driver's processes and deletes their pods, because the kubelet would restart
+// the same ones with growing delays.
 func killDriver(t *testing.T) {
 	t.Helper()
 	old := pods(t, "csi", "app=node")
@@ -50,7 +50,7 @@ func killDriver(t *testing.T) {
 		if err != nil || !strings.HasPrefix(string(line), "/driver\x00--node=") {
 			continue
 		}
-		// There may be other clusters on the machine.
+		// Other clusters may be on the machine.
 		if group, err := os.ReadFile(filepath.Join(filepath.Dir(f), "cgroup")); err != nil || !strings.Contains(string(group), "/keelson/"+clusterName+"/") {
 			continue
 		}
@@ -59,7 +59,7 @@ func killDriver(t *testing.T) {
 			killed++
 		}
 	}
-	if killed < nodes { // one that ends with its pod may be there still
+	if killed < nodes { // a process that ends with its pod may still exist
 		t.Fatalf("killed %d drivers", killed)
 	}
 	ctl(t, "-n", "csi", "delete", "pods", "-l", "app=node", "--force", "--grace-period=0")
@@ -74,8 +74,8 @@ func killDriver(t *testing.T) {
 	})
 }
 
-// holdAt has the driver wait at a moment, and returns what waits until it does, and what
-// lets it go on.
+// holdAt makes the driver pause at a step. It returns a function that waits until the driver is
+// there, and one that lets it continue.
 func holdAt(t *testing.T, moment string) (reached, release func()) {
 	t.Helper()
 	file := filepath.Join(driverFiles, "hold", moment)
@@ -102,9 +102,9 @@ func holdAt(t *testing.T, moment string) (reached, release func()) {
 	}
 }
 
-// TestDriverCrashes kills each of those who take part in the life of a volume at each of
-// its steps: nothing is lost, nothing is attached twice, and nothing is left. Whether the driver
-// has done it by then alternates: the packages' own tests have each step both ways.
+// TestDriverCrashes kills each process that takes part in the life of a volume, at each step.
+// Nothing may be lost, attached twice, or left over. Whether the driver has completed the step
+// alternates; the packages' own tests cover both cases of each step.
 func TestDriverCrashes(t *testing.T) {
 	installDriver(t)
 	for i, v := range victims {
@@ -112,7 +112,7 @@ func TestDriverCrashes(t *testing.T) {
 	}
 }
 
-// crashedLife is the life of a volume with a death at each of its steps.
+// crashedLife is the life of a volume with a kill at each step.
 func crashedLife(t *testing.T, kill func(*testing.T), first int) {
 	ns := namespace(t, fmt.Sprint("crash-", first))
 	moment := func(i int) string { return steps[i].method + [...]string{".before", ".after"}[(first+i)%2] }
@@ -128,7 +128,7 @@ func crashedLife(t *testing.T, kill func(*testing.T), first int) {
 		if n := len(attachments(t, "test.csi.keelson.dev")); n > 1 {
 			t.Errorf("%s: attached %d times", s.method, n)
 		}
-		// The next step's hold is there before this one's is gone.
+		// Set the next step's hold before removing this one's.
 		if i+1 < len(steps) && steps[i+1].by == s.by {
 			_, _ = holdAt(t, moment(i+1))
 		}
@@ -140,7 +140,7 @@ func crashedLife(t *testing.T, kill func(*testing.T), first int) {
 	}
 }
 
-// volumeUser is a pod with a claim.
+// volumeUser returns a pod with a claim.
 type volumeUser struct {
 	t  *testing.T
 	ns string
@@ -157,7 +157,7 @@ func (u volumeUser) create(manifest string) {
 }
 
 func (u volumeUser) claim() {
-	_, claim, _ := strings.Cut(claimsManifest, "---\n") // that of a device
+	_, claim, _ := strings.Cut(claimsManifest, "---\n") // the size of a device
 	u.create(claim)
 	u.use()
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// limitedPod is a pod on a node with a claim of its own name.
+// limitedPod returns a pod on a node with a claim of the same name.
 const limitedPod = `apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: NAME}
@@ -29,8 +29,8 @@ spec:
   volumes: [{name: files, persistentVolumeClaim: {claimName: NAME}}]
 `
 
-// TestVolumeLimit: a node takes as many volumes as its driver says. One more pod waits, and is told why; it
-// runs once another has gone, or once the node takes more.
+// TestVolumeLimit checks that a node accepts as many volumes as its driver allows. One more pod
+// stays pending with a reason, and runs when another pod has gone or the limit is raised.
 func TestVolumeLimit(t *testing.T) {
 	installDriver(t)
 	ns := namespace(t, "volume-limit")

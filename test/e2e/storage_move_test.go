@@ -15,7 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// storeImage holds the program of test/walstore.
+// storeImage contains the program of test/walstore.
 const storeImage = "../../.build/e2e-images/walstore.tar"
 
 const storeManifest = `apiVersion: apps/v1
@@ -43,7 +43,7 @@ spec:
       resources: {requests: {storage: 64Mi}}
 `
 
-// storeWriter writes records one after the other, each once, and remembers which were acknowledged.
+// storeWriter writes records one after the other, each once, and records which were acknowledged.
 type storeWriter struct {
 	mu    sync.Mutex
 	acked []string
@@ -96,8 +96,8 @@ func (w *storeWriter) more(t *testing.T, n int) {
 	eventually(t, fmt.Sprintf("%d more records", n), func() bool { return w.count() >= before+n })
 }
 
-// TestMovedDatabase: a database's node is silent and is said to be out of service; its pod moves with its
-// volume, and no record is lost that was acknowledged.
+// TestMovedDatabase makes a database's node unreachable and marks it out of service. The database's
+// pod must move with its volume, and no acknowledged record may be lost.
 func TestMovedDatabase(t *testing.T) {
 	installDriver(t)
 	image, err := filepath.Abs(storeImage)

@@ -14,15 +14,15 @@ import (
 	"keelson.dev/keelson/pkg/loopdev"
 )
 
-// sidecarImages are Kubernetes' sidecars, and sidecarFiles is the disk of the driver beside
-// them. What their releases ship (types and roles) is in sidecarManifests.
+// sidecarImages are Kubernetes' CSI sidecars, and sidecarFiles is the disk of the driver beside
+// them. sidecarManifests has the types and roles that their releases ship.
 const (
 	sidecarImages    = "../../.build/e2e-images/sidecars"
 	sidecarManifests = "../../.build/e2e-images/sidecars/manifests"
 	sidecarFiles     = "/srv/keelson-e2e-csi-sidecars"
 )
 
-// filesManifest is a pod on a node, with a file system.
+// filesManifest is a pod with a file system on a given node.
 const filesManifest = `apiVersion: v1
 kind: Pod
 metadata: {name: CLAIM}
@@ -59,9 +59,9 @@ spec:
 `
 )
 
-// TestSidecars runs a driver with Kubernetes' sidecars, as its vendor would ship it: they make a
-// volume, attach it, let it grow, take a snapshot of it, make another volume from that, and
-// leave nothing.
+// TestSidecars runs a driver with Kubernetes' sidecars, as a vendor would ship it. They create a
+// volume, attach it, expand it, take a snapshot, create a volume from the snapshot, and leave
+// nothing behind.
 func TestSidecars(t *testing.T) {
 	installSidecars(t)
 	ns := namespace(t, "sidecars")
@@ -110,7 +110,8 @@ func TestSidecars(t *testing.T) {
 	noMounts(t)
 }
 
-// installSidecars installs the driver of test/csi with Kubernetes' sidecars for the time of a test.
+// installSidecars installs the driver of test/csi with Kubernetes' sidecars for the duration of a
+// test.
 func installSidecars(t *testing.T) {
 	t.Helper()
 	if err := os.RemoveAll(sidecarFiles); err != nil {

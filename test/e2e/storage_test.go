@@ -18,12 +18,12 @@ import (
 	"keelson.dev/keelson/pkg/loopdev"
 )
 
-// ownVolumes are the directories of the volumes that the default class makes.
+// ownVolumes are the directories of the default class's volumes.
 func ownVolumes() string {
 	return filepath.Join(shared.dir, "data", "nodes", "*", "var/lib/kubelet/plugins/disk.csi.keelson.dev/volumes/*")
 }
 
-// setManifest is a StatefulSet as people find it in tutorials: its claims name no class.
+// setManifest is a StatefulSet as in tutorials: its claims name no class.
 const setManifest = `apiVersion: apps/v1
 kind: StatefulSet
 metadata: {name: db}
@@ -51,8 +51,8 @@ spec:
       resources: {requests: {storage: 32Mi}}
 `
 
-// TestDefaultClass: claims that name no class get volumes on the disk of their pod's
-// node, as large as they ask for; what is on them stays, and nothing is left of them.
+// TestDefaultClass checks that claims without a class get volumes on the disk of their pod's node,
+// with the requested size; that their data persists; and that nothing is left after their deletion.
 func TestDefaultClass(t *testing.T) {
 	ns := namespace(t, "default-class")
 	n := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
@@ -76,7 +76,7 @@ func TestDefaultClass(t *testing.T) {
 			return ctl(t, n("get", "pvc", "data-db-0", "-o", "jsonpath={.status.allocatedResources.storage}/{.status.allocatedResourceStatuses.storage}")...) == "96Mi/NodeResizePending" ||
 				ctl(t, n("get", "pvc", "data-db-0", "-o", "jsonpath={.status.capacity.storage}")...) == "96Mi"
 		})
-		// A kubelet with all of root's rights has grown it while the pod runs.
+		// A kubelet with all of root's rights has expanded it while the pod runs.
 		ctl(t, n("delete", "pod", "db-0")...)
 		eventually(t, "the pod is back", func() bool { return readyPods(t, ns, "app=db") == 2 })
 		eventually(t, "the claim says so", func() bool {
@@ -128,7 +128,7 @@ func askedForNothingElse(t *testing.T) {
 	}
 }
 
-// volumesOf are the names of the volumes of a namespace's claims.
+// volumesOf returns the names of the volumes of a namespace's claims.
 func volumesOf(t *testing.T, ns string) []string {
 	t.Helper()
 	list, err := shared.client.CoreV1().PersistentVolumes().List(t.Context(), metav1.ListOptions{})
@@ -144,8 +144,9 @@ func volumesOf(t *testing.T, ns string) []string {
 	return names
 }
 
-// devicesOf are the machine's loop devices of volumes. A file's path is shown as its driver saw it, in a pod
-// or on the node, and stays when the file is removed; what all drivers here have in it is the volume's name.
+// devicesOf returns the machine's loop devices of volumes. The kernel shows the file's path as the
+// driver saw it, in a pod or on the node, even after the file is removed. All drivers here have the
+// volume's name in it.
 func devicesOf(t *testing.T, volumes []string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
@@ -163,13 +164,14 @@ func devicesOf(t *testing.T, volumes []string) []string {
 	return out
 }
 
-// driverImage holds the program of test/csi; driverFiles is its disk in the network.
+// driverImage contains the program of test/csi; driverFiles is its network disk.
 const (
 	driverImage = "../../.build/e2e-images/csi.tar"
 	driverFiles = "/srv/keelson-e2e-csi"
 )
 
-// movesManifest is a pod on a node, with a file system and a device from the driver of test/csi.
+// movesManifest is a pod with a file system and a device from the driver of test/csi, on a given
+// node.
 const movesManifest = `apiVersion: v1
 kind: Pod
 metadata: {name: user}
@@ -198,8 +200,8 @@ metadata: {name: device}
 spec: {accessModes: [ReadWriteOnce], storageClassName: csi, volumeMode: Block, resources: {requests: {storage: 16Mi}}}
 `
 
-// TestDriver runs a vendor's driver without sidecars through the life of its volumes:
-// they are made when a pod wants them, move with it, grow, and leave nothing.
+// TestDriver runs a driver without sidecars through the life of its volumes: they are created when
+// a pod needs them, move with it, expand, and leave nothing behind.
 func TestDriver(t *testing.T) {
 	installDriver(t)
 	ns := namespace(t, "driver")
@@ -251,7 +253,7 @@ func TestDriver(t *testing.T) {
 	noMounts(t)
 }
 
-// installDriver installs the driver of test/csi for the time of a test.
+// installDriver installs the driver of test/csi for the duration of a test.
 func installDriver(t *testing.T) {
 	t.Helper()
 	image, err := filepath.Abs(driverImage)
@@ -268,7 +270,7 @@ func installDriver(t *testing.T) {
 	ctl(t, "-n", "csi", "rollout", "status", "daemonset", "node")
 }
 
-// noMounts fails the test if a node has something of the driver's mounted.
+// noMounts fails the test if a node has a mount of the driver.
 func noMounts(t *testing.T) {
 	t.Helper()
 	for _, p := range []string{"kubelet-n1", "kubelet-n2"} {
@@ -279,7 +281,7 @@ func noMounts(t *testing.T) {
 	}
 }
 
-// attachments are the nodes to which a driver's volumes are attached.
+// attachments returns the nodes to which a driver's volumes are attached.
 func attachments(t *testing.T, driver string) []string {
 	t.Helper()
 	list, err := shared.client.StorageV1().VolumeAttachments().List(t.Context(), metav1.ListOptions{})

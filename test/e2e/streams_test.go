@@ -33,9 +33,9 @@ import (
 	"k8s.io/client-go/util/exec"
 )
 
-// large is what exec carries one way, and medium what it carries otherwise. A port carries
-// forwarded. A slow reader gets little: a stream that takes five seconds may lose its end (see
-// docs/decisions/0016-streams.md).
+// large is the amount of data that exec carries in one direction, medium the amount in other cases,
+// and a port carries forwarded. A slow reader gets little, because a stream that takes five seconds
+// may lose its end (see docs/decisions/0016-streams.md).
 const (
 	large     = 100 << 20
 	medium    = 16 << 20
@@ -43,8 +43,8 @@ const (
 	little    = 8 << 20
 )
 
-// streamPods has the pod "shell" for commands. Its other containers answer 8 MB that are sent to
-// port 8080 with their digest, and send as much to each client of port 8081. The other two pods read
+// streamPods has the pod "shell" for commands. Its other containers receive 8 MB on port 8080 and
+// answer with the digest, and send as much to each client of port 8081. The other two pods read
 // their input by a command that has closed its stdout, or both outputs.
 const streamPods = `
 apiVersion: v1
@@ -99,14 +99,14 @@ spec:
     volumeMounts: [{name: d, mountPath: /d}]
 `
 
-// streamer opens streams of pods in a namespace by one protocol.
+// streamer opens streams to pods in a namespace by one protocol.
 type streamer struct {
 	cfg       *rest.Config
 	namespace string
 	websocket bool
 }
 
-// url is that of a pod's subresource.
+// url returns the URL of a pod's subresource.
 func (s streamer) url(pod, subresource string, options any) *url.URL {
 	r := shared.client.CoreV1().RESTClient().Post().Namespace(s.namespace).Resource("pods").Name(pod).SubResource(subresource)
 	switch o := options.(type) {
@@ -132,7 +132,7 @@ func (s streamer) stream(ctx context.Context, at *url.URL, o remotecommand.Strea
 	return e.StreamWithContext(ctx, o)
 }
 
-// exec runs a shell's command. A nil stdin or stderr is not connected.
+// exec runs a command by a shell. A nil stdin or stderr is not connected.
 func (s streamer) exec(t *testing.T, command string, stdin io.Reader, stdout, stderr io.Writer) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -143,7 +143,7 @@ func (s streamer) exec(t *testing.T, command string, stdin io.Reader, stdout, st
 	return s.stream(ctx, at, remotecommand.StreamOptions{Stdin: stdin, Stdout: stdout, Stderr: stderr})
 }
 
-// output runs a shell's command and returns what it wrote to stdout.
+// output runs a command by a shell and returns its stdout.
 func (s streamer) output(t *testing.T, command string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -204,7 +204,7 @@ func noise(n int64) (io.Reader, func() string) {
 
 func digest(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
 
-// lines is the digest of n bytes of "yes 0123456789abcde".
+// lines returns the digest of n bytes of "yes 0123456789abcde".
 func lines(n int64) string {
 	h := sha256.New()
 	for range n / 16 {
@@ -213,7 +213,7 @@ func lines(n int64) string {
 	return digest(h)
 }
 
-// slowly is a writer that takes 4 MB a second.
+// slowly is a writer that accepts 4 MB a second.
 type slowly struct {
 	context.Context
 	*rate.Limiter
@@ -231,7 +231,7 @@ func (w slowly) Write(p []byte) (int, error) {
 	return w.Writer.Write(p)
 }
 
-// code is the exit code that an error stands for; -1 if it stands for none.
+// code returns the exit code in an error; -1 if it has none.
 func code(err error) int {
 	var exit exec.CodeExitError
 	switch {
@@ -243,8 +243,8 @@ func code(err error) int {
 	return -1
 }
 
-// TestStreams holds exec, attach, cp and port-forward to delivering all data, both ways, and to
-// ending as the process does, by WebSocket as well as by SPDY.
+// TestStreams checks that exec, attach, cp and port-forward deliver all data in both directions and
+// end as the process does, by WebSocket and by SPDY.
 func TestStreams(t *testing.T) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", shared.kubeconfig)
 	if err != nil {
@@ -310,7 +310,7 @@ func (s streamer) testClosedOutputs(t *testing.T) {
 			t.Errorf("%s: %s arrived, want %s", name, got, sum())
 		}
 	}
-	// What goes to stderr is whole after stdout has been closed.
+	// stderr is complete even after stdout has been closed.
 	in, sum := noise(medium)
 	h := sha256.New()
 	if err := s.exec(t, "exec >&-; exec cat >&2", in, io.Discard, h); err != nil || digest(h) != sum() {

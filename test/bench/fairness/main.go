@@ -96,7 +96,7 @@ func run(ctx context.Context, o options) error {
 	if err := child.Start(); err != nil {
 		return err
 	}
-	time.Sleep(2 * time.Second) // until all lists are on their way
+	time.Sleep(2 * time.Second) // until all lists are in progress
 	beside, err := measure(ctx, cfg, o)
 	err = errors.Join(err, in.Close(), child.Wait())
 	fmt.Println("with noise:", beside)
@@ -108,7 +108,7 @@ func run(ctx context.Context, o options) error {
 func (o options) noisyTenant() string { return "fairness-noisy-" + o.suffix }
 func (o options) quietTenant() string { return "fairness-quiet-" + o.suffix }
 
-// as is a client of a tenant.
+// as returns a client of a tenant.
 func as(cfg *rest.Config, tenant string) *rest.Config {
 	out := rest.CopyConfig(cfg)
 	out.Impersonate = rest.ImpersonationConfig{UserName: tenant, Groups: []string{"system:authenticated"}}
@@ -154,14 +154,14 @@ func (r result) String() string {
 	return fmt.Sprintf("%d requests, p50 %s, p90 %s, p99 %s, %d failed", r.n, r.p50.Round(10*time.Microsecond), r.p90.Round(10*time.Microsecond), r.p99.Round(10*time.Microsecond), r.failed)
 }
 
-// measure is the quiet tenant: gets, small lists and updates.
+// measure performs the quiet tenant's requests: gets, small lists and updates.
 func measure(ctx context.Context, cfg *rest.Config, o options) (result, error) {
 	client, err := kubernetes.NewForConfig(as(cfg, o.quietTenant()))
 	if err != nil {
 		return result{}, err
 	}
 	api := client.CoreV1().ConfigMaps(o.quietTenant())
-	for { // until the server knows that they may
+	for { // until the server has loaded their rights
 		_, err := api.List(ctx, metav1.ListOptions{})
 		if err == nil {
 			break
@@ -207,9 +207,9 @@ func measure(ctx context.Context, cfg *rest.Config, o options) (result, error) {
 	return result{len(all), at(.5), at(.9), at(.99), failed.Load()}, nil
 }
 
-// yield has every thread of the process wait for those of others. The scheduling
-// class is a thread's and goes to those it starts, so the program starts anew from
-// the one that has it.
+// yield puts every thread of the process into the idle scheduling class. The class belongs to a
+// thread and is inherited by threads it starts, so the program executes itself again from the
+// thread that has it.
 func yield() error {
 	runtime.LockOSThread()
 	attr, err := unix.SchedGetAttr(0, 0)
@@ -226,8 +226,8 @@ func yield() error {
 	return syscall.Exec("/proc/self/exe", os.Args, os.Environ())
 }
 
-// noise is the noisy tenant: as many lists as it can have on their way, until its
-// standard input ends.
+// noise performs the noisy tenant's requests: as many concurrent lists as allowed, until standard
+// input ends.
 func noise(ctx context.Context, cfg *rest.Config, o options) error {
 	if err := yield(); err != nil {
 		return err
@@ -250,7 +250,7 @@ func noise(ctx context.Context, cfg *rest.Config, o options) error {
 				if err != nil {
 					return
 				}
-				r.Header.Set("Accept-Encoding", "gzip") // asked for here, it is not unpacked: the noise costs its maker little
+				r.Header.Set("Accept-Encoding", "gzip") // requested explicitly, so the client does not decompress: the noise should cost the client little
 				resp, err := client.Do(r)
 				if err != nil {
 					continue

@@ -1,10 +1,10 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command jobs measures what a control plane spends on Jobs: it makes nodes without
-// machines, has every pod that gets one succeed at once, and tells how long it took
-// until all Jobs were complete, and until their namespace was gone, and what the
-// processes spent for each pod.
+// Command jobs measures what Jobs cost a control plane. It creates Node objects without machines
+// and reports every pod that is bound to one as succeeded. It prints how long it takes until all
+// Jobs are complete, how long until their namespace is gone, and the CPU time of the processes for
+// each pod.
 package main
 
 import (
@@ -103,7 +103,7 @@ func (l *load) play(ctx context.Context) error {
 	return nil
 }
 
-// phase tells what f took.
+// phase prints how long f takes.
 func (l *load) phase(what string, f func() error) error {
 	before, began := l.spent(), time.Now()
 	if err := f(); err != nil {
@@ -120,14 +120,14 @@ func (l *load) phase(what string, f func() error) error {
 	return nil
 }
 
-// spent is the CPU time of each process, in seconds.
+// spent returns the CPU time of each process, in seconds.
 func (l *load) spent() map[string]float64 {
-	const hertz = 100 // of the figures in /proc
+	const hertz = 100 // the unit of the figures in /proc
 	out := map[string]float64{}
 	for name, pid := range l.processes {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
-			continue // it has no figures any more
+			continue // the process has ended
 		}
 		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 		user, _ := strconv.ParseFloat(fields[11], 64)
@@ -164,7 +164,7 @@ func (l *load) makeNodes(ctx context.Context) error {
 	return l.renewAll(ctx)
 }
 
-// renew has the nodes be alive.
+// renew renews the nodes' leases.
 func (l *load) renew(ctx context.Context) error {
 	for tick := time.Tick(10 * time.Second); ; {
 		select {
@@ -196,7 +196,7 @@ func (l *load) renewAll(ctx context.Context) error {
 	})
 }
 
-// succeed has every pod of the namespace succeed once it has a node.
+// succeed reports every pod of the namespace as succeeded once it is bound.
 func (l *load) succeed(ctx context.Context) error {
 	const queue = 100_000
 	work := make(chan *corev1.Pod, queue)
@@ -217,7 +217,7 @@ func (l *load) succeed(ctx context.Context) error {
 	for range atOnce {
 		go func() {
 			for pod := range work {
-				// A pod that is gone or seen twice is no matter.
+				// A pod may be gone or reported twice.
 				_, _ = l.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, status, metav1.PatchOptions{}, "status")
 			}
 		}()

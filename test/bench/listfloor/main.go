@@ -36,8 +36,8 @@ import (
 
 const (
 	piece   = 64 << 10
-	tick    = time.Second / 100 // of the processor time in /proc
-	settled = 2                 // lists before those that count
+	tick    = time.Second / 100 // the unit of processor time in /proc
+	settled = 2                 // lists before the measured ones
 )
 
 type options struct {
@@ -103,7 +103,7 @@ func forms() []form {
 	}
 }
 
-// subject is a process that answers.
+// subject is a process that answers requests.
 type subject struct {
 	client *http.Client
 	url    string
@@ -154,7 +154,7 @@ func median(d []time.Duration) time.Duration {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// lists asks n times, and returns the processor time of each and an answer's size.
+// lists sends n requests, and returns the processor time of each and the size of an answer.
 func (s *subject) lists(n int) (each time.Duration, size int, err error) {
 	before, err := processor(s.pid)
 	if err != nil {
@@ -212,7 +212,7 @@ func startFloor(size int, form form) (subject, func(), error) {
 		stop()
 		return subject{}, nil, err
 	}
-	cfg := &rest.Config{Host: "https://" + strings.TrimSpace(address), TLSClientConfig: rest.TLSClientConfig{Insecure: true}} // it is this program that answers
+	cfg := &rest.Config{Host: "https://" + strings.TrimSpace(address), TLSClientConfig: rest.TLSClientConfig{Insecure: true}} // this program answers, with its own certificate
 	client, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		stop()
@@ -249,13 +249,13 @@ func serve(size int) error {
 	return s.ServeTLS(l, "", "")
 }
 
-// processor is the time that a process has had.
+// processor returns the processor time of a process.
 func processor(pid int) (time.Duration, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}
-	_, rest, _ := strings.Cut(string(data), ") ") // its name may have spaces
+	_, rest, _ := strings.Cut(string(data), ") ") // the name may contain spaces
 	fields := strings.Fields(rest)
 	if len(fields) < 13 {
 		return 0, fmt.Errorf("stat of %d: %q", pid, data)
@@ -268,7 +268,7 @@ func processor(pid int) (time.Duration, error) {
 	return time.Duration(user+system) * tick, err
 }
 
-// usage is what the machine's processors have done, in ticks.
+// usage returns the machine's processor time, in ticks.
 type usage struct{ stolen, all int }
 
 func machine() (usage, error) {

@@ -44,7 +44,7 @@ type options struct {
 	duration             time.Duration
 	by                   string
 	rounds               int
-	read, address        string // of the process that reads
+	read, address        string // of the reading process
 }
 
 func main() {
@@ -91,7 +91,7 @@ func run(o options) error {
 	return nil
 }
 
-// audience is who is sent events.
+// audience is the set of clients that receive events.
 type audience struct {
 	mu     sync.Mutex
 	joined []func(event []byte)
@@ -106,7 +106,7 @@ func (a *audience) join() <-chan []byte {
 	return c
 }
 
-// add has send called for each event.
+// add registers send, which is called for each event.
 func (a *audience) add(send func(event []byte)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -123,7 +123,7 @@ func (a *audience) send(event []byte) {
 	}
 }
 
-// measure returns the processor time that one event to one watcher takes.
+// measure returns the processor time of one event to one watcher.
 func (o options) measure(by string) (time.Duration, error) {
 	cert, key, err := certutil.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
 	if err != nil {
@@ -164,7 +164,7 @@ func (o options) send(a *audience) (time.Duration, error) {
 	defer tick.Stop()
 	for range o.rate {
 		<-tick.C
-		a.send(event) // until connections have found their pace
+		a.send(event) // until the connections' speed is stable
 	}
 	n := int(o.duration.Seconds() * float64(o.rate))
 	before, err := processor()
@@ -180,7 +180,7 @@ func (o options) send(a *audience) (time.Duration, error) {
 	return (after - before) / time.Duration(n*o.watchers), err
 }
 
-// processor is the time that this process has had.
+// processor returns this process's processor time.
 func processor() (time.Duration, error) {
 	var u unix.Rusage
 	err := unix.Getrusage(unix.RUSAGE_SELF, &u)
@@ -262,7 +262,7 @@ func serveFrames(c net.Conn, a *audience) {
 	}
 }
 
-// readAll reads what all watchers are sent, until the process is killed.
+// readAll reads the events of all watchers until the process is killed.
 func (o options) readAll() error {
 	failed := make(chan error)
 	client := o.client()
@@ -287,7 +287,7 @@ func (o options) client() *http.Client {
 }
 
 func (o options) tls() *tls.Config {
-	return &tls.Config{InsecureSkipVerify: true} // this program answers
+	return &tls.Config{InsecureSkipVerify: true} // this program answers, with its own certificate
 }
 
 func (o options) open(client *http.Client) (io.Reader, error) {

@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// certificate makes a certificate for a name that vouches for itself.
+// certificate creates a self-signed certificate for a name.
 func certificate(name string) (tls.Certificate, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -43,8 +43,8 @@ func certificate(name string) (tls.Certificate, []byte, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
-// publish has the API server trust the certificate: in the definition's
-// conversion webhook, and in the admission webhooks named operator.
+// publish makes the API server trust the certificate: it writes it into the CRD's conversion
+// webhook and into the admission webhooks named operator.
 func publish(ctx context.Context, c client.Client, bundle []byte) error {
 	crd := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "sites.web.example.com"},

@@ -1,10 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command operator is a controller as people write them: with controller-runtime,
-// its own kind in two versions, conversion and both admission webhooks, election
-// of a leader, and certificates that it makes itself. It runs in a pod of the e2e
-// cluster.
+// Command operator is a typical controller: it uses controller-runtime and has its own kind in two
+// versions, conversion and admission webhooks, leader election, and certificates that it creates
+// itself. It runs in a pod of the e2e cluster.
 package main
 
 import (

@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/test/e2e/operator/site"
 )
 
-// finalizer has the operator see the end of a site.
+// finalizer delays deletion until the operator has cleaned up.
 const finalizer = site.Group + "/goodbye"
 
 // reconciler keeps a Deployment for each site.
@@ -30,7 +30,7 @@ type reconciler struct {
 	scheme *runtime.Scheme
 }
 
-// Reconcile brings one site closer to what it is to be.
+// Reconcile makes one Site's Deployment match its spec.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	s := &site.Site{}
 	if err := r.Get(ctx, req.NamespacedName, s); err != nil {
@@ -68,10 +68,10 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{}, r.Status().Patch(ctx, s, client.MergeFrom(before))
 }
 
-// defaults fills in what a site leaves out.
+// defaults sets the defaults of a Site.
 type defaults struct{}
 
-// Default is asked for every site that is made or changed.
+// Default is called for every Site that is created or updated.
 func (defaults) Default(_ context.Context, s *site.Site) error {
 	if s.Spec.Message == "" {
 		s.Spec.Message = "hello"
@@ -79,7 +79,7 @@ func (defaults) Default(_ context.Context, s *site.Site) error {
 	return nil
 }
 
-// rules refuse what a site may not be.
+// rules validate Sites.
 type rules struct{}
 
 const most = 5
@@ -94,17 +94,17 @@ func check(s *site.Site) (admission.Warnings, error) {
 	return nil, nil
 }
 
-// ValidateCreate judges a new site.
+// ValidateCreate validates a new Site.
 func (rules) ValidateCreate(_ context.Context, s *site.Site) (admission.Warnings, error) {
 	return check(s)
 }
 
-// ValidateUpdate judges a change.
+// ValidateUpdate validates an update.
 func (rules) ValidateUpdate(_ context.Context, _, s *site.Site) (admission.Warnings, error) {
 	return check(s)
 }
 
-// ValidateDelete keeps sites that are marked.
+// ValidateDelete rejects the deletion of protected Sites.
 func (rules) ValidateDelete(_ context.Context, s *site.Site) (admission.Warnings, error) {
 	if s.Annotations["keep"] == "true" {
 		return nil, errors.New("this site is to be kept")

@@ -100,7 +100,7 @@ func plugin(ctx context.Context, flags *flag.FlagSet, args []string, stderr io.W
 	return driver.ServeAt(ctx, *socket, d.Serve, grpc.UnaryInterceptor(tell(stderr)))
 }
 
-// call is how the suite reads in a driver's log what it was asked.
+// call is the log format in which the suite expects a driver to report its calls.
 type call struct {
 	Method    string
 	Request   any
@@ -123,13 +123,13 @@ func tell(w io.Writer) grpc.UnaryServerInterceptor {
 		if bad != nil {
 			return nil, bad
 		}
-		_, _ = fmt.Fprintf(w, "gRPCCall: %s\n", b) // who reads the log misses it, the caller does not
+		_, _ = fmt.Fprintf(w, "gRPCCall: %s\n", b) // only the log is incomplete then; the caller gets its answer
 		return out, err
 	}
 }
 
-// proxy joins each connection at a socket with the next one that comes from the suite. The suite
-// makes its connections in advance.
+// proxy connects each connection at a socket with the next one that the suite has opened. The suite
+// opens connections in advance.
 func proxy(ctx context.Context, socket, address string) error {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -166,5 +166,5 @@ func join(a, b net.Conn) {
 			return errors.Join(err, a.Close(), b.Close())
 		})
 	}
-	_ = g.Wait() // they are closed already
+	_ = g.Wait() // they may be closed already
 }

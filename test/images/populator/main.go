@@ -1,10 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command populator stands in for hello-populator, which Kubernetes' test suite deploys to see
-// that volumes can be filled from objects that the control plane does not know: a Hello has the
-// name and the contents of a file. It keeps nothing itself, and what it has begun can be seen in
-// the API alone.
+// Command populator stands in for hello-populator, which Kubernetes' test suite deploys to check
+// that volumes can be filled from objects of kinds that the control plane does not know. A Hello
+// has the name and the contents of a file. The command keeps no state outside the API.
 package main
 
 import (
@@ -32,7 +31,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// hellos are what claims are filled from: the name and the contents of a file.
+// hellos is the resource that claims are filled from: the name and the contents of a file.
 var hellos = schema.GroupVersionResource{Group: "hello.example.com", Version: "v1alpha1", Resource: "hellos"}
 
 const (
@@ -50,8 +49,8 @@ func main() {
 	}
 }
 
-// run fills the volumes of claims whose data source is a Hello; or, in the pods that are made
-// for this, writes the file.
+// run fills the volumes of claims whose data source is a Hello. In the pods that it creates for
+// this, it writes the file.
 func run(ctx context.Context, args []string, stderr io.Writer) error {
 	flags := flag.NewFlagSet("hello-populator", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -81,7 +80,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	return p.run(ctx)
 }
 
-// fill writes a file, which may be a device, and waits until it is on the disk.
+// fill writes a file, which may be a device, and syncs it to disk.
 func fill(name, contents string) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
@@ -91,9 +90,8 @@ func fill(name, contents string) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// populator has, for each claim that is to be filled, a claim of the same kind in a namespace of
-// its own and a pod that writes to that. The volume is then handed over to the claim that wanted
-// it.
+// populator creates, for each claim to fill, an equal claim in its own namespace and a pod that
+// writes to that. It then hands the volume over to the original claim.
 type populator struct {
 	client           kubernetes.Interface
 	dynamic          dynamic.Interface
@@ -128,7 +126,7 @@ func (p populator) run(ctx context.Context) error {
 	}
 }
 
-// step does what comes next for a claim. Every step can be taken twice.
+// step performs the next step for a claim. Every step is idempotent.
 func (p populator) step(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	name := "prime-" + string(claim.UID)
 	claims, pods := p.client.CoreV1().PersistentVolumeClaims(p.namespace), p.client.CoreV1().Pods(p.namespace)
@@ -152,8 +150,8 @@ func (p populator) step(ctx context.Context, claim *corev1.PersistentVolumeClaim
 	return p.handOver(ctx, prime.Spec.VolumeName, claim)
 }
 
-// begin makes the claim in whose place the volume is made: on the node of the pod that waits for
-// it, if the class wants one.
+// begin creates the claim whose volume is filled: on the node of the waiting pod, if the class
+// binds late.
 func (p populator) begin(ctx context.Context, claim *corev1.PersistentVolumeClaim, name string) error {
 	prime := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	prime.Spec = corev1.PersistentVolumeClaimSpec{
@@ -168,7 +166,7 @@ func (p populator) begin(ctx context.Context, claim *corev1.PersistentVolumeClai
 		if mode := class.VolumeBindingMode; mode != nil && *mode == storagev1.VolumeBindingWaitForFirstConsumer {
 			node := claim.Annotations[selectedNode]
 			if node == "" {
-				return nil // no pod is there yet
+				return nil // there is no pod yet
 			}
 			prime.Annotations = map[string]string{selectedNode: node}
 		}
@@ -177,7 +175,7 @@ func (p populator) begin(ctx context.Context, claim *corev1.PersistentVolumeClai
 	return err
 }
 
-// write has a pod write what the claim's source says.
+// write creates a pod that writes the content of the claim's source.
 func (p populator) write(ctx context.Context, claim *corev1.PersistentVolumeClaim, name string) error {
 	ref := claim.Spec.DataSourceRef
 	namespace := claim.Namespace
@@ -209,7 +207,7 @@ func (p populator) write(ctx context.Context, claim *corev1.PersistentVolumeClai
 	return err
 }
 
-// handOver has the volume be the claim's: the binder does the rest.
+// handOver points the volume at the original claim; the volume binder completes the binding.
 func (p populator) handOver(ctx context.Context, volume string, claim *corev1.PersistentVolumeClaim) error {
 	patch := fmt.Sprintf(`{"spec":{"claimRef":{"namespace":%q,"name":%q,"uid":%q,"resourceVersion":%q}}}`,
 		claim.Namespace, claim.Name, claim.UID, claim.ResourceVersion)
@@ -217,7 +215,7 @@ func (p populator) handOver(ctx context.Context, volume string, claim *corev1.Pe
 	return err
 }
 
-// absent is an error, unless it says that there is no such thing.
+// absent drops "not found" errors.
 func absent(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil

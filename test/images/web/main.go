@@ -1,15 +1,14 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command web is the tiny web server of the quick start. It stands where
-// manifests name nginx: it serves the files below /usr/share/nginx/html on
-// port 80, logs each request to its standard output in the combined format,
-// and answers /hostname with the name of the host, so that one can see which
-// replica answered.
+// Command web is the tiny web server of the quick start. It takes the place of nginx in manifests:
+// it serves the files below /usr/share/nginx/html on port 80, logs each request to standard output
+// in the combined format, and answers /hostname with its host name, which shows which replica
+// answered.
 //
-// On SIGTERM and SIGQUIT it goes on accepting connections for a moment, because
-// the rest of the cluster learns of a pod's end only while it ends, then
-// finishes the requests it has and leaves.
+// On SIGTERM and SIGQUIT it accepts connections for a moment longer, because the rest of the
+// cluster removes the pod from its Services only while it ends. Then it finishes its open requests
+// and exits.
 package main
 
 import (
@@ -80,8 +79,7 @@ func routes(host string) http.Handler {
 	return mux
 }
 
-// closing names the server, and once it is leaving asks clients to come back
-// by another connection.
+// closing sets the Server header and, during shutdown, asks clients to use a new connection.
 func closing(leaving *atomic.Bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Server", "keelson-web")
@@ -113,7 +111,7 @@ func dash(s string) string {
 	return s
 }
 
-// recorder remembers what was answered, for the log.
+// recorder records the status and size of an answer for the log.
 type recorder struct {
 	http.ResponseWriter
 	status int

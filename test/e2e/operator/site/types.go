@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package site is the API of the operator: a Site is a number of web servers. It
-// has two versions that call things by other names.
+// Package site is the API of the operator. A Site is a number of web servers. Its two versions use
+// different field names.
 package site
 
 import (
@@ -29,7 +29,7 @@ func AddToScheme(s *runtime.Scheme) {
 	}
 }
 
-// Site is version v1, in which sites are stored.
+// Site is version v1, the storage version.
 type Site struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -38,13 +38,13 @@ type Site struct {
 	Status Status `json:"status,omitempty"`
 }
 
-// Spec is what a site is to be.
+// Spec is the desired state of a Site.
 type Spec struct {
 	Replicas *int32 `json:"replicas,omitempty"`
 	Message  string `json:"message,omitempty"`
 }
 
-// Status is what it is.
+// Status is the observed state of a Site.
 type Status struct {
 	Replicas   int32              `json:"replicas"`
 	Ready      int32              `json:"ready"`
@@ -69,7 +69,7 @@ type SiteV1beta1 struct {
 	Status Status      `json:"status,omitempty"`
 }
 
-// SpecV1beta1 says what Spec does.
+// SpecV1beta1 is Spec with other field names.
 type SpecV1beta1 struct {
 	Size *int32 `json:"size,omitempty"`
 	Text string `json:"text,omitempty"`
@@ -83,10 +83,10 @@ type SiteV1beta1List struct {
 	Items []SiteV1beta1 `json:"items"`
 }
 
-// Hub makes v1 the version that others are converted by way of.
+// Hub marks v1 as the version through which other versions are converted.
 func (*Site) Hub() {}
 
-// ConvertTo makes a v1 of s.
+// ConvertTo converts s to v1.
 func (s *SiteV1beta1) ConvertTo(hub conversion.Hub) error {
 	to := hub.(*Site)
 	to.ObjectMeta, to.Status = s.ObjectMeta, s.Status
@@ -94,7 +94,7 @@ func (s *SiteV1beta1) ConvertTo(hub conversion.Hub) error {
 	return nil
 }
 
-// ConvertFrom makes s of a v1.
+// ConvertFrom converts a v1 object into s.
 func (s *SiteV1beta1) ConvertFrom(hub conversion.Hub) error {
 	from := hub.(*Site)
 	s.ObjectMeta, s.Status = from.ObjectMeta, from.Status
@@ -114,14 +114,14 @@ func (s *SiteV1beta1) DeepCopyObject() runtime.Object { return deepCopy(s, &Site
 // DeepCopyObject copies l.
 func (l *SiteV1beta1List) DeepCopyObject() runtime.Object { return deepCopy(l, &SiteV1beta1List{}) }
 
-// deepCopy copies by way of JSON's maps: an operator of this size needs no generator.
+// deepCopy copies by way of JSON: an operator of this size needs no generated code.
 func deepCopy[T runtime.Object](from, to T) runtime.Object {
 	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(from)
 	if err == nil {
 		err = runtime.DefaultUnstructuredConverter.FromUnstructured(m, to)
 	}
 	if err != nil {
-		panic(err) // these types are of JSON's kind
+		panic(err) // these types can be encoded
 	}
 	return to
 }
