@@ -50,7 +50,7 @@ func TestAPI(t *testing.T) {
 	}
 }
 
-// lab0 is a lab that attacks share.
+// lab0 is a lab that several attacks share.
 type lab0 struct{ *lab }
 
 func refused(t *testing.T, what string, err error) {
@@ -60,7 +60,8 @@ func refused(t *testing.T, what string, err error) {
 	}
 }
 
-// claimAddresses: a service with an external address gets what others send there.
+// claimAddresses attacks with a Service whose external address belongs to others, and so receives
+// their traffic.
 func claimAddresses(t *testing.T, lab *lab0) {
 	bob := lab.owner(t, "bob-8554", "a")
 	services := bob.CoreV1().Services("a")
@@ -78,7 +79,7 @@ func claimAddresses(t *testing.T, lab *lab0) {
 		_, err = c.CoreV1().Services("a").Patch(t.Context(), "plain", types.MergePatchType, []byte(`{"spec":{"externalIPs":["198.51.100.7"]}}`), metav1.PatchOptions{})
 		refused(t, who+" claims an address later", err)
 	}
-	// The address of a load balancer is its controller's to say.
+	// Only the controller of a load balancer may set its address.
 	made.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "198.51.100.7"}}
 	_, err := services.UpdateStatus(t.Context(), made, metav1.UpdateOptions{})
 	refused(t, "an owner of the namespace writes the status", err)
@@ -98,7 +99,8 @@ func slice(name string, addresses ...string) *discoveryv1.EndpointSlice {
 	}
 }
 
-// endpointsOnTheNode: endpoints on loopback or on the link reach the nodes themselves.
+// endpointsOnTheNode attacks with endpoints on loopback or on the link, which reach the nodes
+// themselves.
 func endpointsOnTheNode(t *testing.T, lab *lab0) {
 	for i, address := range []string{"127.0.0.1", "127.9.9.9", "169.254.169.254", "0.0.0.0", "224.0.0.1"} {
 		name := fmt.Sprintf("here-%d", i)
@@ -113,12 +115,12 @@ func endpointsOnTheNode(t *testing.T, lab *lab0) {
 	}
 }
 
-// endpointsElsewhere: endpoints in another namespace are reached by whoever
-// forwards to the service, in spite of that namespace's policies.
+// endpointsElsewhere attacks with endpoints in another namespace: programs that forward to the
+// Service reach them in spite of that namespace's policies.
 func endpointsElsewhere(t *testing.T, lab *lab0) {
 	lab.pod(t, "a", "own", "n0", "10.244.0.5")
 	lab.pod(t, "b", "others", "n0", "10.244.0.6")
-	// The built-in roles do not let write endpoints at all.
+	// The built-in roles do not grant the right to write endpoints.
 	bob := lab.owner(t, "bob-25740", "a")
 	allowed(t, func(ctx context.Context) error {
 		_, err := bob.CoreV1().Pods("a").List(ctx, metav1.ListOptions{})
@@ -126,7 +128,7 @@ func endpointsElsewhere(t *testing.T, lab *lab0) {
 	})
 	_, err := bob.DiscoveryV1().EndpointSlices("a").Create(t.Context(), slice("bob", "10.244.0.5"), metav1.CreateOptions{})
 	refused(t, "an owner of the namespace writes endpoints", err)
-	// Who may is held to the pods of the namespace.
+	// A user with that right may only name pods of the same namespace.
 	eve := lab.user(t, "eve-25740", "a", rbacv1.PolicyRule{APIGroups: []string{"", "discovery.k8s.io"}, Resources: []string{"endpoints", "endpointslices"}, Verbs: []string{"*"}})
 	slices := eve.DiscoveryV1().EndpointSlices("a")
 	allowed(t, func(ctx context.Context) error {
@@ -151,8 +153,8 @@ func endpointsElsewhere(t *testing.T, lab *lab0) {
 	}
 }
 
-// nodeOwnedByAnObject: a node that owns itself to something that is deleted is
-// deleted with it, and registers anew without its taints.
+// nodeOwnedByAnObject attacks with a Node that has an owner. The garbage collector deletes the Node
+// with its owner, and the Node registers again without its taints.
 func nodeOwnedByAnObject(t *testing.T, lab *lab0) {
 	lab.node(t, "n5187", "192.0.2.51:10250")
 	node := lab.as(t, "system:node:n5187", "system:nodes")
@@ -161,7 +163,7 @@ func nodeOwnedByAnObject(t *testing.T, lab *lab0) {
 		"restricted labels": `{"metadata":{"labels":{"node-restriction.kubernetes.io/tier":"secure"}}}`,
 		"taints":            `{"spec":{"taints":[]}}`,
 	} {
-		if what == "taints" { // there is one to take away
+		if what == "taints" { // there is a taint to lose
 			_, err := lab.Client.CoreV1().Nodes().Patch(t.Context(), "n5187", types.MergePatchType, []byte(`{"spec":{"taints":[{"key":"k","effect":"NoSchedule"}]}}`), metav1.PatchOptions{})
 			check(t, err)
 		}
@@ -177,7 +179,8 @@ func nodeOwnedByAnObject(t *testing.T, lab *lab0) {
 	refused(t, "a node changes another", err)
 }
 
-// mirrorPodWithDevices: a node that mirrors a pod with devices gets at devices of others.
+// mirrorPodWithDevices attacks with a mirror pod that has devices, which would give a node access
+// to devices of others.
 func mirrorPodWithDevices(t *testing.T, lab *lab0) {
 	lab.node(t, "n4563", "192.0.2.45:10250")
 	node := lab.as(t, "system:node:n4563", "system:nodes")
@@ -230,7 +233,7 @@ func send(t *testing.T, c *rest.Config, method, path, contentType, body string) 
 	return resp.StatusCode
 }
 
-// documentBombs: small documents that take much memory or time to read (2019-11254).
+// documentBombs sends small documents that take much memory or time to parse (CVE-2019-11254).
 func documentBombs(t *testing.T, lab *lab0) {
 	var bomb strings.Builder
 	bomb.WriteString("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bomb}\na: &a [x,x,x,x,x,x,x,x,x]\n")
@@ -257,14 +260,14 @@ func documentBombs(t *testing.T, lab *lab0) {
 	}
 }
 
-// patchBombs: patches of many operations, and of ones that double what is there.
+// patchBombs sends patches with many operations, and patches that double what exists.
 func patchBombs(t *testing.T, lab *lab0) {
 	_, err := lab.Client.CoreV1().ConfigMaps("a").Create(t.Context(), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "patched"}, Data: map[string]string{"a": strings.Repeat("x", 1000)}}, metav1.CreateOptions{})
 	check(t, err)
 	const path = "/api/v1/namespaces/a/configmaps/patched"
 	many := "[" + strings.TrimSuffix(strings.Repeat(`{"op":"test","path":"/kind","value":"ConfigMap"},`, 20_000), ",") + "]"
 	var copies []string
-	for i := range 40 { // each copies all that is there: a kilobyte becomes a petabyte
+	for i := range 40 { // each operation copies everything: a kilobyte becomes a petabyte
 		copies = append(copies, fmt.Sprintf(`{"op":"copy","from":"/data","path":"/data/c%d"}`, i))
 	}
 	for what, body := range map[string]string{"many operations": many, "copies of copies": "[" + strings.Join(copies, ",") + "]"} {
@@ -274,7 +277,8 @@ func patchBombs(t *testing.T, lab *lab0) {
 	}
 }
 
-// manyLabels: each new label that a client could choose was kept for ever.
+// manyLabels sends requests with label values that a client can choose freely. The server once kept
+// each of them in its metrics for ever.
 func manyLabels(t *testing.T, lab *lab0) {
 	count := func() int {
 		_, _, body := get(t, lab.Config, "/metrics")
@@ -300,17 +304,17 @@ func manyLabels(t *testing.T, lab *lab0) {
 			}
 		}
 	}
-	ask(0, 3) // what there is once is there
+	ask(0, 3) // a series that exists stays
 	before := count()
 	ask(3, 103)
-	// Histograms may gain a few lines of labels that others use; not hundreds.
+	// Histograms may gain a few label values of other requests, but not hundreds.
 	if after := count(); after-before > 150 {
 		t.Errorf("600 requests made %d lines of metrics", after-before)
 	}
 }
 
-// otherTypes: who may list one type reads another by a path, a namespace, a
-// selector or a continuation that leads there (and 2019-11247 by another scope).
+// otherTypes checks that a user who may list one type cannot read another by a path, a namespace, a
+// selector or a continue token that leads there (CVE-2019-11247: by another scope).
 func otherTypes(t *testing.T, lab *lab0) {
 	const marker = "s3cr3t-marker"
 	_, err := lab.Client.CoreV1().Secrets("a").Create(t.Context(), &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "hidden", Labels: map[string]string{"m": marker}}}, metav1.CreateOptions{})
@@ -359,8 +363,8 @@ func otherTypes(t *testing.T, lab *lab0) {
 	}
 }
 
-// nodeSeenByAdmission: policies saw the new node as the old one too, and let
-// every change pass.
+// nodeSeenByAdmission attacks admission policies, which once received the new Node as the old one
+// too and admitted every change.
 func nodeSeenByAdmission(t *testing.T, lab *lab0) {
 	meta := metav1.ObjectMeta{Name: "keep"}
 	_, err := lab.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{
@@ -385,8 +389,8 @@ func nodeSeenByAdmission(t *testing.T, lab *lab0) {
 	})
 }
 
-// secretsPastTheAccount: an account's list of secrets did not count for
-// ephemeral containers, nor (2024-3177) for envFrom.
+// secretsPastTheAccount attacks a service account's list of secrets, which did not apply to
+// ephemeral containers, nor (CVE-2024-3177) to envFrom.
 func secretsPastTheAccount(t *testing.T, lab *lab0) {
 	const ns = "mountable"
 	lab.namespace(t, ns)
@@ -414,13 +418,13 @@ func secretsPastTheAccount(t *testing.T, lab *lab0) {
 		next.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: c}}
 		_, err := pods.UpdateEphemeralContainers(t.Context(), "p", next, metav1.UpdateOptions{})
 		if err == nil || !strings.HasSuffix(err.Error(), "is not allowed because service account default does not reference that secret") {
-			t.Errorf("%s of an ephemeral container: %v", what, err) // it is refused without a reason, as in Kubernetes
+			t.Errorf("%s of an ephemeral container: %v", what, err) // rejected without a reason, as in Kubernetes
 		}
 	}
 }
 
-// credentialsInLogs: tokens, headers and bodies in logs of a high level
-// (2020-8563, 2020-8564, 2020-8566, 2019-11250).
+// credentialsInLogs looks for tokens, headers and bodies in verbose logs (CVE-2020-8563, 2020-8564,
+// 2020-8566, 2019-11250).
 func credentialsInLogs(t *testing.T, lab *lab0) {
 	account(t, lab.Client, "a")
 	tr, err := lab.Client.CoreV1().ServiceAccounts("a").CreateToken(t.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
@@ -449,8 +453,8 @@ func credentialsInLogs(t *testing.T, lab *lab0) {
 	}
 }
 
-// commandsByReading: a WebSocket begins with GET, so who may read pods or nodes
-// could run commands.
+// commandsByReading attacks by WebSocket: its handshake is a GET, so the right to read pods or
+// nodes once allowed running commands.
 func commandsByReading(t *testing.T, lab *lab0) {
 	lab.node(t, "n2862", "192.0.2.28:10250")
 	lab.pod(t, "a", "p2862", "n2862", "10.244.0.28")

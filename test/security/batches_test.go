@@ -28,8 +28,8 @@ import (
 // recorded returns a configuration that audits all requests, and a function that reads the events.
 func recorded(t *testing.T) (change func(*config.Config), events func() []auditv1.Event) {
 	t.Helper()
-	// Not t.TempDir: a request that outlives the server writes its event while the directory is
-	// removed, which would be the test's failure.
+	// Not t.TempDir: a request that outlives the server may write its event while the directory is
+	// being removed, which would fail the test.
 	dir, err := os.MkdirTemp("", "audit")
 	check(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })

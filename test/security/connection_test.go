@@ -22,8 +22,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestCVE_2023_44487: requests that are begun and cancelled at once cost the
-// server more than the client, without any credentials.
+// TestCVE_2023_44487 starts requests and cancels them at once (rapid reset), which costs a server
+// more than the client and needs no credentials.
 func TestCVE_2023_44487(t *testing.T) {
 	lab := newLab(t, nil)
 	c, err := rest.TLSConfigFor(lab.TokenConfig("none"))
@@ -51,7 +51,7 @@ func TestCVE_2023_44487(t *testing.T) {
 	for !closing {
 		frame, err := framer.ReadFrame()
 		if errors.Is(err, io.EOF) || err != nil {
-			break // it has hung up
+			break // the server has closed the connection
 		}
 		switch f := frame.(type) {
 		case *http2.SettingsFrame:
@@ -68,7 +68,7 @@ func TestCVE_2023_44487(t *testing.T) {
 	if !closing {
 		t.Error("the server does not take leave of a client without credentials")
 	}
-	// What is begun from then on is not served.
+	// Requests started from then on are not served.
 	answered := 0
 	for stream := uint32(3); stream < 2003; stream += 2 {
 		if begin(stream) != nil || framer.WriteRSTStream(stream, http2.ErrCodeCancel) != nil {
@@ -89,7 +89,8 @@ func TestCVE_2023_44487(t *testing.T) {
 	}
 }
 
-// TestCVE_2019_11244: what clients keep of discovery could be written by anybody.
+// TestCVE_2019_11244 checks the permissions of clients' discovery cache, which any user could
+// write.
 func TestCVE_2019_11244(t *testing.T) {
 	lab := newLab(t, nil)
 	dir := t.TempDir()
@@ -114,7 +115,7 @@ func TestCVE_2019_11244(t *testing.T) {
 	}
 }
 
-// TestCVE_2019_11243: a configuration made anonymous kept credentials.
+// TestCVE_2019_11243 checks that a client configuration made anonymous keeps no credentials.
 func TestCVE_2019_11243(t *testing.T) {
 	c := rest.AnonymousClientConfig(&rest.Config{
 		BearerToken: "t", BearerTokenFile: "f", Username: "u", Password: "p",
@@ -125,8 +126,8 @@ func TestCVE_2019_11243(t *testing.T) {
 	}
 }
 
-// TestCVE_2024_21626: the runtimes that nodes are given are not older than the
-// mending of what let containers out (and 2025-31133, 2025-52565, 2025-52881).
+// TestCVE_2024_21626 checks that the nodes' runtimes have the fixes of container escapes (also
+// CVE-2025-31133, 2025-52565, 2025-52881).
 func TestCVE_2024_21626(t *testing.T) {
 	data, err := os.ReadFile("../../hack/tools/go.mod")
 	check(t, err)
@@ -146,8 +147,8 @@ func TestCVE_2024_21626(t *testing.T) {
 	}
 }
 
-// TestCVE_2020_8558: nodes let their neighbours reach services on loopback,
-// because a setting of the kernel for node ports was on for all.
+// TestCVE_2020_8558 checks that neighbours of a node cannot reach its services on loopback by the
+// kernel setting for node ports.
 func TestCVE_2020_8558(t *testing.T) {
 	for _, dir := range []string{"../../pkg/proxy", "../../pkg/nft", "../../pkg/network", "../../pkg/cluster", "../../pkg/kubelet"} {
 		check(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {

@@ -24,7 +24,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// archiver is a container whose tar answers with what the attacker wants.
+// archiver is a container whose tar command answers with the attacker's archive.
 type archiver struct{ archive []byte }
 
 func (a archiver) ExecInContainer(_ context.Context, _, _, _ string, _ []string, _ io.Reader, out, _ io.WriteCloser, _ bool, _ <-chan remotecommand.TerminalSize, _ time.Duration) error {
@@ -41,9 +41,9 @@ func (a archiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	remotecommand.ServeExec(w, r, a, "p", "", "c", nil, options, time.Minute, time.Minute, remotecommand.SupportedStreamingProtocols)
 }
 
-// TestCVE_2019_11249: what is copied from a container is an archive that the
-// container makes: with paths (2018-1002100) and links (2019-11249, 2019-11251)
-// that lead elsewhere it wrote anywhere on the user's machine.
+// TestCVE_2019_11249 copies from a container whose archive has paths (CVE-2018-1002100) and links
+// (CVE-2019-11249, 2019-11251) that lead outside. Clients once wrote to any place of the user's
+// machine.
 func TestCVE_2019_11249(t *testing.T) {
 	home := t.TempDir()
 	outside, dest := filepath.Join(home, "outside"), filepath.Join(home, "work", "dest")
@@ -86,14 +86,14 @@ func TestCVE_2019_11249(t *testing.T) {
 	kubeconfig.Contexts["x"], kubeconfig.CurrentContext = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u", Namespace: "a"}, "x"
 	file := filepath.Join(home, "kubeconfig")
 	check(t, clientcmd.WriteToFile(*kubeconfig, file))
-	// The command of ctl is that of the library.
+	// ctl's command is the library's.
 	flags := genericclioptions.NewConfigFlags(true)
 	flags.KubeConfig = ptr.To(file)
 	streams := genericiooptions.IOStreams{In: bytes.NewReader(nil), Out: io.Discard, ErrOut: io.Discard}
 	f := cmdutil.NewFactory(cmdutil.NewMatchVersionFlags(flags))
 	o := cp.NewCopyOptions(streams)
 	check(t, o.Complete(f, cp.NewCmdCp(f, streams), []string{"a/p:/data", dest}))
-	err := o.Run() // it may refuse the archive, or what is bad in it
+	err := o.Run() // it may reject the whole archive or only its bad parts
 	if good, readErr := os.ReadFile(filepath.Join(dest, "good")); readErr != nil || string(good) != "good" {
 		t.Errorf("the attack does not begin: %q, %v, %v", good, readErr, err)
 	}

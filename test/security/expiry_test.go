@@ -26,7 +26,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// authority signs certificates that end when a test wants it.
+// authority signs certificates that expire when a test wants it.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -54,7 +54,7 @@ func (a *authority) sign(t *testing.T, template *x509.Certificate, key *ecdsa.Pr
 	return der
 }
 
-// pair is a certificate for one end of a connection on loopback.
+// pair returns a certificate for one end of a loopback connection.
 func (a *authority) pair(t *testing.T, name string, end time.Time) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -65,7 +65,7 @@ func (a *authority) pair(t *testing.T, name string, end time.Time) tls.Certifica
 	}, key)}}
 }
 
-// file has the authority's certificate, after what is in others.
+// file writes the authority's certificate, after the content of others.
 func (a *authority) file(t *testing.T, others ...string) string {
 	t.Helper()
 	var bundle []byte
@@ -79,8 +79,8 @@ func (a *authority) file(t *testing.T, others ...string) string {
 	return path
 }
 
-// untilEnd asks again and again until it is refused, which has to be at the end
-// and not before. It reports whether it was let in at all.
+// untilEnd repeats a request until it is rejected, which must happen at the expiry and not before.
+// It reports whether any request succeeded.
 func untilEnd(t *testing.T, end time.Time, ask func() (in bool)) (wasIn bool) {
 	t.Helper()
 	for {
@@ -98,8 +98,8 @@ func untilEnd(t *testing.T, end time.Time, ask func() (in bool)) (wasIn bool) {
 	}
 }
 
-// ending runs a test with an end that comes soon, and with a later one where it
-// came before the test had begun.
+// ending runs a test with an expiry soon, and repeats it with a later one if that passed before the
+// test had begun.
 func ending(t *testing.T, try func(t *testing.T, end time.Time) (wasIn bool)) {
 	t.Parallel()
 	for life := 3 * time.Second; life < 2*time.Minute; life *= 2 {
@@ -110,8 +110,7 @@ func ending(t *testing.T, try func(t *testing.T, end time.Time) (wasIn bool)) {
 	t.Fatal("nothing was ever let in")
 }
 
-// TestExpiry lets certificates end while they are in use, or in front of what
-// would use them.
+// TestExpiry lets certificates expire while they are in use, or before they are used.
 func TestExpiry(t *testing.T) {
 	const far = 24 * time.Hour
 	for what, server := range map[string]func(*testing.T, *lab, *authority) string{
@@ -137,24 +136,24 @@ func TestExpiry(t *testing.T) {
 	t.Run("of a kubelet", func(t *testing.T) { ending(t, kubeletEnds) })
 }
 
-// clientEnds: on one connection, a client is known to a server until its
-// certificate, or the authority's, ends.
+// clientEnds checks that a server accepts a client on an open connection only until the client's
+// certificate or its authority expires.
 func clientEnds(t *testing.T, end, authorityEnd, certificateEnd time.Time, server func(*testing.T, *lab, *authority) string) bool {
 	a := newAuthority(t, authorityEnd)
 	lab := newLab(t, func(c *config.Config) { c.ClientCAFile = a.file(t, c.ClientCAFile) })
 	url := server(t, lab, a)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
-		InsecureSkipVerify: true, // whom the server believes is what is tried
+		InsecureSkipVerify: true, // the test is about authentication
 		Certificates:       []tls.Certificate{a.pair(t, "ends", certificateEnd)},
 	}}}
 	defer client.CloseIdleConnections()
 	known := func() bool {
 		resp, err := client.Get(url)
 		check(t, err)
-		_, err = io.Copy(io.Discard, resp.Body) // so that the connection is used again
+		_, err = io.Copy(io.Discard, resp.Body) // so that the connection is reused
 		check(t, err)
 		check(t, resp.Body.Close())
-		return resp.StatusCode != http.StatusUnauthorized // a right to do it is another matter
+		return resp.StatusCode != http.StatusUnauthorized // authorization is not tested here
 	}
 	wasIn := untilEnd(t, end, known)
 	client.CloseIdleConnections()
@@ -164,7 +163,7 @@ func clientEnds(t *testing.T, end, authorityEnd, certificateEnd time.Time, serve
 	return wasIn
 }
 
-// serverEnds: nobody takes a server with a certificate that has ended for the server.
+// serverEnds checks that clients reject a server whose certificate has expired.
 func serverEnds(t *testing.T, end, authorityEnd, certificateEnd time.Time) bool {
 	a, dir := newAuthority(t, authorityEnd), t.TempDir()
 	cert := a.pair(t, "kube-apiserver", certificateEnd)
@@ -186,11 +185,11 @@ func serverEnds(t *testing.T, end, authorityEnd, certificateEnd time.Time) bool 
 	})
 }
 
-// kubeletEnds: the API server asks nothing of a kubelet whose certificate has ended.
+// kubeletEnds checks that the API server sends nothing to a kubelet whose certificate has expired.
 func kubeletEnds(t *testing.T, end time.Time) bool {
 	a := newAuthority(t, end.Add(time.Hour))
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Connection", "close") // each request has to find the kubelet anew
+		w.Header().Set("Connection", "close") // each request opens a connection of its own
 	}))
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{a.pair(t, "system:node:n1", end)}}
 	s.StartTLS()

@@ -25,7 +25,7 @@ func TestH2Spec(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	address := http2test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(w, r.Body) // the suite breaks off most requests
+		_, _ = io.Copy(w, r.Body) // the suite aborts most requests
 		_, _ = io.WriteString(w, "answer")
 	}))
 	host, port, err := net.SplitHostPort(address)

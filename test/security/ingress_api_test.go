@@ -96,7 +96,7 @@ func TestIngressHostTakenOver(t *testing.T) {
 	young.CreationTimestamp = metav1.Unix(1, 0)
 	_, err = attack.Create(ctx, young, metav1.CreateOptions{})
 	check(t, err)
-	// The old Ingress adds the host and claims to have named it all along.
+	// The old Ingress adds the host and claims to have had it from the beginning.
 	old.Spec.Rules = append(old.Spec.Rules, fresh("", "shop.example.org", "/cart web").Spec.Rules...)
 	old.Annotations = map[string]string{hosts.Since: `{"shop.example.org":"1970-01-01T00:00:00Z"}`}
 	_, err = attack.Update(ctx, old, metav1.UpdateOptions{})

@@ -147,8 +147,8 @@ func dial(t *testing.T, address string) net.Conn {
 	return conn
 }
 
-// say sends text and returns the code and the body of the answer. The code is 0 if the connection
-// is closed.
+// say sends text and returns the status and the body of the answer. The status is 0 if the
+// connection is closed.
 func say(t *testing.T, conn net.Conn, text string) (int, string) {
 	t.Helper()
 	_, err := io.WriteString(conn, text)

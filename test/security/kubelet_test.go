@@ -42,7 +42,7 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// content is what volumes are made from: one ConfigMap, one Secret.
+// content is the source of volumes: one ConfigMap and one Secret.
 type content struct{}
 
 func (content) ConfigMap(context.Context, string, string) (*v1.ConfigMap, error) {
@@ -59,7 +59,7 @@ func (content) ServiceAccountToken(context.Context, *v1.Pod, string, []string, t
 
 func (content) Subscribe(func(objects.Ref, []*v1.Pod)) func() { return func() {} }
 
-// drivers has none, so that nothing is left of one either.
+// drivers has no drivers, so no volumes are left over.
 type drivers struct{ volume.Drivers }
 
 func (drivers) Teardown(context.Context, types.UID) error { return nil }
@@ -71,7 +71,7 @@ func volumes(t *testing.T) *volume.Manager {
 	})
 }
 
-// withVolume is a pod with one volume, mounted in a container.
+// withVolume returns a pod with one volume, mounted in a container.
 func withVolume(source v1.VolumeSource, mount v1.VolumeMount) *v1.Pod {
 	mount.Name, mount.MountPath = "v", "/v"
 	return &v1.Pod{
@@ -81,7 +81,7 @@ func withVolume(source v1.VolumeSource, mount v1.VolumeMount) *v1.Pod {
 	}
 }
 
-// TestCVE_2017_1002101: a symbolic link in a volume, as a subPath, mounted any
+// TestCVE_2017_1002101 uses a symbolic link in a volume as a subPath, which once mounted any
 // directory of the node into the container.
 func TestCVE_2017_1002101(t *testing.T) {
 	unshare.Need(t)
@@ -104,15 +104,14 @@ func TestCVE_2017_1002101(t *testing.T) {
 	}
 }
 
-// TestCVE_2021_25741: the same, with a directory that becomes a link between
-// the check and the mount.
+// TestCVE_2021_25741 does the same with a directory that becomes a link between check and mount.
 func TestCVE_2021_25741(t *testing.T) {
 	unshare.Need(t)
 	outside := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(outside, "host"), []byte("host"), 0o600))
 	pod := withVolume(v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}, v1.VolumeMount{SubPath: "sub/dir"})
 	m := volumes(t)
-	t.Cleanup(func() { _ = m.Teardown(context.Background(), pod.UID) }) // what is mounted goes
+	t.Cleanup(func() { _ = m.Teardown(context.Background(), pod.UID) }) // unmount
 	ms, err := m.Prepare(t.Context(), pod)
 	check(t, err)
 	dir, _ := ms.Path("v")
@@ -145,8 +144,8 @@ func TestCVE_2021_25741(t *testing.T) {
 	t.Logf("%d of 200 mounts were made", mounted)
 }
 
-// TestCVE_2017_1002102: what a container put in place of a volume's directories
-// had the kubelet delete files of the node.
+// TestCVE_2017_1002102 replaces a volume's directories by links, which once made the kubelet delete
+// files of the node.
 func TestCVE_2017_1002102(t *testing.T) {
 	unshare.Need(t)
 	for name, source := range map[string]v1.VolumeSource{
@@ -165,7 +164,7 @@ func TestCVE_2017_1002102(t *testing.T) {
 			if !got[0].Readonly {
 				t.Error("the container may write to the volume")
 			}
-			// As if it could all the same.
+			// Assume the container could do it.
 			dir, _ := ms.Path("v")
 			_ = os.Remove(filepath.Join(dir, "..data"))
 			check(t, os.Symlink(outside, filepath.Join(dir, "..data")))
@@ -181,8 +180,8 @@ func TestCVE_2017_1002102(t *testing.T) {
 	}
 }
 
-// TestCVE_2024_10220: a gitRepo volume ran the repository's hooks on the node
-// (and 2025-1767 read other pods' repositories).
+// TestCVE_2024_10220 checks that gitRepo volumes are rejected: they ran the repository's hooks on
+// the node (and, CVE-2025-1767, read other pods' repositories).
 func TestCVE_2024_10220(t *testing.T) {
 	pod := withVolume(v1.VolumeSource{GitRepo: &v1.GitRepoVolumeSource{Repository: "/etc", Directory: "x"}}, v1.VolumeMount{})
 	if _, err := volumes(t).Prepare(t.Context(), pod); err == nil {
@@ -190,8 +189,8 @@ func TestCVE_2024_10220(t *testing.T) {
 	}
 }
 
-// TestCVE_2023_2431: a local seccomp profile without a name left the container
-// without any.
+// TestCVE_2023_2431 checks that a local seccomp profile without a name does not disable the
+// profile.
 func TestCVE_2023_2431(t *testing.T) {
 	for what, profile := range map[string]*string{"no name": nil, "an empty name": ptr.To("")} {
 		c := v1.Container{Name: "c", SecurityContext: &v1.SecurityContext{SeccompProfile: &v1.SeccompProfile{Type: v1.SeccompProfileTypeLocalhost, LocalhostProfile: profile}}}
@@ -208,8 +207,7 @@ func TestCVE_2023_2431(t *testing.T) {
 	}
 }
 
-// TestCVE_2019_11245: a container that restarted ran as root instead of its
-// image's user.
+// TestCVE_2019_11245 checks that a restarted container runs as its image's user and not as root.
 func TestCVE_2019_11245(t *testing.T) {
 	c := v1.Container{Name: "c", SecurityContext: &v1.SecurityContext{RunAsNonRoot: ptr.To(true)}}
 	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{c}}}
@@ -231,9 +229,9 @@ func TestCVE_2019_11245(t *testing.T) {
 	}
 }
 
-// TestCVE_2020_8557: what a container wrote to its hosts file, or as its
-// termination message, was nobody's use of the disk: the node's disk ran full,
-// and no limit was exceeded.
+// TestCVE_2020_8557 checks that a container's writes to its hosts file and its termination message
+// count as its disk usage. Otherwise the node's disk could fill up without any limit being
+// exceeded.
 func TestCVE_2020_8557(t *testing.T) {
 	limit := resource.MustParse("2Mi")
 	var pods []*v1.Pod
@@ -245,7 +243,7 @@ func TestCVE_2020_8557(t *testing.T) {
 		dir := t.TempDir()
 		pods, dirs[pod.UID] = append(pods, pod), dir
 		check(t, os.MkdirAll(filepath.Join(dir, "containers/c"), 0o750))
-		// A link is as large as it is, and not as what it points to.
+		// A link counts by its own size, not by that of its target.
 		check(t, os.Symlink("/proc/kcore", filepath.Join(dir, "containers/c/link")))
 		if file != "" {
 			check(t, os.WriteFile(filepath.Join(dir, file), make([]byte, 3<<20), 0o600))
@@ -267,7 +265,7 @@ func TestCVE_2020_8557(t *testing.T) {
 	}
 }
 
-// TestCVE_2021_20206: the type of a CNI plugin was a path to any program.
+// TestCVE_2021_20206 checks that the type of a CNI plugin cannot be a path to another program.
 func TestCVE_2021_20206(t *testing.T) {
 	dir := t.TempDir()
 	ran := filepath.Join(dir, "ran")
@@ -283,7 +281,7 @@ func TestCVE_2021_20206(t *testing.T) {
 	}
 }
 
-// node is what the kubelet's server serves, with logs in a directory.
+// node is the node behind the kubelet's server, with logs in a directory.
 type node struct {
 	ran  atomic.Int32
 	logs string
@@ -319,8 +317,8 @@ func (n *node) Run(context.Context, *v1.Pod, string, []string) ([]byte, error) {
 	return nil, err
 }
 
-// kubelet runs a kubelet's server, which believes what an authority has signed
-// and asks the lab who may do what, and returns what it asks and where it is.
+// kubelet runs a kubelet's server that trusts an authority's certificates and uses the lab for
+// authorization. It returns a client and the server's address.
 func (l *lab) kubelet(t *testing.T, clientCA string) (n *node, address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -351,15 +349,15 @@ func (l *lab) kubelet(t *testing.T, clientCA string) (n *node, address string) {
 	return n, listener.Addr().String()
 }
 
-// TestKubelet attacks a kubelet's server: without credentials (2025-0426,
-// 2019-11248, 2020-8551), and by reading what runs commands (KEP-2862).
+// TestKubelet attacks a kubelet's server without credentials (CVE-2025-0426, 2019-11248,
+// 2020-8551), and with the right to read, by requests that run commands (KEP-2862).
 func TestKubelet(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.user(t, "reader", "", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/proxy", "nodes/metrics", "nodes/stats", "nodes/log"}, Verbs: []string{"get"}})
 	n, address := lab.kubelet(t, filepath.Join(lab.Dir, "ca.crt"))
 	ask := func(user, request string) int {
 		t.Helper()
-		c := &tls.Config{InsecureSkipVerify: true} // its certificate signs itself
+		c := &tls.Config{InsecureSkipVerify: true} // its certificate is self-signed
 		if user != "" {
 			rc := lab.UserConfig(t, user)
 			cert, err := tls.X509KeyPair(rc.CertData, rc.KeyData)

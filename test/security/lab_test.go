@@ -34,7 +34,7 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// TestMain is the CNI plugin when CNI runs the test binary.
+// TestMain acts as the CNI plugin if CNI executes the test binary.
 func TestMain(m *testing.M) {
 	if os.Getenv("CNI_COMMAND") != "" {
 		attach.Main(clock.Real())
@@ -67,7 +67,7 @@ func (b *buffer) String() string {
 	return b.buf.String()
 }
 
-// harden sets what "ctl cluster" sets.
+// harden applies the settings of "ctl cluster".
 func harden(c *config.Config) {
 	c.AnonymousAuth, c.Profiling, c.ExtendTokenExpiration = false, false, false
 	c.EnableAdmission = []string{"NodeRestriction", "NodeOwnership", "DenyServiceExternalIPs", "EndpointOwnership", "IngressHosts"}
@@ -86,7 +86,7 @@ func newLab(t *testing.T, change func(*config.Config)) *lab {
 	return l
 }
 
-// user is a client with the rights of a rule in a namespace, or everywhere in "".
+// user returns a client with the rights of a rule in a namespace, or in all if namespace is empty.
 func (l *lab) user(t *testing.T, name, namespace string, rules ...rbacv1.PolicyRule) kubernetes.Interface {
 	t.Helper()
 	subjects := []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: name}}
@@ -108,7 +108,7 @@ func (l *lab) user(t *testing.T, name, namespace string, rules ...rbacv1.PolicyR
 	return l.as(t, name)
 }
 
-// bind gives a user one of the roles that every cluster has.
+// bind binds one of the default roles to a user.
 func (l *lab) bind(t *testing.T, user, namespace, role string) kubernetes.Interface {
 	t.Helper()
 	_, err := l.Client.RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
@@ -120,8 +120,8 @@ func (l *lab) bind(t *testing.T, user, namespace, role string) kubernetes.Interf
 	return l.as(t, user)
 }
 
-// owner makes a user the admin of a namespace: by the roles that the role admin
-// is put together from, which is a controller's work.
+// owner makes a user the admin of a namespace. It binds the roles that the role admin is aggregated
+// from, because no controller does the aggregation here.
 func (l *lab) owner(t *testing.T, user, namespace string) kubernetes.Interface {
 	t.Helper()
 	l.bind(t, user, namespace, "system:aggregate-to-admin")
@@ -142,7 +142,7 @@ func (l *lab) namespace(t *testing.T, name string) {
 	check(t, err)
 }
 
-// node makes a Node whose kubelet is at an address.
+// node creates a Node whose kubelet is at an address.
 func (l *lab) node(t *testing.T, name, address string) {
 	t.Helper()
 	n, err := l.Client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
@@ -161,7 +161,7 @@ func (l *lab) node(t *testing.T, name, address string) {
 	check(t, err)
 }
 
-// pod makes a running pod on a node, with addresses.
+// pod creates a running pod on a node, with addresses.
 func (l *lab) pod(t *testing.T, namespace, name, node string, ips ...string) {
 	t.Helper()
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Spec: v1.PodSpec{
@@ -178,7 +178,7 @@ func (l *lab) pod(t *testing.T, namespace, name, node string, ips ...string) {
 	check(t, err)
 }
 
-// account makes the account that pods are given.
+// account creates a namespace's default service account.
 func account(t *testing.T, c kubernetes.Interface, namespace string) {
 	t.Helper()
 	_, err := c.CoreV1().ServiceAccounts(namespace).Create(t.Context(), &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
@@ -194,7 +194,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// eventually waits for what happens in its own time.
+// eventually waits for a condition that another part brings about.
 func eventually(t *testing.T, what string, ok func(context.Context) bool) {
 	t.Helper()
 	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 2*time.Minute, true,
@@ -204,14 +204,14 @@ func eventually(t *testing.T, what string, ok func(context.Context) bool) {
 	}
 }
 
-// allowed waits until the user may do what the attack begins with: rights are
-// learned by watching.
+// allowed waits until the user has the rights that the attack starts with: the server learns rights
+// by watching.
 func allowed(t *testing.T, do func(context.Context) error) {
 	t.Helper()
 	eventually(t, "the right that the attacker has", func(ctx context.Context) bool { return !apierrors.IsForbidden(do(ctx)) })
 }
 
-// victim is a server that nobody is to reach.
+// victim is a server that must not be reached.
 type victim struct {
 	*httptest.Server
 	mu   sync.Mutex
@@ -246,7 +246,7 @@ func (v *victim) unharmed(t *testing.T) {
 	}
 }
 
-// raw sends a request as it is, and returns the connection and the answer.
+// raw sends a request byte by byte as given, and returns the connection and the answer.
 func raw(t *testing.T, c *rest.Config, request string) (*tls.Conn, *http.Response) {
 	t.Helper()
 	tlsConfig, err := rest.TLSConfigFor(c)
@@ -263,7 +263,7 @@ func raw(t *testing.T, c *rest.Config, request string) (*tls.Conn, *http.Respons
 	return conn, resp
 }
 
-// get asks for a path, following nothing.
+// get sends a GET request and follows no redirects.
 func get(t *testing.T, c *rest.Config, path string) (int, http.Header, string) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(c)

@@ -30,24 +30,23 @@ import (
 	"keelson.dev/keelson/pkg/outbound"
 )
 
-// fakeKubelet is a server that answers as a node under the attacker's control would.
+// fakeKubelet answers as a node under the attacker's control would.
 func fakeKubelet(t *testing.T, h http.Handler) string {
 	s := httptest.NewTLSServer(h)
 	t.Cleanup(s.Close)
 	return s.Listener.Addr().String()
 }
 
-// reaching opens the addresses that test servers have: the attacks are about
-// what is done there.
+// reaching allows connections to the addresses of test servers: the attacks are about what happens
+// there.
 func reaching(c *config.Config) { c.Transport.Allow = []string{"127.0.0.0/8"} }
 
-// TestCVE_2018_1002105: after an upgrade that the kubelet refused, the
-// connection to it stayed open, with the API server's rights, for whatever the
-// client sent next.
+// TestCVE_2018_1002105 sends more data after an upgrade that the kubelet rejected. The connection
+// once stayed open, with the API server's rights.
 func TestCVE_2018_1002105(t *testing.T) {
 	var requests atomic.Int32
 	leaked := make(chan string, 8)
-	// A kubelet that refuses and listens on.
+	// A kubelet that rejects the upgrade and keeps reading.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -60,7 +59,7 @@ func TestCVE_2018_1002105(t *testing.T) {
 		defer conn.Close()
 		_, _ = rw.WriteString("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno")
 		_ = rw.Flush()
-		rest, _ := io.ReadAll(rw) // until the API server hangs up
+		rest, _ := io.ReadAll(rw) // until the API server closes the connection
 		leaked <- string(rest)
 	}))
 	_ = s.Listener.Close()
@@ -83,7 +82,7 @@ func TestCVE_2018_1002105(t *testing.T) {
 	if resp.StatusCode == http.StatusSwitchingProtocols || requests.Load() != 1 {
 		t.Fatalf("the attack does not begin: %s, %d requests", resp.Status, requests.Load())
 	}
-	// The server may have hung up already.
+	// The server may have closed it already.
 	_, _ = io.WriteString(conn, "GET /runningpods/ HTTP/1.1\r\nHost: x\r\n\r\n")
 	_ = conn.CloseWrite()
 	_, _ = io.Copy(io.Discard, conn)
@@ -92,8 +91,8 @@ func TestCVE_2018_1002105(t *testing.T) {
 	}
 }
 
-// TestCVE_2020_8559: a kubelet's answer to exec, or to log (2018-1002102), sent
-// the API server, with its credentials, elsewhere.
+// TestCVE_2020_8559 has a kubelet answer exec or log (CVE-2018-1002102) with a redirect, which once
+// sent the API server with its credentials to another server.
 func TestCVE_2020_8559(t *testing.T) {
 	elsewhere := newVictim(t)
 	kubelet := fakeKubelet(t, http.RedirectHandler(elsewhere.URL+"/exec", http.StatusFound))
@@ -118,13 +117,13 @@ func TestCVE_2020_8559(t *testing.T) {
 	elsewhere.unharmed(t)
 }
 
-// TestCVE_2022_3294: a Node's address that is the control plane's own took the
-// proxy there; so did a pod's, and an endpoint's (2020-8562 without the race).
+// TestCVE_2022_3294 uses the control plane's own address as that of a Node, which once sent the
+// proxy there; the same with a pod's and an endpoint's address (CVE-2020-8562 without the race).
 func TestCVE_2022_3294(t *testing.T) {
 	own := newVictim(t)
 	_, port, err := net.SplitHostPort(own.Listener.Addr().String())
 	check(t, err)
-	// Opened for everything else: the proxy's own rule is to hold.
+	// All other rules allow the address, so that the proxy's own rule is tested.
 	lab := newLab(t, reaching)
 	lab.namespace(t, "a")
 	for name, host := range map[string]string{"ip": "127.0.0.1", "name": "localhost", "mapped": "::ffff:127.0.0.1", "metadata": "169.254.169.254", "unspecified": "0.0.0.0"} {
@@ -148,9 +147,8 @@ func TestCVE_2022_3294(t *testing.T) {
 	own.unharmed(t)
 }
 
-// TestCVE_2020_8562: the name of a node was looked up once to be checked and
-// once more to be connected to. The name server here has another answer the
-// second time.
+// TestCVE_2020_8562 uses a name server whose second answer differs from the first: a node's name
+// was once resolved twice, to check it and to connect.
 func TestCVE_2020_8562(t *testing.T) {
 	own := newVictim(t)
 	_, port, err := net.SplitHostPort(own.Listener.Addr().String())
@@ -171,7 +169,7 @@ func TestCVE_2020_8562(t *testing.T) {
 	}
 	own.unharmed(t)
 
-	// What every other connection goes by is as strict.
+	// The rule for all other connections is as strict.
 	conn, err := outbound.NewDialer(outbound.Policy{Deny: outbound.Special()}).DialContext(t.Context(), "tcp", net.JoinHostPort("rebind.example.", port))
 	if err == nil {
 		_ = conn.Close()
@@ -179,8 +177,8 @@ func TestCVE_2020_8562(t *testing.T) {
 	own.unharmed(t)
 }
 
-// changingNames makes this process's name server one that says that a name is a
-// public address and, asked again, that it is this machine.
+// changingNames installs a name server for this process that first answers with a public address,
+// and then with this machine's.
 func changingNames(t *testing.T) *atomic.Int32 {
 	t.Helper()
 	var asked atomic.Int32
@@ -224,9 +222,8 @@ func changingNames(t *testing.T) *atomic.Int32 {
 	return &asked
 }
 
-// TestCVE_2020_8561: a webhook that redirects had the API server ask for
-// something in its own network; what that answered could be read in a log.
-// TestCVE_2020_8561 also has webhooks at addresses of the control plane itself.
+// TestCVE_2020_8561 uses webhooks that redirect into the API server's own network, whose answers
+// could once be read in a log. It also uses webhooks at addresses of the control plane itself.
 func TestCVE_2020_8561(t *testing.T) {
 	inside := newVictim(t)
 	hook := httptest.NewTLSServer(http.RedirectHandler(inside.URL+"/admin", http.StatusTemporaryRedirect))
@@ -264,7 +261,7 @@ func TestCVE_2020_8561(t *testing.T) {
 	}
 	inside.unharmed(t)
 
-	direct := newLab(t, nil) // as clusters are
+	direct := newLab(t, nil) // as in clusters
 	configure(direct, inside.Server)
 	if said := refusal(direct); !strings.Contains(said, outbound.ErrDenied.Error()) {
 		t.Errorf("the webhook on the server's own machine is answered with %q", said)
@@ -272,14 +269,14 @@ func TestCVE_2020_8561(t *testing.T) {
 	inside.unharmed(t)
 }
 
-// TestCVE_2022_3172: an aggregated server's redirect took clients, with their
-// credentials, elsewhere; and (as 2020-8555 did for storage) an APIService could
-// be pointed at the control plane itself.
+// TestCVE_2022_3172 uses an aggregated server that redirects clients, with their credentials, to
+// another server; and an APIService that points at the control plane itself (as CVE-2020-8555 did
+// for storage).
 func TestCVE_2022_3172(t *testing.T) {
 	elsewhere := newVictim(t)
 	const group = "/apis/evil.example.com/v1"
 	extension := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == group { // it seems to be well
+		if r.URL.Path == group { // it appears healthy
 			_, _ = io.WriteString(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"evil.example.com/v1","resources":[]}`)
 			return
 		}
@@ -318,7 +315,7 @@ func TestCVE_2022_3172(t *testing.T) {
 	}
 }
 
-// aggregate has an address answer for an API group.
+// aggregate makes an address serve an API group.
 func aggregate(t *testing.T, lab *lab, address string) {
 	t.Helper()
 	_, port, err := net.SplitHostPort(address)

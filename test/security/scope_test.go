@@ -31,8 +31,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/volumebinder"
 )
 
-// TestCVE_2019_11247: an object of a custom resource that is of the whole cluster
-// was reached by a path in a namespace, where its owner has all rights.
+// TestCVE_2019_11247 accesses a cluster-scoped custom resource by a path in a namespace in which
+// the user has all rights.
 func TestCVE_2019_11247(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.namespace(t, "a")
@@ -80,14 +80,14 @@ func TestCVE_2019_11247(t *testing.T) {
 	}
 }
 
-// TestCVE_2020_8555: whoever made storage classes, or volumes, had the controller
-// manager ask for any address, and tell in an event what it answered.
+// TestCVE_2020_8555 creates storage classes and volumes that once made the controller manager
+// request any address and publish the answer in an event.
 func TestCVE_2020_8555(t *testing.T) {
 	own := newVictim(t)
 	lab := newLab(t, nil)
 	lab.namespace(t, "a")
 	controllertest.Run(t, lab.Server, controller.Options{}, volumebinder.New)
-	// The last one is served by somebody else, and comes when the others have been looked at.
+	// The last one is handled by another component, after the others have been checked.
 	for _, provisioner := range []string{"kubernetes.io/glusterfs", "kubernetes.io/quobyte", "kubernetes.io/storageos", "kubernetes.io/scaleio", "kubernetes.io/rbd", "example.com/last"} {
 		_, name, _ := strings.Cut(provisioner, "/")
 		_, err := lab.Client.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
@@ -109,8 +109,8 @@ func TestCVE_2020_8555(t *testing.T) {
 	own.unharmed(t)
 }
 
-// TestCVE_2023_2727: what was forbidden of containers was not of ephemeral ones:
-// neither by a policy about images, nor by the Pod Security Standards.
+// TestCVE_2023_2727 checks that rules for containers also apply to ephemeral containers: those of a
+// policy about images, and the Pod Security Standards.
 func TestCVE_2023_2727(t *testing.T) {
 	lab := newLab(t, nil)
 	const ns = "restricted"
@@ -134,9 +134,8 @@ func TestCVE_2023_2727(t *testing.T) {
 	}
 }
 
-// TestCVE_2025_1974: a controller that was led to run what users wrote had the
-// right to read all secrets. No part of the cluster that reads what users write,
-// and no node, has that right.
+// TestCVE_2025_1974 checks that no component that reads users' input, and no node, may read all
+// secrets. A controller with that right could be led to execute what users wrote.
 func TestCVE_2025_1974(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.namespace(t, "a")
@@ -160,8 +159,8 @@ func TestCVE_2025_1974(t *testing.T) {
 	}
 }
 
-// TestBodiesOfDelete: the body of a DELETE is read like every other: bounded in
-// length and depth, of the right kind, and not as the next request.
+// TestBodiesOfDelete checks that the body of a DELETE is parsed like others: limited in length and
+// depth, of the right kind, and never as the next request.
 func TestBodiesOfDelete(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.namespace(t, "a")
@@ -187,7 +186,7 @@ func TestBodiesOfDelete(t *testing.T) {
 	} {
 		for _, path := range []string{"/api/v1/namespaces/a/configmaps/kept", "/api/v1/namespaces/a/configmaps"} {
 			if what == "another UID" && strings.HasSuffix(path, "configmaps") {
-				continue // a precondition of one object means nothing to a collection
+				continue // a collection ignores preconditions on one object
 			}
 			if code := send(t, lab.Config, http.MethodDelete, path, "application/json", body); code < 400 || code >= 500 {
 				t.Errorf("%s: DELETE %s is answered with %d", what, path, code)
