@@ -1,7 +1,7 @@
 # Copyright The Keelson Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-# What people run. Every target can be run again; what is there is not made anew.
+# The commands for users and contributors. Every target can be run again; existing results are reused.
 
 CLUSTER    ?= keelson
 NODES      ?= 2
