@@ -26,7 +26,8 @@ fresh() {
 	for p in "${programs[@]}"; do
 		[[ -x bin/$p ]] || return 1
 	done
-	[[ -z $(find cmd pkg staging go.mod go.sum go.work hack/build.sh -newer "$stamp" -type f ! -name '*_test.go' -print -quit) ]]
+	[[ -z $(find cmd pkg staging go.mod go.sum go.work hack/build.sh -newer "$stamp" -type f ! -name '*_test.go' \
+		-print -quit) ]]
 }
 
 if fresh "$@"; then
@@ -39,7 +40,8 @@ commit=$(git rev-parse HEAD 2>/dev/null || echo unknown)
 short=${commit:0:12}
 version=v1.36.6+keelson.$short
 v=k8s.io/component-base/version
-flags="-s -w -X $v.gitVersion=$version -X $v.gitMajor=1 -X $v.gitMinor=36 -X $v.gitCommit=$commit -X $v.gitTreeState=clean"
+flags="-s -w -X $v.gitVersion=$version -X $v.gitMajor=1 -X $v.gitMinor=36"
+flags+=" -X $v.gitCommit=$commit -X $v.gitTreeState=clean"
 
 mkdir -p bin
 began=$(mktemp bin/.began.XXXXXX)

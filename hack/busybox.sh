@@ -21,7 +21,8 @@ digest=$(sha256sum <"${BASH_SOURCE[0]}")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
-"$here/source.sh" busybox/busybox_1.35.0.orig.tar.bz2 faeeb244c35a348a334f4a59e44626ee870fb07b6884d68c10ae8bc19f83a694 "$work/busybox.tar.bz2"
+"$here/source.sh" busybox/busybox_1.35.0.orig.tar.bz2 \
+	faeeb244c35a348a334f4a59e44626ee870fb07b6884d68c10ae8bc19f83a694 "$work/busybox.tar.bz2"
 tar -xf busybox.tar.bz2
 cd busybox-*/
 

@@ -100,12 +100,17 @@ mapfile -t cni < <(for node in "${nodes[@]}"; do find "$data/nodes/$node/etc/cni
 result 1.1.9 M "$(yes every 644 "${cni[@]}")" "CNI file permissions"
 result 1.1.10 M "$(yes every owned "${cni[@]}")" "CNI file ownership root:root"
 result 1.1.11 A "$(yes within "$data/etcd" 700)" "etcd data directory permissions 700"
-result 1.1.12 A "$(yes owned "$data/etcd")" "etcd data directory ownership" "etcd is in the API server's process, which runs as root: root:root"
-result 1.1.13 A "$(yes every 600 "$data/admin.conf" "$data/super-admin.conf")" "administrative credential file permissions 600"
-result 1.1.14 A "$(yes every owned "$data/admin.conf" "$data/super-admin.conf")" "administrative credential file ownership root:root"
-result 1.1.15 A "$(yes every 600 "$data/scheduler.conf" "$data/pki/scheduler-client.key")" "scheduler.conf permissions 600"
+result 1.1.12 A "$(yes owned "$data/etcd")" "etcd data directory ownership" \
+	"etcd is in the API server's process, which runs as root: root:root"
+result 1.1.13 A "$(yes every 600 "$data/admin.conf" "$data/super-admin.conf")" \
+	"administrative credential file permissions 600"
+result 1.1.14 A "$(yes every owned "$data/admin.conf" "$data/super-admin.conf")" \
+	"administrative credential file ownership root:root"
+result 1.1.15 A "$(yes every 600 "$data/scheduler.conf" "$data/pki/scheduler-client.key")" \
+	"scheduler.conf permissions 600"
 result 1.1.16 A "$(yes owned "$data/scheduler.conf")" "scheduler.conf ownership root:root"
-result 1.1.17 A "$(yes every 600 "$data/controller-manager.conf" "$data/pki/controller-manager-client.key")" "controller-manager.conf permissions 600"
+result 1.1.17 A "$(yes every 600 "$data/controller-manager.conf" "$data/pki/controller-manager-client.key")" \
+	"controller-manager.conf permissions 600"
 result 1.1.18 A "$(yes owned "$data/controller-manager.conf")" "controller-manager.conf ownership root:root"
 result 1.1.19 A "$(yes every owned "$data/pki" "${pki[@]}")" "PKI directory and file ownership root:root"
 result 1.1.20 M "$(yes every 644 "$data"/pki/*.crt)" "PKI certificate file permissions 644"
@@ -115,22 +120,28 @@ echo "1.2 API server"
 a=apiserver
 result 1.2.1 M "$(yes is "$(value $a anonymous-auth)" false)" "--anonymous-auth=false"
 result 1.2.2 A "$(yes is "$(value $a token-auth-file)" "")" "--token-auth-file is not set"
-result 1.2.3 M "$(yes has "$(value $a enable-admission-plugins)" DenyServiceExternalIPs)" "DenyServiceExternalIPs is set"
-result 1.2.4 A "$(yes eval 'set_ "$(value $a kubelet-client-certificate)" && set_ "$(value $a kubelet-client-key)"')" "--kubelet-client-certificate and --kubelet-client-key"
+result 1.2.3 M "$(yes has "$(value $a enable-admission-plugins)" DenyServiceExternalIPs)" \
+	"DenyServiceExternalIPs is set"
+result 1.2.4 A \
+	"$(yes eval 'set_ "$(value $a kubelet-client-certificate)" && set_ "$(value $a kubelet-client-key)"')" \
+	"--kubelet-client-certificate and --kubelet-client-key"
 result 1.2.5 A "$(yes set_ "$(value $a kubelet-certificate-authority)")" "--kubelet-certificate-authority"
 modes=$(value $a authorization-mode)
 result 1.2.6 A "$(yes eval 'set_ "$modes" && hasnot "$modes" AlwaysAllow')" "--authorization-mode is not AlwaysAllow"
 result 1.2.7 A "$(yes has "$modes" Node)" "--authorization-mode includes Node"
 result 1.2.8 A "$(yes has "$modes" RBAC)" "--authorization-mode includes RBAC"
 plugins=$(value $a enable-admission-plugins) without=$(value $a disable-admission-plugins)
-result 1.2.9 M "$(yes has "$plugins" EventRateLimit)" "EventRateLimit is set" "priority and fairness limits what one client may ask for, events included"
+result 1.2.9 M "$(yes has "$plugins" EventRateLimit)" "EventRateLimit is set" \
+	"priority and fairness limits what one client may ask for, events included"
 result 1.2.10 A "$(yes hasnot "$plugins" AlwaysAdmit)" "AlwaysAdmit is not set"
-result 1.2.11 M "$(yes has "$plugins" AlwaysPullImages)" "AlwaysPullImages is set" "nodes have no way out to a registry; their images are loaded"
+result 1.2.11 M "$(yes has "$plugins" AlwaysPullImages)" "AlwaysPullImages is set" \
+	"nodes have no way out to a registry; their images are loaded"
 result 1.2.12 A "$(yes hasnot "$without" ServiceAccount)" "ServiceAccount is set"
 result 1.2.13 A "$(yes hasnot "$without" NamespaceLifecycle)" "NamespaceLifecycle is set"
 result 1.2.14 A "$(yes has "$plugins" NodeRestriction)" "NodeRestriction is set"
 result 1.2.15 A "$(yes is "$(value $a profiling)" false)" "--profiling=false"
-result 1.2.16 A "$(yes eval 'set_ "$(value $a audit-log-path)" && [[ -s $(value $a audit-log-path) ]]')" "--audit-log-path" "and it is written"
+result 1.2.16 A "$(yes eval 'set_ "$(value $a audit-log-path)" && [[ -s $(value $a audit-log-path) ]]')" \
+	"--audit-log-path" "and it is written"
 result 1.2.17 A "$(yes atleast "$(value $a audit-log-maxage)" 30)" "--audit-log-maxage of 30 or more"
 result 1.2.18 A "$(yes atleast "$(value $a audit-log-maxbackup)" 10)" "--audit-log-maxbackup of 10 or more"
 result 1.2.19 A "$(yes atleast "$(value $a audit-log-maxsize)" 100)" "--audit-log-maxsize of 100 or more"
@@ -147,14 +158,18 @@ etcd() { # etcd FLAGS...: they are set, or there is no connection to protect
 	for f in "$@"; do set_ "$(value $a "$f")" || return 1; done
 }
 result 1.2.23 A "$(yes etcd etcd-certfile etcd-keyfile)" "--etcd-certfile and --etcd-keyfile" "$no_etcd"
-result 1.2.24 A "$(yes eval 'set_ "$(value $a tls-cert-file)" && set_ "$(value $a tls-private-key-file)"')" "--tls-cert-file and --tls-private-key-file"
+result 1.2.24 A "$(yes eval 'set_ "$(value $a tls-cert-file)" && set_ "$(value $a tls-private-key-file)"')" \
+	"--tls-cert-file and --tls-private-key-file"
 result 1.2.25 A "$(yes set_ "$(value $a client-ca-file)")" "--client-ca-file"
 result 1.2.26 A "$(yes etcd etcd-cafile)" "--etcd-cafile" "$no_etcd"
 encryption=$(value $a encryption-provider-config)
 result 1.2.27 M "$(yes set_ "$encryption")" "--encryption-provider-config"
-result 1.2.28 M "$(yes eval 'set_ "$encryption" && grep -A1 "providers:" "$encryption" | grep -qE "aescbc|kms|secretbox"')" "encryption providers"
+result 1.2.28 M \
+	"$(yes eval 'set_ "$encryption" && grep -A1 "providers:" "$encryption" | grep -qE "aescbc|kms|secretbox"')" \
+	"encryption providers"
 result 1.2.29 M "$(yes strong "$(value $a tls-cipher-suites)")" "strong cryptographic ciphers"
-result 1.2.30 A "$(yes is "$(value $a service-account-extend-token-expiration)" false)" "--service-account-extend-token-expiration=false"
+result 1.2.30 A "$(yes is "$(value $a service-account-extend-token-expiration)" false)" \
+	"--service-account-extend-token-expiration=false"
 
 echo "1.3 Controller manager"
 c=controller-manager
@@ -163,7 +178,9 @@ result 1.3.2 A "$(yes is "$(value $c profiling)" false)" "--profiling=false"
 result 1.3.3 A "$(yes is "$(value $c use-service-account-credentials)" true)" "--use-service-account-credentials=true"
 result 1.3.4 A "$(yes set_ "$(value $c service-account-private-key-file)")" "--service-account-private-key-file"
 result 1.3.5 A "$(yes set_ "$(value $c root-ca-file)")" "--root-ca-file"
-result 1.3.6 A "$(yes hasnot "$(value $c feature-gates)" RotateKubeletServerCertificate=false)" "RotateKubeletServerCertificate is true" "requests are approved: --approve-kubelet-serving=$(value $c approve-kubelet-serving)"
+result 1.3.6 A "$(yes hasnot "$(value $c feature-gates)" RotateKubeletServerCertificate=false)" \
+	"RotateKubeletServerCertificate is true" \
+		"requests are approved: --approve-kubelet-serving=$(value $c approve-kubelet-serving)"
 result 1.3.7 A "$(yes is "$(value $c bind-address)" 127.0.0.1)" "--bind-address=127.0.0.1"
 
 echo "1.4 Scheduler"
@@ -171,7 +188,8 @@ result 1.4.1 A "$(yes is "$(value scheduler profiling)" false)" "--profiling=fal
 result 1.4.2 A "$(yes is "$(value scheduler bind-address)" 127.0.0.1)" "--bind-address=127.0.0.1"
 
 echo "2 etcd"
-for i in 1:"--cert-file and --key-file" 2:--client-cert-auth=true 3:"--auto-tls is not true" 4:"--peer-cert-file and --peer-key-file" \
+for i in 1:"--cert-file and --key-file" 2:--client-cert-auth=true 3:"--auto-tls is not true" \
+	4:"--peer-cert-file and --peer-key-file" \
 	5:--peer-client-cert-auth=true 6:"--peer-auto-tls is not true"; do
 	result "2.${i%%:*}" A "$(yes eval 'alone || set_ "$(value $a etcd-cafile)"')" "${i#*:}" "$no_etcd"
 done
@@ -193,8 +211,10 @@ for node in "${nodes[@]}"; do
 	result 4.1.4 M "$(yes owned "$proxyconf")" "proxy kubeconfig ownership root:root"
 	result 4.1.5 A "$(yes within "$inside_node/etc/kubernetes/kubelet.conf" 600)" "kubelet.conf permissions 600"
 	result 4.1.6 A "$(yes owned "$inside_node/etc/kubernetes/kubelet.conf")" "kubelet.conf ownership root:root"
-	result 4.1.7 M "$(yes within "$inside_node/etc/kubernetes/pki/ca.crt" 644)" "certificate authorities file permissions 644"
-	result 4.1.8 M "$(yes owned "$inside_node/etc/kubernetes/pki/ca.crt")" "certificate authorities file ownership root:root"
+	result 4.1.7 M "$(yes within "$inside_node/etc/kubernetes/pki/ca.crt" 644)" \
+		"certificate authorities file permissions 644"
+	result 4.1.8 M "$(yes owned "$inside_node/etc/kubernetes/pki/ca.crt")" \
+		"certificate authorities file ownership root:root"
 	result 4.1.9 A "$(yes within "$kubelet" 600)" "kubelet configuration file permissions 600"
 	result 4.1.10 A "$(yes owned "$kubelet")" "kubelet configuration file ownership root:root"
 
@@ -212,7 +232,9 @@ for node in "${nodes[@]}"; do
 	result 4.2.6 A "$(yes eval '[[ -z $chains || $chains == true ]]')" "makeIPTablesUtilChains is not false"
 	result 4.2.7 M "$(yes is "$(value kubelet hostname-override)" "")" "--hostname-override is not set"
 	result 4.2.8 M yes "eventRecordQPS" "its default"
-	result 4.2.9 M "$(yes eval 'set_ "$(field "$kubelet" tlsCertFile)" || is "$(field "$kubelet" serverTLSBootstrap)" true')" "a serving certificate of the cluster's" "serverTLSBootstrap"
+	result 4.2.9 M \
+		"$(yes eval 'set_ "$(field "$kubelet" tlsCertFile)" || is "$(field "$kubelet" serverTLSBootstrap)" true')" \
+		"a serving certificate of the cluster's" "serverTLSBootstrap"
 	rotate=$(field "$kubelet" rotateCertificates)
 	result 4.2.10 A "$(yes is "$rotate" true)" "rotateCertificates is true"
 	result 4.2.11 M "$(yes is "$(field "$kubelet" serverTLSBootstrap)" true)" "serving certificates are rotated"

@@ -17,7 +17,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
 mkdir lib
-"$here/source.sh" crun/crun_1.21.orig.tar.gz 4bfb700e764a4804a4de3ecf07753f4c391005356d60356df65d80ae0914c486 "$work/crun.tar.gz"
+"$here/source.sh" crun/crun_1.21.orig.tar.gz 4bfb700e764a4804a4de3ecf07753f4c391005356d60356df65d80ae0914c486 \
+	"$work/crun.tar.gz"
 tar -xf crun.tar.gz
 cd crun-*/
 

@@ -21,7 +21,8 @@ cd "$root"
 grep -rlE '^func Fuzz' --include='*_test.go' pkg staging | xargs -n 1 dirname | sort -u | while read -r dir; do
 	for target in $(grep -hoE '^func Fuzz[A-Za-z0-9]+' "$dir"/*_test.go | cut -d' ' -f2); do
 		echo "fuzz: $dir $target"
-		(cd "$dir" && go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 100x -parallel 2 .) >"$log" 2>&1 || {
+		(cd "$dir" && go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 100x -parallel 2 .) \
+			>"$log" 2>&1 || {
 			cat "$log" >&2
 			exit 1
 		}

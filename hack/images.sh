@@ -43,7 +43,8 @@ if [[ ${1:-} == mock ]]; then
 	mkdir -p "$out"
 	go build -ldflags '-s -w' -o "$out/mock" ./test/images/csi
 	go build -ldflags '-s -w' -o "$out/populator" ./test/images/populator
-	if [[ $out/mock -nt $out/hostpathplugin.tar || $out/populator -nt $out/hello-populator.tar || hack/images/specs.go -nt $out/hostpathplugin.tar ]]; then
+	if [[ $out/mock -nt $out/hostpathplugin.tar || $out/populator -nt $out/hello-populator.tar || \
+		hack/images/specs.go -nt $out/hostpathplugin.tar ]]; then
 		hack/busybox.sh .build/image-parts/busybox
 		go run ./hack/images -out "$out" -mock "$out/mock" -populator "$out/populator" -busybox .build/image-parts/busybox
 	fi
@@ -62,7 +63,8 @@ if [[ ${1:-} == sidecars ]]; then
 	for kind in "$(module external-snapshotter/client/v8)"/config/crd/*.storage.k8s.io_*.yaml; do
 		cp "$kind" "$out/manifests/${kind##*_}"
 	done
-	cp "$snapshotter/deploy/kubernetes/snapshot-controller/rbac-snapshot-controller.yaml" "$out/manifests/snapshot-controller.yaml"
+	cp "$snapshotter/deploy/kubernetes/snapshot-controller/rbac-snapshot-controller.yaml" \
+		"$out/manifests/snapshot-controller.yaml"
 	cp "$snapshotter/deploy/kubernetes/csi-snapshotter/rbac-csi-snapshotter.yaml" "$out/manifests/snapshotter.yaml"
 	cp "$(module external-provisioner/v6)/deploy/kubernetes/rbac.yaml" "$out/manifests/provisioner.yaml"
 	cp "$(module external-attacher/v4)/deploy/kubernetes/rbac.yaml" "$out/manifests/attacher.yaml"
@@ -73,12 +75,14 @@ if [[ ${1:-} == sidecars ]]; then
 fi
 out=.build/images
 parts=.build/image-parts
-sources=(hack/images/*.go hack/images.sh hack/busybox.sh test/images/pause/pause.c test/images/web/main.go test/images/web/index.html)
+sources=(hack/images/*.go hack/images.sh hack/busybox.sh test/images/pause/pause.c test/images/web/main.go \
+	test/images/web/index.html)
 
 # The program does not depend on the commit, so that nodes keep their images if only the commit has changed.
 ingress=$parts/ingress
 mkdir -p "$parts"
-if [[ ! -f $ingress || -n $(find cmd/ingress pkg/ingress pkg/api/networking/hosts pkg/daemon pkg/health staging/src/keelson.dev/api go.mod go.sum -newer "$ingress" -type f ! -name '*_test.go' -print -quit) ]]; then
+if [[ ! -f $ingress || -n $(find cmd/ingress pkg/ingress pkg/api/networking/hosts pkg/daemon pkg/health \
+	staging/src/keelson.dev/api go.mod go.sum -newer "$ingress" -type f ! -name '*_test.go' -print -quit) ]]; then
 	step "ingress controller" go build -v -buildvcs=false -ldflags '-s -w' -o "$ingress" ./cmd/ingress
 	touch "$ingress"
 fi
@@ -101,6 +105,7 @@ programs() {
 	go build -v -ldflags '-s -w' -o "$parts/web" ./test/images/web
 }
 step "pause and web server" programs
-step archives go run ./hack/images -out "$out" -pause "$parts/pause" -web "$parts/web" -index test/images/web/index.html \
+step archives go run ./hack/images -out "$out" -pause "$parts/pause" -web "$parts/web" \
+	-index test/images/web/index.html \
 	-busybox "$parts/busybox" -coredns bin/tools/coredns -ingress "$ingress"
 echo "$digest" >"$out/.stamp"

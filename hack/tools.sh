@@ -131,7 +131,8 @@ build() {
 	else
 		mkdir -p "$dest"
 		tmp=$(mktemp -d "$dest/.build.XXXXXX")
-		(cd "$dir" && GOWORK=off CGO_ENABLED=$cgo go build -v -buildvcs=false -ldflags '-s -w' "${flags[@]}" -o "$tmp/" "${packages[@]}")
+		(cd "$dir" && GOWORK=off CGO_ENABLED=$cgo go build -v -buildvcs=false -ldflags '-s -w' "${flags[@]}" \
+			-o "$tmp/" "${packages[@]}")
 		mv -f "$tmp"/* "$dest/"
 		rmdir "$tmp"
 	fi

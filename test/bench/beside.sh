@@ -30,11 +30,13 @@ fail() {
 # certificates makes an authority, the server's certificate, the users' and the key of service accounts.
 certificates() {
 	local name subject
-	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=ca -days 2 -keyout ca.key -out ca.crt
+	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=ca -days 2 -keyout ca.key \
+		-out ca.crt
 	openssl genrsa -out sa.key 2048
 	openssl rsa -in sa.key -pubout -out sa.pub
 	while read -r name subject; do
-		openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj "$subject" -keyout "$name.key" -out "$name.csr"
+		openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj "$subject" -keyout "$name.key" \
+			-out "$name.csr"
 		openssl x509 -req -in "$name.csr" -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -out "$name.crt" \
 			-extfile <(printf 'subjectAltName=IP:%s\nextendedKeyUsage=serverAuth,clientAuth\n' "$address")
 	done <<-'USERS'
@@ -60,7 +62,8 @@ kubeconfig() {
 build() {
 	mkdir -p "$bin"
 	(cd "$root/test/conformance" && GOWORK=off CGO_ENABLED=0 go build -trimpath -o "$bin/" \
-		k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kube-controller-manager k8s.io/kubernetes/cmd/kube-scheduler)
+		k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kube-controller-manager \
+			k8s.io/kubernetes/cmd/kube-scheduler)
 	(cd "$root" && CGO_ENABLED=0 go build -trimpath -o "$bin/etcd" go.etcd.io/etcd/server/v3)
 }
 
@@ -133,7 +136,8 @@ if [[ $which == kubernetes ]]; then
 	storage=(--etcd-servers "$client" --service-cluster-ip-range 10.96.0.0/16 --endpoint-reconciler-type none)
 	limits=(--kube-api-qps 5000 --kube-api-burst 5000)
 fi
-begin api "$bin/${prefix}apiserver" "${storage[@]}" --bind-address "$address" --advertise-address "$address" --secure-port "$port" \
+begin api "$bin/${prefix}apiserver" "${storage[@]}" --bind-address "$address" --advertise-address "$address" \
+	--secure-port "$port" \
 	--tls-cert-file "$work/server.crt" --tls-private-key-file "$work/server.key" --client-ca-file "$work/ca.crt" \
 	--service-account-key-file "$work/sa.pub" --service-account-signing-key-file "$work/sa.key" \
 	--service-account-issuer "https://$address" --authorization-mode Node,RBAC
@@ -142,9 +146,11 @@ begin sch "$bin/${prefix}scheduler" --kubeconfig "$work/scheduler.yaml" --leader
 	--secure-port $((port + 1)) "${limits[@]}"
 ready $((port + 1)) /readyz
 if [[ -n $controllers ]]; then
-	begin cm "$bin/${prefix}controller-manager" --kubeconfig "$work/manager.yaml" --leader-elect=false --bind-address "$address" \
+	begin cm "$bin/${prefix}controller-manager" --kubeconfig "$work/manager.yaml" --leader-elect=false \
+		--bind-address "$address" \
 		--secure-port $((port + 2)) --use-service-account-credentials --service-account-private-key-file "$work/sa.key" \
-		--root-ca-file "$work/ca.crt" --cluster-signing-cert-file "$work/ca.crt" --cluster-signing-key-file "$work/ca.key" "${limits[@]}"
+		--root-ca-file "$work/ca.crt" --cluster-signing-cert-file "$work/ca.crt" --cluster-signing-key-file \
+			"$work/ca.key" "${limits[@]}"
 	ready $((port + 2)) /healthz
 fi
 export PIDS KUBECONFIG=$work/admin.yaml

@@ -66,15 +66,18 @@ if [[ -n ${STORAGE:-} ]]; then
 fi
 
 # The suite takes minutes to compile: only when it is not there, or its module changed.
-digest=$(cat go.mod test/conformance/run.sh hack/registry/*.go test/conformance/{go.mod,go.sum,*.go,report/*.go} | sha256sum | cut -d' ' -f1)
+digest=$(cat go.mod test/conformance/run.sh hack/registry/*.go test/conformance/{go.mod,go.sum,*.go,report/*.go} \
+	| sha256sum | cut -d' ' -f1)
 if [[ ! -f $bin/.stamp || $(<"$bin/.stamp") != "$digest" ]]; then
 	echo "conformance: compiling the suite"
 	(
 		cd test/conformance
 		export GOWORK=off CGO_ENABLED=0
 		go test -c -vet=off -o "$root/$bin/e2e.test" .
-		for program in agnhost nonewprivs regression-issue-74839 resource-consumer resource-consumer/consume-cpu sample-device-plugin; do
-			go build -trimpath -ldflags '-s -w' -o "$root/$bin/images/$(basename "$program")" "k8s.io/kubernetes/test/images/$program"
+		for program in agnhost nonewprivs regression-issue-74839 resource-consumer resource-consumer/consume-cpu \
+			sample-device-plugin; do
+			go build -trimpath -ldflags '-s -w' -o "$root/$bin/images/$(basename "$program")" \
+				"k8s.io/kubernetes/test/images/$program"
 		done
 		go build -trimpath -ldflags '-s -w' -o "$root/$bin/images/sample-apiserver" k8s.io/sample-apiserver
 		go build -o "$root/$bin/ginkgo" github.com/onsi/ginkgo/v2/ginkgo
@@ -84,8 +87,10 @@ if [[ ! -f $bin/.stamp || $(<"$bin/.stamp") != "$digest" ]]; then
 	go build -o "$bin/registry" ./hack/registry
 	echo "$digest" >"$bin/.stamp"
 fi
-hack/debian.sh .build/image-parts/debian bash curl wget hostname conntrack bind9-dnsutils iproute2 netcat-openbsd iperf util-linux coreutils dash grep sed procps net-tools libc-bin
-go run ./hack/images -out "$images" -debian .build/image-parts/debian -busybox .build/image-parts/busybox -coredns bin/tools/coredns -web .build/image-parts/web -pause .build/image-parts/pause \
+hack/debian.sh .build/image-parts/debian bash curl wget hostname conntrack bind9-dnsutils iproute2 \
+	netcat-openbsd iperf util-linux coreutils dash grep sed procps net-tools libc-bin
+go run ./hack/images -out "$images" -debian .build/image-parts/debian -busybox .build/image-parts/busybox \
+	-coredns bin/tools/coredns -web .build/image-parts/web -pause .build/image-parts/pause \
 	-index test/images/web/index.html -programs "$bin/images" \
 	-sources "$(cd test/conformance && GOWORK=off go list -m -f '{{.Dir}}' k8s.io/kubernetes)/test/images"
 
@@ -113,16 +118,19 @@ trap end EXIT
 # What is to be run, by names: ginkgo knows neither shares nor runs before.
 reports=.build/conformance-reports
 env KUBECONFIG="$work/none" "$bin/e2e.test" --ginkgo.dry-run --ginkgo.label-filter="$labels" --ginkgo.skip="$skip" \
-	--ginkgo.json-report="$work/dry.json" --provider=skeleton --kubeconfig="$work/none" --report-dir= "${storage[@]}" >/dev/null
+	--ginkgo.json-report="$work/dry.json" --provider=skeleton --kubeconfig="$work/none" --report-dir= \
+		"${storage[@]}" >/dev/null
 [[ -n ${RESUME:-} ]] || rm -rf "$reports"
 mkdir -p "$reports"
 runs=("$reports"/*.json)
 [[ -f ${runs[0]} ]] || runs=()
 joined() { local IFS=,; echo "$*"; }
 "$bin/report" plan -in "$work/dry.json" -share "${SHARE:-1/1}" -focus "$focus" >"$work/all"
-"$bin/report" plan -in "$work/dry.json" -share "${SHARE:-1/1}" -focus "$focus" -done "$(joined "${runs[@]}")" >"$work/plan"
+"$bin/report" plan -in "$work/dry.json" -share "${SHARE:-1/1}" -focus "$focus" -done "$(joined "${runs[@]}")" \
+	>"$work/plan"
 
-bin/ctl cluster up --name "$name" --nodes "$nodes" --ip-family "$family" --kubeconfig "$work/machine" --data-dir "$work/data"
+bin/ctl cluster up --name "$name" --nodes "$nodes" --ip-family "$family" --kubeconfig "$work/machine" --data-dir \
+	"$work/data"
 bin/ctl cluster load --name "$name" "$images"/*.tar
 for ((n = 0; zones > 0 && n < nodes; n++)); do
 	bin/ctl --kubeconfig "$work/machine" label node "n$((n + 1))" "topology.kubernetes.io/zone=z$((n % zones + 1))"
@@ -136,13 +144,15 @@ for node in "$work"/data/nodes/*/; do
 	mkdir -p "$node/etc/containerd/certs.d/localhost:5000"
 	echo 'server = "http://localhost:5000"' >"$node/etc/containerd/certs.d/localhost:5000/hosts.toml"
 done
-bin/ctl cluster exec --name "$name" -- "$root/$bin/registry" -listen "$host:5000" "$root/$images"/*.tar "$root"/.build/images/*.tar "${drivers[@]/#/$root/}" &
+bin/ctl cluster exec --name "$name" -- "$root/$bin/registry" -listen "$host:5000" "$root/$images"/*.tar \
+	"$root"/.build/images/*.tar "${drivers[@]/#/$root/}" &
 registry=$!
 if [[ -n ${STORAGE:-} ]]; then
 	bin/ctl --kubeconfig "$work/machine" apply -f .build/e2e-images/sidecars/manifests
 	bin/ctl --kubeconfig "$work/machine" wait --for=condition=Established crd --all --timeout=1m
 	for file in snapshot-controller csi csi-snapshots; do
-		sed "s#/srv/keelson-e2e-csi#/srv/keelson-$name-csi#" "test/e2e/testdata/$file.yaml" | bin/ctl --kubeconfig "$work/machine" apply -f -
+		sed "s#/srv/keelson-e2e-csi#/srv/keelson-$name-csi#" "test/e2e/testdata/$file.yaml" | bin/ctl --kubeconfig \
+			"$work/machine" apply -f -
 	done
 	bin/ctl --kubeconfig "$work/machine" -n kube-system rollout status deployment snapshot-controller
 	bin/ctl --kubeconfig "$work/machine" -n csi rollout status daemonset node
@@ -154,13 +164,17 @@ sed "s#server: https://127.0.0.1:.*#server: https://$host:6443#" "$work/machine"
 
 echo "conformance: running, at most $timeout"
 bin/ctl cluster exec --name "$name" -- env KUBECONFIG="$work/kubeconfig" PATH="$root/bin:$PATH" HOME="$work" \
-	"$root/$bin/ginkgo" --procs="$procs" --timeout="$timeout" --label-filter="$labels" --focus="$(<"$work/plan")" --flake-attempts="${ATTEMPTS:-1}" \
+	"$root/$bin/ginkgo" --procs="$procs" --timeout="$timeout" --label-filter="$labels" --focus="$(<"$work/plan")" \
+		--flake-attempts="${ATTEMPTS:-1}" \
 	--no-color --succinct --keep-going --output-dir="$work" --json-report=report.json "$root/$bin/e2e.test" -- \
 	--provider=skeleton --kubeconfig="$work/kubeconfig" --kubectl-path="$root/bin/kubectl" --report-dir= \
-	--num-nodes="$nodes" "${storage[@]}" >"$root/.build/conformance.log" 2>&1 || echo "conformance: see .build/conformance.log"
+	--num-nodes="$nodes" "${storage[@]}" >"$root/.build/conformance.log" 2>&1 || echo \
+		"conformance: see .build/conformance.log"
 runs+=("$reports/$(printf %03d "${#runs[@]}").json")
 mv "$work/report.json" "${runs[-1]}"
 passed=0
-"$bin/report" write -in "$(joined "${runs[@]}")" -plan "$work/all" -out "$out" -title "${TITLE:-}" -focus "$focus" -labels "$labels" -cluster "$(bin/ctl version --client | head -n 1), $nodes nodes ($family), $procs processes, at most $timeout." || passed=1
+"$bin/report" write -in "$(joined "${runs[@]}")" -plan "$work/all" -out "$out" -title "${TITLE:-}" -focus \
+	"$focus" -labels "$labels" -cluster \
+		"$(bin/ctl version --client | head -n 1), $nodes nodes ($family), $procs processes, at most $timeout." || passed=1
 sed -n '/^| SIG/,/^$/p' "$out"
 exit $passed
