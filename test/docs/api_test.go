@@ -70,7 +70,7 @@ func (s *source) group(b *strings.Builder) {
 			if !ok || !typ.Name.IsExported() {
 				continue
 			}
-			fmt.Fprintf(b, "\n### %s\n\n%s\n\n", typ.Name, oneLine(g.Doc.Text()))
+			fmt.Fprintf(b, "\n### %s\n\n%s\n\n", typ.Name, wrapped(g.Doc.Text()))
 			b.WriteString("| field | type | meaning |\n|---|---|---|\n")
 			for _, f := range body.Fields.List {
 				tag := ""

@@ -6,6 +6,10 @@ package docs
 import (
 	"fmt"
 	"go/ast"
+	"go/parser"
+	"go/token"
+	"os/exec"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -61,33 +65,33 @@ func configurationPage(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString(`# Configuration
 
-The kinds of configuration files, with every field. They are Kubernetes' own kinds;
-[Kubernetes' reference](https://kubernetes.io/docs/reference/config-api/)
-describes what each field means. ` + "`[]`" + ` marks lists, ` + "`{}`" + ` maps.
+The kinds of configuration files, with every field. They are Kubernetes' own kinds. The meanings are
+the first sentences of [Kubernetes' reference](https://kubernetes.io/docs/reference/config-api/), which
+says more about each field. ` + "`[]`" + ` marks lists, ` + "`{}`" + ` maps.
 `)
+	meanings := map[string]typeDocs{}
 	for _, k := range configurationKinds() {
 		typ := reflect.TypeOf(k.value)
 		fmt.Fprintf(&b, "\n## %s\n\n`%s`, read by %s.\n\n", typ.Name(), k.group, k.read)
 		var remark map[string]string
 		if typ == reflect.TypeFor[kubeletv1beta1.KubeletConfiguration]() {
 			remark = unread(t)
-			b.WriteString("| field | type | not read, because |\n|---|---|---|\n")
-		} else {
-			b.WriteString("| field | type |\n|---|---|\n")
 		}
-		fields(typ, "", nil, func(path, kind, name string) {
-			if remark == nil {
-				fmt.Fprintf(&b, "| `%s` | %s |\n", path, kind)
-				return
+		b.WriteString("| field | type | meaning |\n|---|---|---|\n")
+		fields(typ, "", nil, func(path, kind string, owner reflect.Type, name string) {
+			meaning := meaningOf(t, meanings, owner, name)
+			if why := remark[name]; why != "" && owner == typ {
+				meaning += " Not read: " + why + "."
 			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", path, kind, cell(remark[name]))
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", path, kind, cell(meaning))
 		})
 	}
 	return b.String()
 }
 
-// fields calls f for each field of a type and of those below it; name is empty for the latter.
-func fields(typ reflect.Type, prefix string, above []reflect.Type, f func(path, kind, name string)) {
+// fields calls f for each field of a type and of the types below it. The field is owner's field name.
+func fields(typ reflect.Type, prefix string, above []reflect.Type,
+	f func(path, kind string, owner reflect.Type, name string)) {
 	for i := range typ.NumField() {
 		field := typ.Field(i)
 		tag, options, _ := strings.Cut(field.Tag.Get("json"), ",")
@@ -110,17 +114,76 @@ func fields(typ reflect.Type, prefix string, above []reflect.Type, f func(path, 
 			}
 			inner = inner.Elem()
 		}
-		name := ""
-		if prefix == "" {
-			name = field.Name
-		}
 		path := prefix + tag + marks
-		f(path, kindOf(inner), name)
+		f(path, kindOf(inner), typ, field.Name)
 		own := strings.Contains(inner.PkgPath(), "/config") || strings.Contains(inner.PkgPath(), "/apis/a")
 		if inner.Kind() == reflect.Struct && own && len(above) < 4 {
 			fields(inner, path+".", append(above, typ), f)
 		}
 	}
+}
+
+// typeDocs are the doc comments of a package's struct fields, by "Type.Field".
+type typeDocs map[string]string
+
+// meaningOf returns the first sentence of a field's doc comment. It reads the source of the type's
+// package, which known caches by import path.
+func meaningOf(t *testing.T, known map[string]typeDocs, owner reflect.Type, name string) string {
+	t.Helper()
+	docs, ok := known[owner.PkgPath()]
+	if !ok {
+		docs = readTypeDocs(t, owner.PkgPath())
+		known[owner.PkgPath()] = docs
+	}
+	var lines []string
+	for line := range strings.Lines(docs[owner.Name()+"."+name]) {
+		line = strings.TrimSpace(line)
+		if line == "" && len(lines) > 0 {
+			break
+		}
+		if !strings.HasPrefix(line, "+") && line != "" {
+			lines = append(lines, line)
+		}
+	}
+	sentence, _, cut := strings.Cut(strings.Join(lines, " "), ". ")
+	if cut || sentence != "" && !strings.HasSuffix(sentence, ".") {
+		sentence += "."
+	}
+	return sentence
+}
+
+func readTypeDocs(t *testing.T, path string) typeDocs {
+	t.Helper()
+	dir, err := exec.Command("go", "list", "-f", "{{.Dir}}", path).Output()
+	if err != nil {
+		t.Fatalf("source of %s: %v", path, err)
+	}
+	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := typeDocs{}
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok {
+				return true
+			}
+			if body, ok := spec.Type.(*ast.StructType); ok {
+				for _, f := range body.Fields.List {
+					for _, name := range f.Names {
+						out[spec.Name.Name+"."+name.Name] = f.Doc.Text()
+					}
+				}
+			}
+			return false
+		})
+	}
+	return out
 }
 
 func kindOf(typ reflect.Type) string {

@@ -45,7 +45,7 @@ func ctlPage() string {
 // command describes c and the commands below it.
 func command(b *strings.Builder, c *cobra.Command) {
 	path := "ctl " + strings.TrimPrefix(c.CommandPath(), "ctl ")
-	fmt.Fprintf(b, "\n### %s\n\n%s.\n", path, strings.TrimSuffix(cell(oneLine(first(c.Long, c.Short))), "."))
+	fmt.Fprintf(b, "\n### %s\n\n%s.\n", path, wrapped(strings.TrimSuffix(cell(oneLine(first(c.Long, c.Short))), ".")))
 	if c.Runnable() {
 		usage := c.Use[len(c.Name()):]
 		if strings.TrimSpace(usage) == "" {

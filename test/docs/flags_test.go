@@ -94,7 +94,7 @@ func flagsPage(t *testing.T, p process) string {
 	t.Helper()
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Flags of %s\n\n", p.name)
-	fmt.Fprintf(&b, "Every flag of %s (`%s`). Without a default, a flag is empty, zero or false. "+
+	fmt.Fprintf(&b, "Every flag of %s (`%s`).\nWithout a default, a flag is empty, zero or false. "+
 		"Deprecated flags are not shown.\n\n", p.what, p.name)
 	b.WriteString("| flag | type | default | what it does |\n|---|---|---|---|\n")
 	for _, o := range options(t, p) {

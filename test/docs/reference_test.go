@@ -100,7 +100,27 @@ The API of Kubernetes' kinds is Kubernetes' own reference; ` + "`ctl explain`" +
 	return b.String()
 }
 
-// cell returns text as it can stand in a cell of a table.
+// wrapped breaks text into lines of at most 110 characters.
+func wrapped(s string) string {
+	var b strings.Builder
+	column := 0
+	for word := range strings.FieldsSeq(s) {
+		switch {
+		case column == 0:
+		case column+1+len(word) > 110:
+			b.WriteByte('\n')
+			column = 0
+		default:
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += len(word)
+	}
+	return b.String()
+}
+
+// cell returns text escaped for a table cell.
 func cell(s string) string {
 	s = strings.TrimSpace(s)
 	return strings.NewReplacer("|", "\\|", "<", "&lt;", ">", "&gt;", "\n", "<br>").Replace(s)
