@@ -204,14 +204,26 @@ func (c *conn) headers(f *http2.MetaHeadersFrame) error {
 		return c.trailers(st, f)
 	}
 	if id <= c.lastID {
-		return connError(http2.ErrCodeStreamClosed)
+		if len(f.PseudoFields()) == 0 {
+			// Trailers that the client sent before it knew that the stream had ended, for example by an
+			// early answer, are discarded (RFC 9113, section 5.1, "closed").
+			return nil
+		}
+		return connError(http2.ErrCodeStreamClosed) // the ID of a stream is used again
 	}
 	c.lastID = id
 	if f.HasPriority() && f.Priority.StreamDep == id {
 		return streamError(id, http2.ErrCodeProtocol)
 	}
-	if len(c.streams) >= c.server.limits.MaxConcurrentStreams {
+	limit := c.server.limits.MaxConcurrentStreams
+	if len(c.streams) >= limit {
 		return streamError(id, http2.ErrCodeRefusedStream)
+	}
+	// A stream that the client has reset no longer counts as open, although its handler may still run
+	// or wait in queued. So queued has a limit of its own: a client that exceeds it resets streams
+	// faster than their handlers return.
+	if len(c.queued) >= limit {
+		return connError(http2.ErrCodeEnhanceYourCalm)
 	}
 	return c.openLocked(f)
 }

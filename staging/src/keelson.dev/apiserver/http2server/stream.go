@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -32,18 +33,18 @@ type stream struct {
 	// answer
 	response    *response
 	window      int64
-	localClosed bool          // the end of the answer has been queued
-	wake        chan struct{} // signals the goroutine that waits
-	waits       bool          // a goroutine waits for wake
-	listed      bool          // in conn.waiting
+	localClosed bool      // the end of the answer has been queued
+	changed     sync.Cond // wakes the goroutines that send, on the connection's lock
+	waiters     int       // goroutines that wait for changed
+	listed      bool      // in conn.waiting
 
 	readTimer, writeTimer timer
 }
 
-// openLocked opens the stream of a request.
+// openLocked opens the stream of a request. Its handler starts now, or when another one returns.
 func (c *conn) openLocked(f *http2.MetaHeadersFrame) error {
 	st := &stream{
-		conn: c, id: f.StreamID, wake: make(chan struct{}, 1),
+		conn: c, id: f.StreamID, changed: sync.Cond{L: &c.mu},
 		remoteClosed: f.StreamEnded(), tooLarge: f.Truncated, declared: -1,
 		window: c.initial, receive: newReceiveWindow(c.server.limits.MaxReceiveBufferPerStream),
 	}
@@ -59,25 +60,25 @@ func (c *conn) openLocked(f *http2.MetaHeadersFrame) error {
 		go st.run()
 		return nil
 	}
-	// Streams that the client has reset still have handlers that run.
-	if len(c.queued) >= c.server.limits.MaxConcurrentStreams {
-		return connError(http2.ErrCodeEnhanceYourCalm)
-	}
 	c.queued = append(c.queued, st)
 	return nil
 }
 
-// run runs the handler.
+// run runs the handler. If the handler does not return, because of a panic or runtime.Goexit, the
+// stream is reset.
 func (st *stream) run() {
 	c := st.conn
 	defer c.handlerDone()
+	returned := false
 	defer func() {
-		if p := recover(); p != nil {
-			if p != http.ErrAbortHandler { //nolint:errorlint // as net/http compares it
-				c.server.logf("http2: panic serving %v: %v\n%s", c.remote, p, debug.Stack())
-			}
-			st.abort()
+		if returned {
+			return
 		}
+		p := recover()                             // nil after runtime.Goexit
+		if p != nil && p != http.ErrAbortHandler { //nolint:errorlint // as net/http compares it
+			c.server.logf("http2: panic serving %v: %v\n%s", c.remote, p, debug.Stack())
+		}
+		st.abort()
 	}()
 	if st.tooLarge {
 		handleTooLarge(st.response)
@@ -85,6 +86,7 @@ func (st *stream) run() {
 		c.handler.ServeHTTP(st.response, st.request)
 	}
 	st.response.finish()
+	returned = true
 }
 
 func handleTooLarge(w http.ResponseWriter) {
@@ -92,7 +94,7 @@ func handleTooLarge(w http.ResponseWriter) {
 	_, _ = w.Write([]byte("<h1>HTTP Error 431</h1><p>Request Header Field(s) Too Large</p>")) // the client may be gone
 }
 
-// abort resets the stream of a handler that has panicked.
+// abort resets the stream of a handler that has not returned.
 func (st *stream) abort() {
 	c := st.conn
 	c.mu.Lock()
@@ -176,12 +178,8 @@ func (st *stream) failLocked(err error) {
 	}
 }
 
-func (st *stream) signalLocked() {
-	if st.waits {
-		st.waits = false
-		st.wake <- struct{}{}
-	}
-}
+// signalLocked wakes the goroutines that wait to send on the stream.
+func (st *stream) signalLocked() { st.changed.Broadcast() }
 
 // endBodyLocked notes that the client has sent all of the request.
 func (st *stream) endBodyLocked() {

@@ -146,27 +146,32 @@ func (c *conn) sendLocked(st *stream, p []byte, end bool) error {
 	}
 }
 
-// waitLocked waits until something has changed for the stream. It releases the lock meanwhile.
+// waitLocked waits until the stream has ended, or may have window or room in out. It releases the lock
+// meanwhile. Several goroutines may wait for one stream.
 func (c *conn) waitLocked(st *stream) {
-	st.waits = true
 	if !st.listed {
 		st.listed = true
 		c.waiting = append(c.waiting, st)
 	}
 	limit := c.server.http.WriteTimeout
 	if c.window <= 0 && c.stalled == nil && limit > 0 {
-		c.stalled = c.server.clock.AfterFunc(limit, func() {
+		var t timer
+		t = c.server.clock.AfterFunc(limit, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			if c.stalled != nil && slices.ContainsFunc(c.waiting, func(st *stream) bool { return st.waits }) {
-				c.failLocked(errStalled)
+			if c.stalled != t {
+				return // stopped too late
 			}
 			c.stalled = nil
+			if slices.ContainsFunc(c.waiting, func(st *stream) bool { return st.waiters > 0 }) {
+				c.failLocked(errStalled)
+			}
 		})
+		c.stalled = t
 	}
-	c.mu.Unlock()
-	<-st.wake
-	c.mu.Lock()
+	st.waiters++
+	st.changed.Wait()
+	st.waiters--
 }
 
 // signalWaitingLocked makes all streams that wait look again.
@@ -192,7 +197,9 @@ func (c *conn) flushSoonLocked() {
 	}()
 }
 
-// flushLocked sends what is queued, unless another goroutine does. It releases the lock meanwhile.
+// flushLocked writes the queued frames in the caller's goroutine, so that a client that does not read
+// slows its handler down. If another goroutine is writing, that one writes these frames too, and
+// flushLocked returns at once. It releases the lock while it writes.
 func (c *conn) flushLocked() {
 	if c.out == nil || c.writing || c.err != nil {
 		return

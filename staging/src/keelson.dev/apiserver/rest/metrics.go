@@ -251,8 +251,11 @@ func (r *recorder) WriteHeader(code int) {
 	r.ResponseWriter.WriteHeader(code)
 }
 
-// Flush sends what is buffered, where the connection can.
-func (r *recorder) Flush() { _ = http.NewResponseController(r.ResponseWriter).Flush() }
+// Flush implements http.Flusher for handlers that do not use http.ResponseController.
+func (r *recorder) Flush() { _ = r.FlushError() }
+
+// FlushError sends what is buffered. It implements the method that http.ResponseController looks for.
+func (r *recorder) FlushError() error { return http.NewResponseController(r.ResponseWriter).Flush() }
 
 // Hijack takes the connection over, where it can be.
 func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {

@@ -77,11 +77,16 @@ func (c *Client) Begin(stream uint32, method, path string, end bool, more ...hpa
 	return c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: c.Block(method, path, more...), EndHeaders: true, EndStream: end})
 }
 
-// Block returns an encoded header.
+// Block returns the encoded header of a request.
 func (c *Client) Block(method, path string, more ...hpack.HeaderField) []byte {
-	c.block.Reset()
 	fields := []hpack.HeaderField{{Name: ":method", Value: method}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "x"}, {Name: ":path", Value: path}}
-	for _, f := range append(fields, more...) {
+	return c.Fields(append(fields, more...)...)
+}
+
+// Fields returns encoded fields, for example those of trailers.
+func (c *Client) Fields(fields ...hpack.HeaderField) []byte {
+	c.block.Reset()
+	for _, f := range fields {
 		c.Must(c.encoder.WriteField(f))
 	}
 	return bytes.Clone(c.block.Bytes())

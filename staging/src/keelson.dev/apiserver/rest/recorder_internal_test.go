@@ -1,0 +1,33 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+// brokenWriter cannot flush.
+type brokenWriter struct {
+	http.ResponseWriter
+	err error
+}
+
+func (w brokenWriter) FlushError() error { return w.err }
+
+// TestRecorderFlush checks that handlers see why a flush has failed.
+func TestRecorderFlush(t *testing.T) {
+	broken := errors.New("connection is closed")
+	rec := &recorder{ResponseWriter: brokenWriter{httptest.NewRecorder(), broken}}
+	if err := http.NewResponseController(rec).Flush(); !errors.Is(err, broken) {
+		t.Errorf("flush: %v", err)
+	}
+	flushed := httptest.NewRecorder()
+	(&recorder{ResponseWriter: flushed}).Flush()
+	if !flushed.Flushed {
+		t.Error("Flush does not reach the connection")
+	}
+}
