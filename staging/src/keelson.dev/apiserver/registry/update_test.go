@@ -1,0 +1,438 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/resource"
+)
+
+// TestUpdate checks what an update of a stored deployment changes, and which updates are rejected.
+func TestUpdate(t *testing.T) {
+	type u = registry.Update
+	scale := func(n int32) func(*appsv1.Deployment) {
+		return func(d *appsv1.Deployment) { d.Spec.Replicas = &n }
+	}
+	conditional := func(k *resource.Kind[*appsv1.Deployment]) { k.AllowUnconditionalUpdate = false }
+	for name, tc := range map[string]struct {
+		row    *resource.Row
+		update u
+		change func(*appsv1.Deployment)
+		reason metav1.StatusReason
+		text   string
+		check  func(t *testing.T, d, old *appsv1.Deployment)
+	}{
+		"spec": {change: scale(3), check: func(t *testing.T, d, old *appsv1.Deployment) {
+			if *d.Spec.Replicas != 3 || d.Generation != 2 || d.ResourceVersion == old.ResourceVersion {
+				t.Errorf("deployment: %+v", d)
+			}
+		}},
+		"nothing": {change: func(*appsv1.Deployment) {}, check: func(t *testing.T, d, old *appsv1.Deployment) {
+			if d.ResourceVersion != old.ResourceVersion {
+				t.Errorf("resourceVersion %s became %s", old.ResourceVersion, d.ResourceVersion)
+			}
+		}},
+		"system fields": {change: func(d *appsv1.Deployment) {
+			d.UID, d.CreationTimestamp, d.Generation, d.SelfLink, d.Namespace = "", metav1.Time{}, 77, "/self", ""
+			d.Status.Replicas = 9
+		}, check: func(t *testing.T, d, old *appsv1.Deployment) {
+			if d.UID != old.UID || !d.CreationTimestamp.Equal(&old.CreationTimestamp) || d.Generation != 1 || d.SelfLink != "" || d.Namespace != "ns" || d.Status.Replicas != 0 {
+				t.Errorf("deployment: %+v", d)
+			}
+		}},
+		"another uid":              {change: func(d *appsv1.Deployment) { d.UID = "other" }, reason: metav1.StatusReasonInvalid, text: "metadata.uid: Invalid value: \"other\": field is immutable"},
+		"another namespace":        {change: func(d *appsv1.Deployment) { d.Namespace = "other" }, reason: metav1.StatusReasonBadRequest, text: "does not match the namespace sent"},
+		"invalid":                  {change: scale(-1), reason: metav1.StatusReasonInvalid, text: `Deployment.apps "d" is invalid: spec.replicas: Invalid value: -1`},
+		"old resourceVersion":      {change: func(d *appsv1.Deployment) { d.ResourceVersion = "1" }, reason: metav1.StatusReasonConflict, text: `Operation cannot be fulfilled on deployments.apps "d": the object has been modified; please apply your changes to the latest version and try again`},
+		"resourceVersion, padded":  {change: func(d *appsv1.Deployment) { d.ResourceVersion = "0" + d.ResourceVersion }},
+		"resourceVersion, invalid": {change: func(d *appsv1.Deployment) { d.ResourceVersion = "x" }, reason: "-", text: "invalid syntax"},
+		"no resourceVersion":       {change: func(d *appsv1.Deployment) { d.ResourceVersion = "" }},
+		"no resourceVersion, where it is needed": {row: deployments(conditional), change: func(d *appsv1.Deployment) { d.ResourceVersion = "" }, reason: metav1.StatusReasonInvalid,
+			text: `deployments.apps "d" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update`},
+		"uid precondition": {update: u{Preconditions: &metav1.Preconditions{UID: new(types.UID("other"))}}, change: scale(3), reason: metav1.StatusReasonConflict,
+			text: "StorageError: invalid object, Code: 4, Key: /registry/deployments/ns/d, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: other, UID in object meta: uid-1"},
+		"uid precondition that holds": {update: u{Preconditions: &metav1.Preconditions{UID: new(types.UID("uid-1"))}}, change: scale(3)},
+		"resourceVersion precondition, dry run": {
+			update: u{Preconditions: &metav1.Preconditions{ResourceVersion: new("1")}, Options: metav1.UpdateOptions{DryRun: []string{"All"}}}, change: scale(3),
+			reason: metav1.StatusReasonConflict, text: "Key: /deployments/ns/d, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: ResourceVersion in precondition: 1",
+		},
+		"dry run": {update: u{Options: metav1.UpdateOptions{DryRun: []string{"All"}}}, change: scale(3), check: func(t *testing.T, d, old *appsv1.Deployment) {
+			if *d.Spec.Replicas != 3 || d.ResourceVersion != old.ResourceVersion {
+				t.Errorf("deployment: %+v", d)
+			}
+		}},
+		"status": {update: u{Subresource: "status"}, change: func(d *appsv1.Deployment) {
+			d.Status.Replicas, d.Spec.Replicas, d.Labels = 5, new(int32(5)), map[string]string{"a": "b"}
+		}, check: func(t *testing.T, d, _ *appsv1.Deployment) {
+			if d.Status.Replicas != 5 || *d.Spec.Replicas != 1 || d.Labels != nil || d.Generation != 1 {
+				t.Errorf("deployment: %+v", d)
+			}
+		}},
+		"invalid status":      {update: u{Subresource: "status"}, change: func(d *appsv1.Deployment) { d.Status.Replicas = -1 }, reason: metav1.StatusReasonInvalid, text: "status.replicas: Invalid value"},
+		"unknown subresource": {update: u{Subresource: "nothing"}, change: scale(3), reason: metav1.StatusReasonNotFound, text: `deployments.apps "d" not found`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tc.row == nil {
+				tc.row = deployments()
+			}
+			e := newEnv(t, tc.row)
+			old := create(t, e, deployment("d"))
+			rec, created, err := update(e, "d", tc.update, tc.change)
+			wantError(t, err, tc.reason, tc.text)
+			if err != nil {
+				return
+			}
+			d := must[*appsv1.Deployment](t, rec, err)
+			if tc.check != nil {
+				tc.check(t, d, old)
+			}
+			stored, _ := get[*appsv1.Deployment](t, e, "d")
+			if dry := len(tc.update.Options.DryRun) > 0; created || (dry && stored.ResourceVersion != old.ResourceVersion) || (!dry && stored.ResourceVersion != d.ResourceVersion) {
+				t.Errorf("created %v, stored %s, returned %s, was %s", created, stored.ResourceVersion, d.ResourceVersion, old.ResourceVersion)
+			}
+		})
+	}
+}
+
+// TestUpdateRefused checks that the error of the caller's function is returned as it is, also if it
+// looks as if the object were absent.
+func TestUpdateRefused(t *testing.T) {
+	e := newEnv(t, configMaps(func(k *resource.Kind[*corev1.ConfigMap]) { k.AllowCreateOnUpdate = true }))
+	create(t, e, configMap("c"))
+	for _, want := range []*apierrors.StatusError{apierrors.NewGone("gone"), apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, "n")} {
+		_, created, err := e.Update(e.ctx, registry.Update{
+			Namespace: "ns", Name: "c",
+			Transform: func(context.Context, resource.Object) (resource.Object, error) { return nil, want },
+		})
+		if created || err != want { //nolint:errorlint // as it is
+			t.Errorf("created %v, error %v", created, err)
+		}
+	}
+}
+
+// allow is an authorizer that decides about every request alike.
+type allow struct {
+	decision authorizer.Decision
+	err      error
+	asked    *authorizer.Attributes
+}
+
+func (a allow) Authorize(_ context.Context, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
+	*a.asked = attrs
+	return a.decision, "a reason", a.err
+}
+
+// TestUpdateAbsent checks updates of objects that do not exist.
+func TestUpdateAbsent(t *testing.T) {
+	creates := configMaps(func(k *resource.Kind[*corev1.ConfigMap]) { k.AllowCreateOnUpdate = true })
+	type u = registry.Update
+	for name, tc := range map[string]struct {
+		row       *resource.Row
+		update    u
+		authorize allow
+		version   string
+		reason    metav1.StatusReason
+		text      string
+	}{
+		"not created":                {row: configMaps(), reason: metav1.StatusReasonNotFound, text: `configmaps "c" not found`},
+		"created":                    {row: creates, authorize: allow{decision: authorizer.DecisionAllow}},
+		"created, dry run":           {row: creates, authorize: allow{decision: authorizer.DecisionAllow}, update: u{Options: metav1.UpdateOptions{DryRun: []string{"All"}}}},
+		"created for the caller":     {row: configMaps(), update: u{CreateAbsent: true}, authorize: allow{decision: authorizer.DecisionAllow}},
+		"not of a subresource":       {row: deployments(), update: u{CreateAbsent: true, Subresource: "status"}, reason: metav1.StatusReasonNotFound, text: `deployments.apps "c" not found`},
+		"with a resourceVersion":     {row: creates, version: "7", authorize: allow{decision: authorizer.DecisionAllow}},
+		"with an invalid one":        {row: creates, version: "x", reason: "-", text: "invalid syntax"},
+		"with a uid":                 {row: creates, update: u{Preconditions: &metav1.Preconditions{UID: new(types.UID("other"))}}, reason: metav1.StatusReasonConflict, text: "Precondition failed: UID in precondition: other, UID in object meta: "},
+		"forbidden":                  {row: creates, authorize: allow{decision: authorizer.DecisionNoOpinion}, reason: metav1.StatusReasonForbidden, text: `configmaps "c" is forbidden: User "tester" cannot create resource "configmaps" in API group "" in the namespace "ns": a reason`},
+		"authorizer fails":           {row: creates, authorize: allow{decision: authorizer.DecisionDeny, err: errors.New("out of order")}, reason: metav1.StatusReasonInternalError, text: "out of order"},
+		"without asking anybody":     {row: creates, update: u{SkipAdmission: true}, authorize: allow{decision: authorizer.DecisionDeny}},
+		"forbidden, cluster's scope": {row: configMaps(func(k *resource.Kind[*corev1.ConfigMap]) { k.AllowCreateOnUpdate, k.Namespaced = true, false }), authorize: allow{decision: authorizer.DecisionDeny}, reason: metav1.StatusReasonForbidden, text: `in API group "" at the cluster scope: a reason`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked authorizer.Attributes
+			tc.authorize.asked = &asked
+			e := newEnv(t, tc.row, func(c *registry.Config) { c.Authorizer = tc.authorize })
+			rec, created, err := update(e, "c", tc.update, func(obj resource.Object) {
+				obj.SetResourceVersion(tc.version)
+				obj.SetUID("mine")
+			})
+			wantError(t, err, tc.reason, tc.text)
+			if err != nil {
+				return
+			}
+			if c := must[resource.Object](t, rec, err); !created || c.GetUID() != "uid-1" {
+				t.Errorf("created %v, uid %s", created, c.GetUID())
+			}
+			if !tc.update.SkipAdmission && (asked == nil || asked.GetVerb() != "create" || asked.GetName() != "c" || asked.GetNamespace() != "ns") {
+				t.Errorf("asked for %+v", asked)
+			}
+		})
+	}
+}
+
+// namespaces is a kind whose objects are namespaces. They end when their finalizers in spec are gone.
+func namespaces(change ...func(*resource.Kind[*corev1.Namespace])) *resource.Row {
+	k := resource.Kind[*corev1.Namespace]{
+		Version: "v1", Resource: "namespaces", Kind: "Namespace", NamespaceItself: true, AllowUnconditionalUpdate: true,
+		Hooks: resource.Hooks[*corev1.Namespace]{
+			KeepOnUpdate: func(n, _ *corev1.Namespace) bool { return len(n.Spec.Finalizers) > 0 },
+			Ending: func(_ context.Context, n *corev1.Namespace) bool {
+				if len(n.Spec.Finalizers) == 0 {
+					return false
+				}
+				n.Status.Phase = corev1.NamespaceTerminating
+				return true
+			},
+		},
+	}
+	for _, c := range change {
+		c(&k)
+	}
+	return resource.Of[corev1.NamespaceList](k)
+}
+
+// TestNamespaceItself checks that admission sees a namespace in itself, and that hooks keep it until
+// its own finalizers are gone.
+func TestNamespaceItself(t *testing.T) {
+	var calls []string
+	e := newEnv(t, namespaces(), withAdmission(log(&calls)))
+	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"kubernetes"}}}
+	if _, err := e.Create(e.ctx, "", n, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	rec, gone, err := e.Delete(e.ctx, "", "a", metav1.DeleteOptions{})
+	if n = must[*corev1.Namespace](t, rec, err); gone || n.Status.Phase != corev1.NamespaceTerminating || n.DeletionTimestamp == nil {
+		t.Errorf("gone %v: %+v", gone, n)
+	}
+	if _, _, err = update(e, "a", registry.Update{}, func(n *corev1.Namespace) { n.Labels = map[string]string{"a": "b"} }); err != nil {
+		t.Fatal(err)
+	}
+	if rec, err = e.Get(e.ctx, "", "a", ""); err != nil {
+		t.Fatalf("the namespace is gone: %v", err)
+	}
+	if _, _, err = update(e, "a", registry.Update{}, func(n *corev1.Namespace) { n.Spec.Finalizers = nil }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = e.Get(e.ctx, "", "a", ""); !apierrors.IsNotFound(err) {
+		t.Errorf("the namespace is still there: %v", err)
+	}
+	for _, c := range calls {
+		if !strings.Contains(c, " a/a ") {
+			t.Errorf("admission was asked: %s", c)
+		}
+	}
+}
+
+// TestUpdateTogether checks that an update that another write comes before is computed again.
+func TestUpdateTogether(t *testing.T) {
+	e := newEnv(t, configMaps(func(k *resource.Kind[*corev1.ConfigMap]) { k.AllowUnconditionalUpdate = true }))
+	create(t, e, configMap("c", "n", "0"))
+	tries := 0
+	rec, _, err := update(e, "c", registry.Update{}, func(c *corev1.ConfigMap) {
+		if tries++; tries == 1 {
+			if _, _, err := update(e, "c", registry.Update{}, func(c *corev1.ConfigMap) { c.Data["other"] = "yes" }); err != nil {
+				t.Error(err)
+			}
+		}
+		c.Data["n"] = fmt.Sprint(tries)
+	})
+	if c := must[*corev1.ConfigMap](t, rec, err); tries != 2 || c.Data["n"] != "2" || c.Data["other"] != "yes" {
+		t.Errorf("after %d tries: %v", tries, c.Data)
+	}
+}
+
+// TestUpdateBlind checks that a caller who replaces an object is not given the present one.
+func TestUpdateBlind(t *testing.T) {
+	e := newEnv(t, configMaps(func(k *resource.Kind[*corev1.ConfigMap]) { k.AllowUnconditionalUpdate = true }))
+	create(t, e, configMap("c", "a", "1"))
+	rec, _, err := e.Update(e.ctx, registry.Update{
+		Namespace: "ns", Name: "c", Blind: true, OwnFields: true,
+		Transform: func(_ context.Context, cur resource.Object) (resource.Object, error) {
+			if cur != nil {
+				t.Errorf("given %v", cur)
+			}
+			return configMap("c", "a", "2"), nil
+		},
+	})
+	if c := must[*corev1.ConfigMap](t, rec, err); c.Data["a"] != "2" || c.ManagedFields != nil {
+		t.Errorf("got %v", c)
+	}
+}
+
+// TestLastFinalizer checks that an update that takes the last finalizer from an object that is being
+// deleted removes it, and answers with the revision that the object had.
+func TestLastFinalizer(t *testing.T) {
+	deleted := func(t *testing.T, row *resource.Row, change ...func(*registry.Config)) (*env, *corev1.ConfigMap) {
+		e := newEnv(t, row, change...)
+		c := configMap("c")
+		c.Finalizers = []string{"a.b/c"}
+		create(t, e, c)
+		rec, gone, err := e.Delete(e.ctx, "ns", "c", metav1.DeleteOptions{})
+		if c = must[*corev1.ConfigMap](t, rec, err); gone || c.DeletionTimestamp == nil || *c.DeletionGracePeriodSeconds != 0 {
+			t.Fatalf("gone %v: %+v", gone, c)
+		}
+		return e, c
+	}
+	var after []string
+	hooked := configMaps(func(k *resource.Kind[*corev1.ConfigMap]) {
+		k.AllowUnconditionalUpdate = true
+		k.Hooks.AfterDelete = func(_ context.Context, c *corev1.ConfigMap) { after = append(after, c.Name+c.Data["last"]) }
+	})
+	t.Run("removed", func(t *testing.T) {
+		e, old := deleted(t, hooked)
+		rec, _, err := update(e, "c", registry.Update{}, func(c *corev1.ConfigMap) { c.Finalizers, c.Data = nil, map[string]string{"last": "word"} })
+		if c := must[*corev1.ConfigMap](t, rec, err); c.ResourceVersion != old.ResourceVersion || c.Data["last"] != "word" {
+			t.Errorf("answer: %v", c)
+		}
+		if _, ok := get[*corev1.ConfigMap](t, e, "c"); ok {
+			t.Error("the object is still there")
+		}
+		sameStrings(t, "after", after, []string{"cword"})
+	})
+	t.Run("dry run", func(t *testing.T) {
+		e, _ := deleted(t, hooked)
+		_, _, err := update(e, "c", registry.Update{Options: metav1.UpdateOptions{DryRun: []string{"All"}}}, func(c *corev1.ConfigMap) { c.Finalizers = nil })
+		if _, ok := get[*corev1.ConfigMap](t, e, "c"); !ok || err != nil {
+			t.Errorf("still there: %v, %v", ok, err)
+		}
+	})
+	t.Run("another finalizer stays", func(t *testing.T) {
+		e, _ := deleted(t, hooked)
+		_, _, err := update(e, "c", registry.Update{}, func(c *corev1.ConfigMap) { c.Labels = map[string]string{"a": "b"} })
+		if _, ok := get[*corev1.ConfigMap](t, e, "c"); !ok || err != nil {
+			t.Errorf("still there: %v, %v", ok, err)
+		}
+	})
+	t.Run("new finalizer", func(t *testing.T) {
+		e, _ := deleted(t, hooked)
+		_, _, err := update(e, "c", registry.Update{}, func(c *corev1.ConfigMap) { c.Finalizers = append(c.Finalizers, "new.b/c") })
+		wantError(t, err, metav1.StatusReasonInvalid, "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{\"new.b/c\"}")
+	})
+	t.Run("another write comes first", func(t *testing.T) {
+		var e *env
+		tries := 0
+		e, _ = deleted(t, configMaps(func(k *resource.Kind[*corev1.ConfigMap]) { k.AllowUnconditionalUpdate = true }), withAdmission(plugin{
+			validate: func(_ context.Context, a admission.Attributes) error {
+				if a.GetOperation() != admission.Update || len(a.GetObject().(*corev1.ConfigMap).Finalizers) > 0 {
+					return nil
+				}
+				if tries++; tries > 1 {
+					return nil
+				}
+				_, _, err := update(e, "c", registry.Update{SkipAdmission: true}, func(c *corev1.ConfigMap) { c.Data = map[string]string{"other": "write"} })
+				return err
+			},
+		}))
+		rec, _, err := update(e, "c", registry.Update{}, func(c *corev1.ConfigMap) { c.Finalizers = nil })
+		if c := must[*corev1.ConfigMap](t, rec, err); tries != 2 || c.Data["other"] != "write" {
+			t.Errorf("after %d tries: %v", tries, c)
+		}
+	})
+}
+
+// TestUpdateHooks checks when the hooks of updates run, and that finish learns the outcome of each try.
+func TestUpdateHooks(t *testing.T) {
+	var calls []string
+	row := deployments(func(k *resource.Kind[*appsv1.Deployment]) {
+		k.Hooks.BeforeUpdate = func(_ context.Context, d, old *appsv1.Deployment, dryRun bool) (func(bool), error) {
+			if d.Labels["refuse"] != "" {
+				return nil, apierrors.NewBadRequest("refused")
+			}
+			calls = append(calls, fmt.Sprint("before ", *old.Spec.Replicas, "→", *d.Spec.Replicas, " dry=", dryRun))
+			return func(ok bool) { calls = append(calls, fmt.Sprint("finish ", ok)) }, nil
+		}
+		k.Hooks.AfterUpdate = func(_ context.Context, d, old *appsv1.Deployment) {
+			calls = append(calls, fmt.Sprint("after ", *old.Spec.Replicas, "→", *d.Spec.Replicas))
+		}
+	})
+	e := newEnv(t, row)
+	create(t, e, deployment("d"))
+	scale := func(u registry.Update, n int32) error {
+		_, _, err := update(e, "d", u, func(d *appsv1.Deployment) { d.Spec.Replicas = &n })
+		return err
+	}
+	wantError(t, scale(registry.Update{}, 2), "", "")
+	wantError(t, scale(registry.Update{Options: metav1.UpdateOptions{DryRun: []string{"All"}}}, 3), "", "")
+	wantError(t, scale(registry.Update{}, -1), metav1.StatusReasonInvalid, "")
+	wantError(t, scale(registry.Update{Subresource: "status"}, 4), "", "")
+	_, _, err := update(e, "d", registry.Update{}, func(d *appsv1.Deployment) { d.Labels = map[string]string{"refuse": "it"} })
+	wantError(t, err, metav1.StatusReasonBadRequest, "refused")
+	sameStrings(t, "calls", calls, []string{
+		"before 1→2 dry=false", "finish true", "after 1→2",
+		"before 2→3 dry=true", "finish true",
+		"before 2→-1 dry=false", "finish false",
+		"after 2→2",
+	})
+}
+
+// TestMetaRules checks how often each finding about metadata is repeated, which each kind decides.
+func TestMetaRules(t *testing.T) {
+	for name, tc := range map[string]struct {
+		rules resource.MetaRules
+		want  int
+	}{
+		"none":                {resource.MetaRules{}, 3}, // two for all kinds, one of the kind
+		"create checks":       {resource.MetaRules{RepeatCreateChecks: 1}, 4},
+		"create checks first": {resource.MetaRules{RepeatCreateChecks: 2, CreateChecksFirst: true}, 5},
+		"no update checks":    {resource.MetaRules{SkipUpdateChecks: true}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t, configMaps(func(k *resource.Kind[*corev1.ConfigMap]) {
+				k.AllowUnconditionalUpdate, k.MetaOnUpdate = true, tc.rules
+			}))
+			create(t, e, configMap("c"))
+			_, _, err := update(e, "c", registry.Update{}, func(c *corev1.ConfigMap) { c.Labels = map[string]string{"a": "not valid"} })
+			wantError(t, err, metav1.StatusReasonInvalid, "")
+			if status, ok := errors.AsType[*apierrors.StatusError](err); !ok || len(status.ErrStatus.Details.Causes) != tc.want {
+				t.Errorf("want %d findings: %v", tc.want, err)
+			}
+		})
+	}
+}
+
+// TestFacade checks an update of what an object looks like: admission sees that form alone.
+func TestFacade(t *testing.T) {
+	var calls []string
+	e := newEnv(t, deployments(), withAdmission(log(&calls)))
+	create(t, e, deployment("d"))
+	calls = nil
+	shape := func(obj resource.Object) (resource.Object, error) {
+		return configMap("shown", "replicas", fmt.Sprint(*obj.(*appsv1.Deployment).Spec.Replicas)), nil
+	}
+	rec, _, err := e.Update(e.ctx, registry.Update{
+		Namespace: "ns", Name: "d", Subresource: "scale", OwnFields: true,
+		As: &registry.Facade{
+			Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Of: shape,
+			Change: func(_ context.Context, cur resource.Object, admit registry.AdmitFunc) (resource.Object, error) {
+				before, err := shape(cur)
+				if err != nil {
+					return nil, err
+				}
+				if err := admit(configMap("wanted", "replicas", "4"), before); err != nil {
+					return nil, err
+				}
+				cur.(*appsv1.Deployment).Spec.Replicas = new(int32(4))
+				return cur, nil
+			},
+		},
+	})
+	if d := must[*appsv1.Deployment](t, rec, err); *d.Spec.Replicas != 4 {
+		t.Errorf("replicas %d", *d.Spec.Replicas)
+	}
+	sameStrings(t, "calls", calls, []string{"admit UPDATE ns/d new=wanted old=shown", "validate UPDATE ns/d new=shown old=shown"})
+}
