@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,6 +26,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -44,6 +47,16 @@ import (
 
 // start is the time of the registries' clocks when a test begins.
 var start = time.Date(2030, time.May, 4, 12, 0, 0, 0, time.UTC)
+
+// known has the built-in kinds, and schemas their schemas. Tests do not change them.
+var (
+	known = sync.OnceValue(func() *runtime.Scheme {
+		s := runtime.NewScheme()
+		utilruntime.Must(scheme.AddToScheme(s))
+		return s
+	})
+	schemas = sync.OnceValue(func() managedfields.TypeConverter { return applyconfigurations.NewTypeConverter(known()) })
+)
 
 // env is a registry over a store in memory.
 type env struct {
@@ -67,14 +80,10 @@ func newEnv(t testing.TB, row *resource.Row, change ...func(*registry.Config)) *
 		cancel()
 		<-done
 	})
-	known := runtime.NewScheme()
-	if err := scheme.AddToScheme(known); err != nil {
-		t.Fatal(err)
-	}
 	e := &env{clock: clocktesting.NewFakeClock(start), warnings: new([]string)}
 	uids := 0
 	cfg := registry.Config{
-		Scheme: known, Clock: e.clock, TypeConverter: applyconfigurations.NewTypeConverter(known), Ownership: ownership.NewTypes(),
+		Scheme: known(), Clock: e.clock, TypeConverter: schemas(), Ownership: ownership.NewTypes(),
 		Store: func(row *resource.Row) store.Interface {
 			return store.New(store.Config{
 				Backend: backend, Prefix: row.StoragePrefix, GroupResource: row.GroupResource(),
