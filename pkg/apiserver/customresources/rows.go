@@ -79,6 +79,7 @@ func (d *definition) row(crd *apiextensionsv1.CustomResourceDefinition, v *apiex
 		row.Subresources = append(row.Subresources, resource.RowSub{Subresource: kind.scale.subresource(replicaPaths(crd))})
 	}
 	row.SelectableFields, row.Fields = selectable(v.SelectableFields)
+	row.UnknownField = "field label not supported: %[1]s"
 	if c := crd.Spec.Conversion; c != nil && c.Strategy == apiextensionsv1.WebhookConverter {
 		row.Codec = remoteCodec{codec{d, v.Name}, row.Fields, d.asking}
 	}

@@ -69,8 +69,9 @@ func Resources(rows []*resource.Row, version string) []metav1.APIResource {
 			r.StorageVersionHash = StorageVersionHash(stored.Group, stored.Version, stored.Kind)
 		}
 		list = append(list, r)
-		for _, s := range subresources(row) {
-			list = append(list, subresource(row, &s, version))
+		for i := range row.Subresources {
+			s := &row.Subresources[i]
+			list = append(list, subresource(row, s, version))
 		}
 	}
 	return list
@@ -79,15 +80,6 @@ func Resources(rows []*resource.Row, version string) []metav1.APIResource {
 // sorted are rows by name.
 func sorted(rows []*resource.Row) []*resource.Row {
 	return slices.SortedFunc(slices.Values(rows), func(a, b *resource.Row) int { return cmp.Compare(a.Resource, b.Resource) })
-}
-
-// subresources are those of row in the order that discovery has them: of custom
-// resources it is their own.
-func subresources(row *resource.Row) []resource.RowSub {
-	if row.Custom {
-		return row.Subresources
-	}
-	return slices.SortedFunc(slices.Values(row.Subresources), func(a, b resource.RowSub) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 func subresource(row *resource.Row, s *resource.RowSub, version string) metav1.APIResource {
@@ -148,9 +140,10 @@ func aggregatedResources(rows []*resource.Row, version string) []apidiscovery.AP
 		if row.Namespaced {
 			r.Scope = apidiscovery.ScopeNamespace
 		}
-		for _, s := range subresources(row) {
+		for i := range row.Subresources {
+			s := &row.Subresources[i]
 			r.Subresources = append(r.Subresources, apidiscovery.APISubresourceDiscovery{
-				Subresource: s.Name, ResponseKind: responseKind(row, kindOf(row, &s, version)), Verbs: slices.Sorted(slices.Values(s.Verbs)),
+				Subresource: s.Name, ResponseKind: responseKind(row, kindOf(row, s, version)), Verbs: slices.Sorted(slices.Values(s.Verbs)),
 			})
 		}
 		list = append(list, r)
@@ -158,8 +151,8 @@ func aggregatedResources(rows []*resource.Row, version string) []apidiscovery.AP
 	return list
 }
 
-// responseKind is kind as the aggregated form has it: group and version are left
-// out where they are the endpoint's own, but not of custom resources.
+// responseKind returns kind as the aggregated form has it: without group and version if they are the
+// endpoint's own. Kubernetes has another server for custom resources, which does not leave them out.
 func responseKind(row *resource.Row, kind schema.GroupVersionKind) *metav1.GroupVersionKind {
 	if row.Custom && kind.Version == "" {
 		kind.Group, kind.Version = row.Group, row.Version

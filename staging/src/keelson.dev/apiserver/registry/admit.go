@@ -330,7 +330,7 @@ func sameBool(a, b *bool) bool {
 
 // InterfacesOf returns what admission plugins handle a row's objects with.
 func InterfacesOf(row *resource.Row, scheme *runtime.Scheme) admission.ObjectInterfaces {
-	return interfaces{&convertor{row: row, scheme: scheme}}
+	return interfaces{newConvertor(row, scheme)}
 }
 
 // SchemeInterfaces returns what admission plugins handle objects with that are

@@ -30,7 +30,7 @@ func Codec(row *resource.Row) store.Codec {
 	}
 	gv := schema.GroupVersion{Group: row.Group, Version: row.Version}
 	return &envelopeCodec{
-		row: row, convert: &convertor{row: row},
+		row: row, convert: newConvertor(row, nil),
 		header:  wire.NewHeader(gv.String(), row.Kind),
 		hollows: newHollows(row.New()),
 	}

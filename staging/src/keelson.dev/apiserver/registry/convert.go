@@ -19,8 +19,14 @@ import (
 // convertor converts, creates and defaults the objects of one row in any of its
 // versions. Conversions to the version an object already has do not copy.
 type convertor struct {
-	row    *resource.Row
-	scheme *runtime.Scheme
+	row     *resource.Row
+	scheme  *runtime.Scheme
+	dynamic bool // objects have no Go type: they say themselves of which kind and version they are
+}
+
+func newConvertor(row *resource.Row, scheme *runtime.Scheme) *convertor {
+	_, dynamic := row.New().(*unstructured.Unstructured)
+	return &convertor{row: row, scheme: scheme, dynamic: dynamic}
 }
 
 var (
@@ -122,16 +128,12 @@ func (c *convertor) Default(in runtime.Object) {
 // versionOf finds an object's version by its type, or by what it says of itself.
 func (c *convertor) versionOf(obj runtime.Object) string {
 	t := reflect.TypeOf(obj)
-	if t == reflect.TypeOf(c.row.New()) {
-		if _, dynamic := obj.(*unstructured.Unstructured); !dynamic {
-			return c.row.Version
-		}
+	if !c.dynamic && t == reflect.TypeOf(c.row.New()) {
+		return c.row.Version
 	}
 	for i := range c.row.Versions {
-		if v := &c.row.Versions[i]; v.New != nil && t == reflect.TypeOf(v.New()) {
-			if _, dynamic := obj.(*unstructured.Unstructured); !dynamic {
-				return v.Name
-			}
+		if v := &c.row.Versions[i]; !c.dynamic && v.New != nil && t == reflect.TypeOf(v.New()) {
+			return v.Name
 		}
 	}
 	if v := obj.GetObjectKind().GroupVersionKind().Version; v != "" {
@@ -162,7 +164,7 @@ func (c *convertor) ConvertToVersion(in runtime.Object, gv runtime.GroupVersione
 			return nil, err
 		}
 	}
-	if c.row.Custom {
+	if c.dynamic {
 		target.Kind = obj.GetObjectKind().GroupVersionKind().Kind // is checked later
 	}
 	obj.GetObjectKind().SetGroupVersionKind(target)
@@ -180,7 +182,7 @@ func (c *convertor) typed(in runtime.Object) (resource.Object, error) {
 		return obj, nil
 	}
 	v, err := c.version(u.GroupVersionKind().Version)
-	if c.row.Custom {
+	if c.dynamic {
 		return obj, c.convertible(u.GroupVersionKind(), err == nil)
 	}
 	if err != nil {
@@ -193,8 +195,8 @@ func (c *convertor) typed(in runtime.Object) (resource.Object, error) {
 	return out, nil
 }
 
-// convertible refuses a custom object that a plugin has made one of another group, or of
-// no version of its own, in Kubernetes' words.
+// convertible rejects an object without a Go type if a plugin has given it another group, or a version
+// that the row does not have, with Kubernetes' messages.
 func (c *convertor) convertible(kind schema.GroupVersionKind, known bool) error {
 	switch {
 	case kind.Group != c.row.Group:
@@ -239,11 +241,11 @@ func (c *convertor) Convert(in, out, _ any) error {
 	}
 	from, to := c.versionOf(src), c.versionOf(dst)
 	switch {
-	case reflect.TypeOf(src) != reflect.TypeOf(dst) && c.holds(src) || c.row.Custom && from != to:
+	case reflect.TypeOf(src) != reflect.TypeOf(dst) && c.holds(src) || c.dynamic && from != to:
 		if src, err = c.between(src, from, to); err != nil {
 			return err
 		}
-	case c.row.Custom:
+	case c.dynamic:
 		src = src.DeepCopyObject().(resource.Object) // out gets a kind of its own
 	}
 	if reflect.TypeOf(src) != reflect.TypeOf(dst) {
@@ -260,10 +262,14 @@ func (c *convertor) ConvertFieldLabel(_ schema.GroupVersionKind, label, value st
 }
 
 func (c *convertor) fieldLabel(label, value string) (string, string, error) {
+	// Most kinds have neither fields nor an error of their own: Kubernetes' default for all kinds
+	// applies, which accepts a namespace even if the kind has none.
+	byDefault := len(c.row.SelectableFields) == 0 && c.row.UnknownField == ""
 	switch {
-	case label == "metadata.name", label == "metadata.namespace" && (c.row.Namespaced || !c.row.Custom && len(c.row.SelectableFields) == 0), slices.Contains(c.row.SelectableFields, label):
+	case label == "metadata.name", label == "metadata.namespace" && (c.row.Namespaced || byDefault),
+		slices.Contains(c.row.SelectableFields, label):
 		return label, value, nil
-	case len(c.row.SelectableFields) == 0 && !c.row.Custom:
+	case byDefault:
 		return "", "", fmt.Errorf("%q is not a known field selector: only %q, %q", label, "metadata.name", "metadata.namespace")
 	}
 	if say := c.row.UnknownField; say != "" {

@@ -268,7 +268,7 @@ func (r *Registry) invalid(obj resource.Object, errs field.ErrorList) error {
 // kindOf is the kind that errors about obj name.
 func (r *Registry) kindOf(obj resource.Object) schema.GroupKind {
 	switch {
-	case r.row.Custom:
+	case r.dynamic:
 		return obj.GetObjectKind().GroupVersionKind().GroupKind()
 	case !r.row.StoredAs.Empty():
 		return r.row.StoredAs.GroupKind() // events.k8s.io
@@ -276,10 +276,10 @@ func (r *Registry) kindOf(obj resource.Object) schema.GroupKind {
 	return r.row.GroupVersionKind().GroupKind()
 }
 
-// validateKind checks what custom objects say of themselves; typed ones cannot
-// be of another kind.
+// validateKind checks the kind and version that an object without a Go type says it is of. Objects of a
+// Go type cannot be of another kind.
 func (r *Registry) validateKind(obj resource.Object) field.ErrorList {
-	if !r.row.Custom {
+	if !r.dynamic {
 		return nil
 	}
 	var errs field.ErrorList

@@ -391,7 +391,7 @@ func widgets() *resource.Row {
 		Versions: []resource.Version{{Name: "v1"}, {Name: "v2"}}, Custom: true, StoragePrefix: "example.com/widgets", Codec: asJSON{},
 		New:                      func() resource.Object { return &unstructured.Unstructured{Object: map[string]any{}} },
 		NewList:                  func() runtime.Object { return &unstructured.UnstructuredList{} },
-		AllowUnconditionalUpdate: true, SelectableFields: []string{"spec.color"},
+		AllowUnconditionalUpdate: true, SelectableFields: []string{"spec.color"}, UnknownField: "field label not supported: %[1]s",
 		Fields: func(obj resource.Object) fields.Set {
 			color, _, _ := unstructured.NestedString(obj.(*unstructured.Unstructured).Object, "spec", "color")
 			return fields.Set{"spec.color": color}

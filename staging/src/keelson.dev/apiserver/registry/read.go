@@ -11,7 +11,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -37,11 +36,10 @@ func New(row *resource.Row, cfg Config) (*Registry, error) {
 	r := &Registry{
 		row: row, cfg: cfg, store: cfg.Store(row),
 		codec: Codec(row), attrs: Attrs(row),
-		convert: &convertor{row: row, scheme: cfg.Scheme},
+		convert: newConvertor(row, cfg.Scheme),
 	}
-	obj := row.New()
-	_, r.dynamic = obj.(*unstructured.Unstructured)
-	r.raw = holdsRaw(reflect.TypeOf(obj), make(map[reflect.Type]bool))
+	r.dynamic = r.convert.dynamic
+	r.raw = holdsRaw(reflect.TypeOf(row.New()), make(map[reflect.Type]bool))
 	if err := r.makeManagers(); err != nil {
 		return nil, fmt.Errorf("field managers of %s: %w", row.GroupResource(), err)
 	}

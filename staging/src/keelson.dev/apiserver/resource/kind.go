@@ -61,7 +61,7 @@ type Kind[O any] struct {
 	// are all of the resource's. Requests are routed and answered as Kubernetes does for custom
 	// resources.
 	Custom bool
-	// Subresources are the paths below an object.
+	// Subresources are the paths below an object, in the order of discovery. Of sorts them by name.
 	Subresources []Sub[O]
 
 	// How objects are stored.
@@ -156,8 +156,9 @@ type Kind[O any] struct {
 	// SelectableFields names the field selectors that clients may use, beside metadata.name and
 	// metadata.namespace, which are always allowed.
 	SelectableFields []string
-	// UnknownField is the error for any other field selector, with %[1]s for the field. Empty: as most
-	// kinds with fields of their own word it.
+	// UnknownField is the error for any other field selector, with %[1]s for the field. Empty: the error
+	// of most kinds. A row without SelectableFields and UnknownField accepts metadata.namespace even if
+	// its objects are in no namespace, as most of Kubernetes' kinds do.
 	UnknownField string
 
 	// Updates and deletes.

@@ -6,6 +6,7 @@ package resource
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,7 +41,7 @@ func Of[L, T any](k Kind[*T]) *Row {
 	if f := k.RowOrder; f != nil {
 		row.RowOrder = func(a, b Object) int { return f(any(a).(*T), any(b).(*T)) }
 	}
-	for _, s := range k.Subresources {
+	for _, s := range slices.SortedFunc(slices.Values(k.Subresources), bySubresource) {
 		row.Subresources = append(row.Subresources, RowSub{
 			Subresource: s.Subresource, PrepareUpdate: eraseUpdate(s.PrepareUpdate),
 			ValidateUpdate: eraseValidateUpdate(s.ValidateUpdate), Warnings: eraseWarnings(s.Warnings),
@@ -48,6 +49,8 @@ func Of[L, T any](k Kind[*T]) *Row {
 	}
 	return row
 }
+
+func bySubresource[O any](a, b Sub[O]) int { return cmp.Compare(a.Name, b.Name) }
 
 // named returns a row with the fields of k that do not depend on the type of the objects.
 func named[O any](k *Kind[O]) *Row {
