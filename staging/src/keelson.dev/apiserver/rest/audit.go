@@ -205,7 +205,7 @@ func (s *Server) auditPage(r *http.Request, out negotiate.Output, v *view, page 
 		return
 	}
 	list := v.row.NewList()
-	if v.version != nil && v.version.FromStorage != nil && !v.row.Custom {
+	if v.version != nil && v.version.FromStorage != nil && s.cfg.Scheme.Recognizes(v.listGVK) {
 		var err error
 		if list, err = s.cfg.Scheme.New(v.listGVK); err != nil {
 			return

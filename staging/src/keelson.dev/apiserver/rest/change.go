@@ -103,7 +103,7 @@ func (s *Server) publish(before *state, resources map[schema.GroupResource][]*en
 			continue
 		}
 		for _, e := range list {
-			if !e.row.Custom {
+			if e.behaviour.inRouter() {
 				st.own[gr.Group] = true
 			}
 			for v := range e.views {

@@ -130,8 +130,9 @@ func (d *documents) resources(group, version string) []metav1.APIResource {
 		return list
 	}
 	for i := range list {
-		// Custom resources tell it all the same.
-		if slices.ContainsFunc(d.rows[group], func(r *resource.Row) bool { return r.Resource == list[i].Name && !r.Custom }) {
+		if slices.ContainsFunc(d.rows[group], func(r *resource.Row) bool {
+			return r.Resource == list[i].Name && behaviourOf(r).optionalHash()
+		}) {
 			list[i].StorageVersionHash = ""
 		}
 	}

@@ -6,16 +6,19 @@ package rest
 import (
 	"slices"
 
+	autoscaling "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"keelson.dev/apiserver/resource"
 )
 
-// routing is how requests find an endpoint: which paths it has, and how a request that does not fit
-// is answered. In Kubernetes a router finds the endpoints of built-in kinds, and a handler of its own
-// those of custom resources.
-type routing interface {
+// behaviour is how requests for a row are routed and answered. Kubernetes serves built-in kinds with a
+// router, and custom resources with a handler in another server, and clients notice the difference.
+type behaviour interface {
+	// Routing: which paths there are, and what happens to a request that does not fit.
+
 	// verb returns the verb of a request.
 	verb(info *request.RequestInfo, method string) string
 	// locate rejects paths that the endpoint does not have.
@@ -27,27 +30,43 @@ type routing interface {
 	warnsFirst() bool
 	// createsFirst reports whether the body of a create is checked before the namespace in the path.
 	createsFirst() bool
+	// inRouter reports whether the router knows the row's group: it answers for all paths of the group.
+	inRouter() bool
+
+	// Answers: see answers.go.
+
+	// optionalHash reports whether Config.NoStorageVersionHash leaves out the hash in discovery.
+	optionalHash() bool
+	// scaleType is the name of Scale's Go type in errors.
+	scaleType() string
+	// scaleColumns are the columns of a Table of a Scale.
+	scaleColumns() []metav1.TableColumnDefinition
+	// unreadScale returns the error for a body that is not a Scale; err is the decoder's.
+	unreadScale(err error) error
+	// checkScale validates a Scale before the object that it changes.
+	checkScale(scale *autoscaling.Scale) error
 }
 
-// routingOf returns the routing of a row.
-func routingOf(row *resource.Row) routing {
+// behaviourOf returns the behaviour of a row.
+func behaviourOf(row *resource.Row) behaviour {
 	if row.Custom {
-		return customRouting{}
+		return customResource{}
 	}
-	return builtInRouting{}
+	return builtIn{}
 }
 
-// builtInRouting routes as the router of Kubernetes' built-in kinds.
-type builtInRouting struct{}
+// builtIn behaves as Kubernetes' router and handlers of built-in kinds.
+type builtIn struct{}
 
-func (builtInRouting) warnsFirst() bool   { return false }
-func (builtInRouting) createsFirst() bool { return true }
+func (builtIn) warnsFirst() bool   { return false }
+func (builtIn) createsFirst() bool { return true }
+func (builtIn) inRouter() bool     { return true }
 
-func (builtInRouting) verb(info *request.RequestInfo, method string) string {
+func (builtIn) verb(info *request.RequestInfo, method string) string {
 	return verbOf(info, method)
 }
 
-func (builtInRouting) locate(_ *state, t *target, method string) error {
+func (builtIn) locate(_ *state, t *target, method string) error {
 	info := t.info
 	if info.Verb == "proxy" {
 		return errNotFound() // a path of the past: today proxy is a subresource
@@ -69,7 +88,7 @@ func (builtInRouting) locate(_ *state, t *target, method string) error {
 	return nil
 }
 
-func (builtInRouting) check(t *target) error {
+func (builtIn) check(t *target) error {
 	info := t.info
 	if info.Subresource != "" {
 		t.sub = t.row.Subresource(info.Subresource)
@@ -93,16 +112,17 @@ func (builtInRouting) check(t *target) error {
 	return nil
 }
 
-// customRouting routes as Kubernetes' handler of custom resources.
-type customRouting struct{}
+// customResource behaves as Kubernetes' handler of custom resources.
+type customResource struct{}
 
-func (customRouting) warnsFirst() bool   { return true }
-func (customRouting) createsFirst() bool { return false }
+func (customResource) warnsFirst() bool   { return true }
+func (customResource) createsFirst() bool { return false }
+func (customResource) inRouter() bool     { return false }
 
 // verb is RequestInfo's also for subresources. HEAD is handled as GET; OPTIONS is not supported.
-func (customRouting) verb(info *request.RequestInfo, _ string) string { return info.Verb }
+func (customResource) verb(info *request.RequestInfo, _ string) string { return info.Verb }
 
-func (customRouting) locate(st *state, t *target, _ string) error {
+func (customResource) locate(st *state, t *target, _ string) error {
 	if !t.row.Namespaced || t.info.Namespace != "" {
 		return nil
 	}
@@ -116,7 +136,7 @@ func (customRouting) locate(st *state, t *target, _ string) error {
 }
 
 // check ignores what comes after the subresource in the path.
-func (customRouting) check(t *target) error {
+func (customResource) check(t *target) error {
 	notSupported := apierrors.NewMethodNotSupported(t.row.GroupResource(), t.verb)
 	if t.info.Subresource != "" {
 		if t.sub = t.row.Subresource(t.info.Subresource); t.sub == nil {

@@ -69,11 +69,7 @@ func (s *Server) scale(w http.ResponseWriter, r *http.Request, t *target) error 
 		kind := schema.GroupVersionKind{Group: metav1.GroupName, Version: out.AsVersion, Kind: out.As}
 		return s.pools.writeObject(w, r, out, code, partial(scale), kind)
 	default:
-		name := resource.InternalName(scaleKind())
-		if t.row.Custom {
-			name = "v1.Scale" // that of built-in kinds is another type
-		}
-		return negotiate.NotAcceptableMessage(fmt.Sprintf("you requested %s, but the requested object is not a list (*%s)", out.As, name))
+		return negotiate.NotAcceptableMessage(fmt.Sprintf("you requested %s, but the requested object is not a list (*%s)", out.As, t.behaviour.scaleType()))
 	}
 	s.auditObject(r, scale, scaleKind())
 	return s.pools.writeObject(w, r, out, code, scale, scaleKind())
@@ -85,19 +81,7 @@ func (s *Server) scaleTable(w http.ResponseWriter, r *http.Request, t *target, o
 	if err != nil {
 		return err
 	}
-	docs := metav1.ObjectMeta{}.SwaggerDoc()
-	columns := []metav1.TableColumnDefinition{
-		{Name: "Name", Type: "string", Format: "name", Description: docs["name"]},
-		{Name: "Desired", Type: "integer", Description: "Number of desired replicas"},
-		{Name: "Available", Type: "integer", Description: "Number of actual replicas"},
-		{Name: "Age", Type: "date", Description: docs["creationTimestamp"]},
-	}
-	if !t.row.Custom { // built-in kinds have other words
-		columns[0].Format, columns[3].Type = "", "string"
-		columns[1].Description = autoscaling.ScaleSpec{}.SwaggerDoc()["replicas"]
-		columns[2].Description = autoscaling.ScaleStatus{}.SwaggerDoc()["replicas"]
-	}
-	doc, err := table.AppendHead(nil, out.AsVersion, metav1.ListMeta{ResourceVersion: scale.ResourceVersion}, columns)
+	doc, err := table.AppendHead(nil, out.AsVersion, metav1.ListMeta{ResourceVersion: scale.ResourceVersion}, t.behaviour.scaleColumns())
 	if err != nil {
 		return err
 	}
@@ -185,7 +169,7 @@ func (s *Server) putScale(r *http.Request, t *target) (resource.Object, error) {
 	}
 	want := &autoscaling.Scale{}
 	if _, err := s.decode(r, body, scaleKind(), want, mode, nil); err != nil {
-		return nil, unreadScale(t, err)
+		return nil, t.behaviour.unreadScale(err)
 	}
 	s.auditScale(r, t, want)
 	if err := sameObject(t, want); err != nil {
@@ -201,15 +185,6 @@ func (s *Server) putScale(r *http.Request, t *target) (resource.Object, error) {
 	return s.applyScale(r.Context(), t, options, same, func(have *autoscaling.Scale, who string) (*autoscaling.Scale, error) {
 		return s.ownScale(have, want.DeepCopy(), who), nil
 	})
-}
-
-// unreadScale words a body that is no Scale. Where custom resources are served Kubernetes has no
-// Scale among its own types, and stumbles over that before it tells what is wrong.
-func unreadScale(t *target, err error) error {
-	if t.row.Custom && apierrors.IsBadRequest(err) {
-		return apierrors.NewBadRequest(`no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:111"`)
-	}
-	return err
 }
 
 // scaleChange makes the wanted Scale from the present one, with the fields that
@@ -268,10 +243,8 @@ func (s *Server) scaled(t *target, cur resource.Object, who string, change scale
 	if want.Spec.Replicas == resource.NoReplicas {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the spec replicas field %q cannot be empty", "."+t.sub.Scale.SpecPath))
 	}
-	if !t.row.Custom { // custom resources check themselves
-		if err := checkScale(want); err != nil {
-			return nil, err
-		}
+	if err := t.behaviour.checkScale(want); err != nil {
+		return nil, err
 	}
 	if want.UID != "" && want.UID != cur.GetUID() {
 		gr := t.row.GroupResource()

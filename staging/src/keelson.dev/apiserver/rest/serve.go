@@ -77,7 +77,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	rec, done := s.metrics.begin(w, r, info, t)
 	defer done()
-	if t != nil && t.routing.warnsFirst() {
+	if t != nil && t.behaviour.warnsFirst() {
 		t.warnOfVersion(r)
 	}
 	if err == nil {
@@ -121,7 +121,7 @@ func (st *state) resolve(info *request.RequestInfo, method string) (*target, err
 	if e == nil || (info.APIPrefix == "api") != (info.APIGroup == "") {
 		return nil, st.noSuch(info.APIGroup)
 	}
-	t := &target{endpoint: e, info: info, view: e.views[info.APIVersion], name: info.Name, verb: e.routing.verb(info, method)}
+	t := &target{endpoint: e, info: info, view: e.views[info.APIVersion], name: info.Name, verb: e.behaviour.verb(info, method)}
 	if t.view == nil {
 		return nil, errNotFound()
 	}
@@ -130,10 +130,10 @@ func (st *state) resolve(info *request.RequestInfo, method string) (*target, err
 	} else if info.Namespace != "" && (!e.row.NamespaceItself || inNamespace(info)) {
 		return nil, st.noSuch(info.APIGroup)
 	}
-	if err := e.routing.locate(st, t, method); err != nil {
+	if err := e.behaviour.locate(st, t, method); err != nil {
 		return nil, err
 	}
-	return t, e.routing.check(t)
+	return t, e.behaviour.check(t)
 }
 
 // watched refuses what is no old path of a watch of a built-in kind, and other
@@ -221,7 +221,7 @@ func (t *target) checkName() error {
 	}
 	connects := t.sub != nil && t.sub.Connects()
 	switch {
-	case t.verb == "create" && !connects && t.routing.createsFirst():
+	case t.verb == "create" && !connects && t.behaviour.createsFirst():
 		return nil
 	case t.sub != nil && !t.sub.View && t.sub.Scale == nil:
 		return t.checkKey()
@@ -269,7 +269,7 @@ func (t *target) warnOfVersion(r *http.Request) {
 
 // serve answers one request for a resource.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, t *target) error {
-	if !t.routing.warnsFirst() && !oldWatch(t.info) {
+	if !t.behaviour.warnsFirst() && !oldWatch(t.info) {
 		t.warnOfVersion(r)
 	}
 	if t.sub != nil && !t.sub.View || t.row.Ephemeral {

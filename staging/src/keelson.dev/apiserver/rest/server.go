@@ -71,12 +71,12 @@ type RowOptions struct {
 
 // endpoint is a served row.
 type endpoint struct {
-	row      *resource.Row
-	options  RowOptions
-	registry *registry.Registry // nil if ephemeral
-	views    map[string]*view   // by version
-	verbs    []string
-	routing  routing
+	row       *resource.Row
+	options   RowOptions
+	registry  *registry.Registry // nil if ephemeral
+	views     map[string]*view   // by version
+	verbs     []string
+	behaviour behaviour
 	*life
 }
 
@@ -161,7 +161,7 @@ func newJitter() func() float64 {
 
 // newEndpoint makes the endpoint of a row, which goes on with old's life if it can.
 func (s *Server) newEndpoint(row *resource.Row, options RowOptions, old *endpoint) (*endpoint, error) {
-	e := &endpoint{row: row, options: options, views: make(map[string]*view, 1), verbs: discovery.Verbs(row), routing: routingOf(row)}
+	e := &endpoint{row: row, options: options, views: make(map[string]*view, 1), verbs: discovery.Verbs(row), behaviour: behaviourOf(row)}
 	if old != nil && options.Identity != "" && old.identity == options.Identity {
 		e.life = old.life
 	} else {

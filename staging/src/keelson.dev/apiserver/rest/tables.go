@@ -52,7 +52,7 @@ func (s *Server) respondTable(w http.ResponseWriter, r *http.Request, out negoti
 	if err != nil {
 		return err
 	}
-	if len(page.Records) == 0 && v.row.Columns == nil && !v.row.Custom {
+	if len(page.Records) == 0 && v.row.Columns == nil && !v.dynamic {
 		// Kinds without columns of their own have no list of rows then.
 		return s.pools.writeJSON(w, r, out, code, append(bytes.TrimSuffix(head, []byte("[")), "null}"...))
 	}
