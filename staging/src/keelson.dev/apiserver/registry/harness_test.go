@@ -69,12 +69,12 @@ type env struct {
 // newEnv returns the registry of a row. change may change its configuration.
 func newEnv(t testing.TB, row *resource.Row, change ...func(*registry.Config)) *env {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
+	running, cancel := context.WithCancel(context.Background())
 	backend := store.NewBackend(store.BackendConfig{KV: memory.New(clock.Real()), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = backend.Run(ctx)
+		_ = backend.Run(running)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -103,7 +103,7 @@ func newEnv(t testing.TB, row *resource.Row, change ...func(*registry.Config)) *
 		t.Fatal(err)
 	}
 	e.Registry = reg
-	ctx = request.WithUser(ctx, &user.DefaultInfo{Name: "tester"})
+	ctx := request.WithUser(running, &user.DefaultInfo{Name: "tester"})
 	e.ctx = registry.WithUserAgent(warning.WithWarningRecorder(ctx, recorder{e.warnings}), "tester/1.0")
 	return e
 }
