@@ -33,7 +33,7 @@ const (
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop        *controller.Loop
+	queue       *controller.Queue
 	nodes       corelisters.NodeLister
 	claims      corelisters.PersistentVolumeClaimLister
 	volumes     corelisters.PersistentVolumeLister
@@ -67,7 +67,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 		lost: map[string][]v1.UniqueVolumeName{}, made: map[string]made{}, since: map[string]map[v1.UniqueVolumeName]time.Time{},
 	}
 	// One at a time: whether a volume is free for a node is decided by what was decided before.
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, 1, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, 1, c.sync)
 	return c, errors.Join(
 		controller.IndexByClaim(pods),
 		pods.AddIndexers(cache.Indexers{byNode: nodeOfPod}),
@@ -77,11 +77,11 @@ func New(d controller.Deps) (controller.Controller, error) {
 		controller.OnChange(core.Nodes().Informer(), c.nodeChanged),
 		controller.OnChange(core.PersistentVolumeClaims().Informer(), func(old, claim *v1.PersistentVolumeClaim) {
 			if old == nil || claim == nil || old.Spec.VolumeName != claim.Spec.VolumeName || old.Status.Phase != claim.Status.Phase {
-				c.lookAtUsers(controller.Key(controller.Either(old, claim)))
+				c.lookAtUsers(controller.Key(controller.Latest(old, claim)))
 			}
 		}),
 		controller.OnChange(core.PersistentVolumes().Informer(), func(old, v *v1.PersistentVolume) {
-			if ref := controller.Either(old, v).Spec.ClaimRef; ref != nil && (old == nil || v == nil || !equality.Semantic.DeepEqual(old.Spec, v.Spec)) {
+			if ref := controller.Latest(old, v).Spec.ClaimRef; ref != nil && (old == nil || v == nil || !equality.Semantic.DeepEqual(old.Spec, v.Spec)) {
 				c.lookAtUsers(ref.Namespace + "/" + ref.Name)
 			}
 		}),
@@ -92,16 +92,16 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.loop.Run(ctx) })
+	g.Go(func() error { return c.queue.Run(ctx) })
 	g.Go(func() error {
-		controller.Every(ctx, c.Clock, c.Options.Periods.Attachments, func(context.Context) { c.lookAtAll() })
+		controller.RunEvery(ctx, c.Clock, c.Options.Periods.Attachments, func(context.Context) { c.lookAtAll() })
 		return nil
 	})
 	return g.Wait()
 }
 
 func nodeOfPod(o any) ([]string, error) {
-	if pod, ok := o.(*v1.Pod); ok && pod.Spec.NodeName != "" && len(controller.ClaimsOf(pod)) > 0 {
+	if pod, ok := o.(*v1.Pod); ok && pod.Spec.NodeName != "" && len(controller.ClaimKeys(pod)) > 0 {
 		return []string{pod.Spec.NodeName}, nil
 	}
 	return nil, nil
@@ -126,17 +126,17 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 		return
 	}
 	for _, p := range []*v1.Pod{old, pod} {
-		if p != nil && p.Spec.NodeName != "" && len(controller.ClaimsOf(p)) > 0 {
-			c.loop.Add(p.Spec.NodeName)
+		if p != nil && p.Spec.NodeName != "" && len(controller.ClaimKeys(p)) > 0 {
+			c.queue.Add(p.Spec.NodeName)
 		}
 	}
 }
 
 func (c *Controller) attachmentChanged(old, a *storagev1.VolumeAttachment) {
 	c.mu.Lock()
-	delete(c.made, controller.Either(old, a).Name)
+	delete(c.made, controller.Latest(old, a).Name)
 	c.mu.Unlock()
-	c.loop.Add(controller.Either(old, a).Spec.NodeName)
+	c.queue.Add(controller.Latest(old, a).Spec.NodeName)
 	if old != nil && a != nil {
 		c.tellFailure(old, a)
 	}
@@ -168,7 +168,7 @@ func (c *Controller) nodeChanged(old, node *v1.Node) {
 		outOfService(old) == outOfService(node) && ready(old) == ready(node) {
 		return
 	}
-	c.loop.Add(controller.Either(old, node).Name)
+	c.queue.Add(controller.Latest(old, node).Name)
 }
 
 // lookAtUsers has the nodes looked at of the pods that use a claim.
@@ -179,7 +179,7 @@ func (c *Controller) lookAtUsers(claim string) {
 	}
 	for _, pod := range pods {
 		if pod.Spec.NodeName != "" {
-			c.loop.Add(pod.Spec.NodeName)
+			c.queue.Add(pod.Spec.NodeName)
 		}
 	}
 }
@@ -187,7 +187,7 @@ func (c *Controller) lookAtUsers(claim string) {
 func (c *Controller) lookAtAll() {
 	for _, i := range []cache.Indexer{c.pods, c.attachments} {
 		for _, node := range i.ListIndexFuncValues(byNode) {
-			c.loop.Add(node)
+			c.queue.Add(node)
 		}
 	}
 }

@@ -52,7 +52,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 		errs = append(errs, c.detach(ctx, a))
 	}
 	if p.again > 0 {
-		c.loop.AddAfter(name, p.again)
+		c.queue.AddAfter(name, p.again)
 	}
 	return errors.Join(errs...)
 }
@@ -127,7 +127,7 @@ func (c *Controller) wantedOn(node string) []wanted {
 		if ended(pod) {
 			continue
 		}
-		for _, key := range controller.ClaimsOf(pod) {
+		for _, key := range controller.ClaimKeys(pod) {
 			v := c.volumeOf(key)
 			if v == nil || !c.attachable(v) {
 				continue
@@ -154,7 +154,7 @@ func (c *Controller) wantedOn(node string) []wanted {
 
 // volumeOf is the volume that a claim is bound to, if each names the other.
 func (c *Controller) volumeOf(key string) *v1.PersistentVolume {
-	namespace, name := controller.Split(key)
+	namespace, name := controller.SplitKey(key)
 	claim, err := c.claims.PersistentVolumeClaims(namespace).Get(name)
 	if err != nil || claim.Status.Phase != v1.ClaimBound {
 		return nil
@@ -241,7 +241,7 @@ func (c *Controller) attach(ctx context.Context, w wanted, node string) error {
 	defer c.mu.Unlock()
 	if _, unseen := c.made[a.Name]; unseen && err == nil {
 		c.made[a.Name] = made{got, c.Clock.Now()}
-		c.loop.AddAfter(node, 2*cachePatience)
+		c.queue.AddAfter(node, 2*cachePatience)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ const CleaningName = "token-cleaner-controller"
 
 type cleaning struct {
 	controller.Deps
-	loop    *controller.Loop
+	queue   *controller.Queue
 	secrets corelisters.SecretLister
 }
 
@@ -28,19 +28,19 @@ type cleaning struct {
 func NewCleaning(d controller.Deps) (controller.Controller, error) {
 	secrets := d.Informers.Core().V1().Secrets()
 	c := &cleaning{Deps: d, secrets: secrets.Lister()}
-	c.loop = controller.NewLoop(CleaningName, d.Clock, d.Log, 1, c.sync)
+	c.queue = controller.NewQueue(CleaningName, d.Clock, d.Log, 1, c.sync)
 	return c, controller.OnChange(secrets.Informer(), func(_, s *v1.Secret) {
 		if s != nil && isToken(s) {
-			c.loop.AddObject(s)
+			c.queue.AddObject(s)
 		}
 	})
 }
 
 // Run implements controller.Controller.
-func (c *cleaning) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *cleaning) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 func (c *cleaning) sync(ctx context.Context, key string) error {
-	namespace, name := controller.Split(key)
+	namespace, name := controller.SplitKey(key)
 	s, err := c.secrets.Secrets(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -53,7 +53,7 @@ func (c *cleaning) sync(ctx context.Context, key string) error {
 		return nil
 	}
 	if left := at.Sub(c.Clock.Now()); left > 0 {
-		c.loop.AddAfter(key, left)
+		c.queue.AddAfter(key, left)
 		return nil
 	}
 	// Of the very version that has expired: it may have been given more time since.

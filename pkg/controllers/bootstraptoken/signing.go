@@ -38,7 +38,7 @@ const infoObject = metav1.NamespacePublic + "/" + infoName
 
 type signing struct {
 	controller.Deps
-	loop    *controller.Loop
+	queue   *controller.Queue
 	secrets corelisters.SecretLister
 	infos   corelisters.ConfigMapLister
 }
@@ -48,23 +48,23 @@ type signing struct {
 func NewSigning(d controller.Deps) (controller.Controller, error) {
 	core := d.Informers.Core().V1()
 	c := &signing{Deps: d, secrets: core.Secrets().Lister(), infos: core.ConfigMaps().Lister()}
-	c.loop = controller.NewLoop(SigningName, d.Clock, d.Log, 1, c.sync)
+	c.queue = controller.NewQueue(SigningName, d.Clock, d.Log, 1, c.sync)
 	return c, errors.Join(
 		controller.OnChange(core.ConfigMaps().Informer(), func(old, o *v1.ConfigMap) {
-			if controller.Key(controller.Either(old, o)) == infoObject {
-				c.loop.Add(infoObject)
+			if controller.Key(controller.Latest(old, o)) == infoObject {
+				c.queue.Add(infoObject)
 			}
 		}),
 		controller.OnChange(core.Secrets().Informer(), func(old, o *v1.Secret) {
-			if isToken(controller.Either(old, o)) {
-				c.loop.Add(infoObject)
+			if isToken(controller.Latest(old, o)) {
+				c.queue.Add(infoObject)
 			}
 		}),
 	)
 }
 
 // Run implements controller.Controller.
-func (c *signing) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *signing) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 func (c *signing) sync(ctx context.Context, key string) error {
 	info, err := c.infos.ConfigMaps(metav1.NamespacePublic).Get(infoName)
@@ -84,7 +84,7 @@ func (c *signing) sync(ctx context.Context, key string) error {
 		return err
 	}
 	if next := nextExpiry(tokens, now); next > 0 {
-		c.loop.AddAfter(key, next)
+		c.queue.AddAfter(key, next)
 	}
 	if maps.Equal(data, info.Data) {
 		return nil

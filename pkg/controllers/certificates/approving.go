@@ -26,7 +26,7 @@ const ApprovingName = "certificatesigningrequest-approving-controller"
 
 type approving struct {
 	controller.Deps
-	loop     *controller.Loop
+	queue    *controller.Queue
 	requests certificateslisters.CertificateSigningRequestLister
 
 	// byNode indexes requests by node. It is set with Options.ProtectNodes.
@@ -41,7 +41,7 @@ type approving struct {
 func NewApproving(d controller.Deps) (controller.Controller, error) {
 	requests := d.Informers.Certificates().V1().CertificateSigningRequests()
 	c := &approving{Deps: d, requests: requests.Lister()}
-	c.loop = controller.NewLoop(ApprovingName, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(ApprovingName, d.Clock, d.Log, d.Options.Workers, c.sync)
 	if d.Options.ProtectNodes {
 		if err := c.protect(d); err != nil {
 			return nil, err
@@ -55,13 +55,13 @@ func NewApproving(d controller.Deps) (controller.Controller, error) {
 		case decided(csr):
 			c.settled(csr)
 		default:
-			c.loop.Add(csr.Name)
+			c.queue.Add(csr.Name)
 		}
 	})
 }
 
 // Run implements controller.Controller.
-func (c *approving) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *approving) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 func (c *approving) sync(ctx context.Context, name string) error {
 	if node, gone := strings.CutPrefix(name, nodePart); gone {

@@ -56,7 +56,7 @@ func (c *cleaning) Run(ctx context.Context) error {
 		}
 	}
 	clean(ctx)
-	controller.Every(ctx, c.Clock, cleanPeriod, clean)
+	controller.RunEvery(ctx, c.Clock, cleanPeriod, clean)
 	return nil
 }
 

@@ -51,7 +51,7 @@ func (c *approving) protect(d controller.Deps) error {
 	c.byNode, c.promised = informer.GetIndexer(), map[string]promise{}
 	return controller.OnChange(d.Informers.Core().V1().Nodes().Informer(), func(old, node *v1.Node) {
 		if node == nil {
-			c.loop.Add(nodePart + old.Name)
+			c.queue.Add(nodePart + old.Name)
 		}
 	})
 }
@@ -121,7 +121,7 @@ func (c *approving) waiting(node string) {
 	}
 	for _, obj := range requests {
 		if csr, ok := obj.(*certificatesv1.CertificateSigningRequest); ok && !decided(csr) {
-			c.loop.Add(csr.Name)
+			c.queue.Add(csr.Name)
 		}
 	}
 }

@@ -43,7 +43,7 @@ const (
 
 type signing struct {
 	controller.Deps
-	loop     *controller.Loop
+	queue    *controller.Queue
 	requests certificateslisters.CertificateSigningRequestLister
 	// by has the authority of each signer, and under "" that of those it does not name.
 	by map[string]*issuer
@@ -72,10 +72,10 @@ func NewSigning(d controller.Deps) (controller.Controller, error) {
 	}
 	requests := d.Informers.Certificates().V1().CertificateSigningRequests()
 	c := &signing{Deps: d, requests: requests.Lister(), by: by}
-	c.loop = controller.NewLoop(SigningName, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(SigningName, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, controller.OnChange(requests.Informer(), func(_, csr *certificatesv1.CertificateSigningRequest) {
 		if csr != nil && toSign(csr) {
-			c.loop.Add(csr.Name)
+			c.queue.Add(csr.Name)
 		}
 	})
 }
@@ -96,7 +96,7 @@ func newIssuer(p controller.KeyPair) (*issuer, error) {
 func (c *signing) of(signer string) *issuer { return cmp.Or(c.by[signer], c.by[""]) }
 
 // Run implements controller.Controller.
-func (c *signing) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *signing) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 // toSign tells whether a request is approved and has not got its answer.
 func toSign(csr *certificatesv1.CertificateSigningRequest) bool {

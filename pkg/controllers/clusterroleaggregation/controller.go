@@ -28,7 +28,7 @@ const Name = "clusterrole-aggregation-controller"
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop  *controller.Loop
+	queue *controller.Queue
 	roles rbaclisters.ClusterRoleLister
 }
 
@@ -36,12 +36,12 @@ type Controller struct {
 func New(d controller.Deps) (controller.Controller, error) {
 	roles := d.Informers.Rbac().V1().ClusterRoles()
 	c := &Controller{Deps: d, roles: roles.Lister()}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, controller.OnChange(roles.Informer(), func(_, _ *rbacv1.ClusterRole) { c.wake() })
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 // wake has all aggregated roles looked at: any of them may select, or have
 // selected, the role that changed. They are few.
@@ -52,7 +52,7 @@ func (c *Controller) wake() {
 	}
 	for _, r := range roles {
 		if r.AggregationRule != nil {
-			c.loop.Add(r.Name)
+			c.queue.Add(r.Name)
 		}
 	}
 }

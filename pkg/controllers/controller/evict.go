@@ -15,17 +15,21 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Evict says in a pod's status why it is disrupted, and deletes it. It is no
-// error when the pod is gone, or is another one by now.
-func Evict(ctx context.Context, client kubernetes.Interface, pod *v1.Pod, reason, message string, now time.Time) error {
+// Evict sets a pod's DisruptionTarget condition to the reason, and deletes the pod. A pod that was
+// deleted or replaced already is not an error.
+func Evict(
+	ctx context.Context, client kubernetes.Interface, pod *v1.Pod, reason, message string, now time.Time,
+) error {
 	pods := client.CoreV1().Pods(pod.Namespace)
 	if c := Condition(pod, v1.DisruptionTarget); c == nil || c.Status != v1.ConditionTrue {
 		next := pod.DeepCopy()
-		next.Status.Conditions = append(slices.DeleteFunc(next.Status.Conditions, func(o v1.PodCondition) bool { return o.Type == v1.DisruptionTarget }),
-			v1.PodCondition{
-				Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: reason, Message: message,
-				LastTransitionTime: metav1.NewTime(now), ObservedGeneration: pod.Generation,
-			})
+		others := slices.DeleteFunc(next.Status.Conditions, func(o v1.PodCondition) bool {
+			return o.Type == v1.DisruptionTarget
+		})
+		next.Status.Conditions = append(others, v1.PodCondition{
+			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: reason, Message: message,
+			LastTransitionTime: metav1.NewTime(now), ObservedGeneration: pod.Generation,
+		})
 		if _, err := pods.UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
 			if apierrors.IsNotFound(err) {
 				return nil
@@ -33,7 +37,8 @@ func Evict(ctx context.Context, client kubernetes.Interface, pod *v1.Pod, reason
 			return fmt.Errorf("condition: %w", err)
 		}
 	}
-	err := pods.Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
+	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))}
+	err := pods.Delete(ctx, pod.Name, options)
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("evict: %w", err)
 	}

@@ -4,6 +4,7 @@
 package controller
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -15,94 +16,100 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// patience is how long a write is waited for before the cache is believed without it.
-const patience = 5 * time.Minute
+// expectationTimeout is how long to wait until the cache shows a write. After that the cache is
+// trusted without it.
+const expectationTimeout = 5 * time.Minute
 
-// Expectations remember, by key, the writes of a controller that its cache does
-// not show yet. While there are some, what the cache shows must not be counted:
-// it would be made good twice. What is waited for is known by its UID: a cache that
-// is being filled, or a creation whose answer was lost, shows objects that nobody
-// waits for. They are safe for concurrent use.
+// Expectations record, by key, a controller's own writes that its cache does not show yet. While
+// there are any, the controller must not count what the cache shows, or it would create or delete
+// objects twice. Objects are identified by UID, because a cache also shows objects that are not
+// expected: while it is being filled, and after a create whose response was lost. Expectations
+// are safe for concurrent use.
 type Expectations struct {
 	clock clock.Clock
 	mu    sync.Mutex
-	byKey map[string]*expected
-	// names are those of objects whose creation had no answer, by key and slot. They are
-	// used for the next creations: one that did take effect is not repeated so.
+	byKey map[string]*pendingWrites
+	// names are the names of objects whose create had no response, by key and slot. The next
+	// creates use these names, so that an object that does exist is not created a second time.
 	names map[string]map[string][]string
-	// owners are the objects that the keys stood for when they were last asked about.
+	// owners are the UIDs of the objects that had the keys when Met was last called.
 	owners map[string]types.UID
 }
 
-type expected struct {
-	// calls are creations whose answer has not come; early are the objects that
-	// were seen meanwhile, of which one may be what a call has made.
-	calls int
-	early sets.Set[types.UID]
-	// creates are objects that were made and not seen, deletes those to be seen to go.
-	creates, deletes sets.Set[types.UID]
-	since            time.Time
+// pendingWrites are the writes for one key that the cache does not show yet.
+type pendingWrites struct {
+	// calls is the number of creates in progress. seenDuringCalls are objects that the cache
+	// showed meanwhile; each may be the result of one of the calls.
+	calls           int
+	seenDuringCalls sets.Set[types.UID]
+	// created and deleting are objects whose creation or deletion the cache does not show yet.
+	created, deleting sets.Set[types.UID]
+	since             time.Time
 }
 
-// NewExpectations returns none.
+// NewExpectations returns empty expectations.
 func NewExpectations(c clock.Clock) *Expectations {
-	return &Expectations{clock: c, byKey: map[string]*expected{}, names: map[string]map[string][]string{}, owners: map[string]types.UID{}}
+	return &Expectations{
+		clock: c, byKey: map[string]*pendingWrites{}, names: map[string]map[string][]string{},
+		owners: map[string]types.UID{},
+	}
 }
 
-// Create makes n objects in Batches, and has each of them expected; one without a UID is shown
-// by the cache already. It returns how many were made. That nothing is made in a namespace which
-// goes is no error: the owner goes with it.
+// Create calls create n times with RunBatches and expects the cache to show each returned UID. An
+// empty UID stands for an object that the cache shows already. It returns the number of objects
+// created. It ignores the error that a namespace is terminating, because then the owner will be
+// deleted too.
 func (e *Expectations) Create(key string, n int, create func(i int) (types.UID, error)) (int, error) {
-	e.calling(key, n)
-	made, err := Batches(n, func(i int) error {
+	e.addCalls(key, n)
+	made, err := RunBatches(n, func(i int) error {
 		uid, err := create(i)
 		if err == nil {
-			e.created(key, uid)
+			e.recordCreated(key, uid)
 		}
 		return err
 	})
-	e.calling(key, made-n)
+	e.addCalls(key, made-n)
 	if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
 		return made, nil
 	}
 	return made, err
 }
 
-// calling notes n more creations on their way, or (n negative) that so many failed.
-func (e *Expectations) calling(key string, n int) {
+// addCalls records that n creates start or, if n is negative, that -n of them failed.
+func (e *Expectations) addCalls(key string, n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if n > 0 {
-		e.of(key).calls += n
+		e.entry(key).calls += n
 	} else if x := e.byKey[key]; x != nil {
 		x.calls += n
-		e.tidy(key)
+		e.prune(key)
 	}
 }
 
-// created notes what a creation has made.
-func (e *Expectations) created(key string, uid types.UID) {
+// recordCreated records that a create succeeded.
+func (e *Expectations) recordCreated(key string, uid types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	x := e.byKey[key]
 	if x == nil {
-		return // forgotten, with its key
+		return // Forget was called meanwhile
 	}
 	x.calls--
-	if uid != "" && !x.early.Has(uid) {
-		x.creates.Insert(uid)
+	if uid != "" && !x.seenDuringCalls.Has(uid) {
+		x.created.Insert(uid)
 	}
-	e.tidy(key)
+	e.prune(key)
 }
 
-// Deletes notes a deletion to come.
-func (e *Expectations) Deletes(key string, uid types.UID) {
+// ExpectDeletion records that the controller is about to delete an object.
+func (e *Expectations) ExpectDeletion(key string, uid types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.of(key).deletes.Insert(uid)
+	e.entry(key).deleting.Insert(uid)
 }
 
-// Created tells of an object that is seen for the first time.
+// Created records that the cache shows an object for the first time.
 func (e *Expectations) Created(key string, uid types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -110,26 +117,26 @@ func (e *Expectations) Created(key string, uid types.UID) {
 	if x == nil {
 		return
 	}
-	x.creates.Delete(uid)
+	x.created.Delete(uid)
 	if x.calls > 0 {
-		x.early.Insert(uid)
+		x.seenDuringCalls.Insert(uid)
 	}
-	e.tidy(key)
+	e.prune(key)
 }
 
-// Deleted tells of a deletion seen, or that it will not come.
+// Deleted records that the cache shows the deletion of an object, or that the delete failed.
 func (e *Expectations) Deleted(key string, uid types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if x := e.byKey[key]; x != nil {
-		x.deletes.Delete(uid)
-		e.tidy(key)
+		x.deleting.Delete(uid)
+		e.prune(key)
 	}
 }
 
-// Met reports whether the cache shows all that was written for owner, the object of the key,
-// or was waited for long enough. It drops what is expected of an earlier object of that key:
-// the pods of that one are not the new owner's, so no event would meet the expectation.
+// Met reports whether the cache shows all writes for owner, the object with the key, or whether
+// they have timed out. It drops the expectations for an earlier object with the same key: that
+// one's pods do not belong to the new owner, so no event would ever meet them.
 func (e *Expectations) Met(key string, owner types.UID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -141,14 +148,14 @@ func (e *Expectations) Met(key string, owner types.UID) bool {
 		e.owners[key] = owner
 	}
 	x := e.byKey[key]
-	if x != nil && e.clock.Since(x.since) > patience {
+	if x != nil && e.clock.Since(x.since) > expectationTimeout {
 		delete(e.byKey, key)
 		return true
 	}
 	return x == nil
 }
 
-// Forget drops what is expected of a key that is gone.
+// Forget drops the expectations for a key whose object was deleted.
 func (e *Expectations) Forget(key string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -157,24 +164,72 @@ func (e *Expectations) Forget(key string) {
 	delete(e.owners, key)
 }
 
-func (e *Expectations) of(key string) *expected {
+// entry returns the pending writes for a key and restarts their timeout. The caller holds the
+// lock.
+func (e *Expectations) entry(key string) *pendingWrites {
 	x := e.byKey[key]
 	if x == nil {
-		x = &expected{early: sets.New[types.UID](), creates: sets.New[types.UID](), deletes: sets.New[types.UID]()}
+		x = &pendingWrites{
+			seenDuringCalls: sets.New[types.UID](), created: sets.New[types.UID](), deleting: sets.New[types.UID](),
+		}
 		e.byKey[key] = x
 	}
 	x.since = e.clock.Now()
 	return x
 }
 
-// tidy forgets what is not needed any more. The caller has the lock.
-func (e *Expectations) tidy(key string) {
+// prune deletes what is no longer needed for a key. The caller holds the lock.
+func (e *Expectations) prune(key string) {
 	x := e.byKey[key]
 	if x.calls > 0 {
 		return
 	}
-	x.early.Clear()
-	if len(x.creates)+len(x.deletes) == 0 {
+	x.seenDuringCalls.Clear()
+	if len(x.created)+len(x.deleting) == 0 {
 		delete(e.byKey, key)
+	}
+}
+
+// keepName records the name of an object that may have been created for key. slot is the same for
+// objects of the key that can replace each other.
+func (e *Expectations) keepName(key, slot, name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.names[key] == nil {
+		e.names[key] = map[string][]string{}
+	}
+	e.names[key][slot] = append(e.names[key][slot], name)
+}
+
+// takeName removes and returns a name that was recorded for the slot, or returns "".
+func (e *Expectations) takeName(key, slot string) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	list := e.names[key][slot]
+	if len(list) == 0 {
+		return ""
+	}
+	e.setNames(key, slot, list[1:])
+	return list[0]
+}
+
+// dropNames forgets the recorded names for which exists returns true.
+func (e *Expectations) dropNames(key string, exists func(name string) bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for slot, list := range e.names[key] {
+		e.setNames(key, slot, slices.DeleteFunc(list, exists))
+	}
+}
+
+// setNames replaces the names of a slot. The caller holds the lock.
+func (e *Expectations) setNames(key, slot string, list []string) {
+	if len(list) > 0 {
+		e.names[key][slot] = list
+		return
+	}
+	delete(e.names[key], slot)
+	if len(e.names[key]) == 0 {
+		delete(e.names, key)
 	}
 }

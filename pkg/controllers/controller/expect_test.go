@@ -14,32 +14,34 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// TestExpectCreations: what was made is waited for, and nothing else in its place.
+// TestExpectCreations checks that expectations are met by the objects that were created, and by no
+// others.
 func TestExpectCreations(t *testing.T) {
 	const key = "n/o"
 	refused := errors.New("refused")
 	for name, tc := range map[string]struct {
-		// answers are what the calls return: UIDs, or "" for an error.
+		// answers are the UIDs that the calls return, or "" for an error.
 		answers []types.UID
-		// during are seen while the first call is on its way, after when all have returned.
+		// during are the UIDs that the cache shows during the first call, after those that it shows
+		// when all calls have returned.
 		during, after []types.UID
 		passed        time.Duration
 		met           bool
 	}{
-		"nothing made":                         {met: true},
-		"not seen":                             {answers: []types.UID{"a"}},
-		"seen":                                 {answers: []types.UID{"a"}, after: []types.UID{"a"}, met: true},
-		"seen before the answer":               {answers: []types.UID{"a"}, during: []types.UID{"a"}, met: true},
-		"one of two":                           {answers: []types.UID{"a", "b"}, after: []types.UID{"b"}},
-		"both, one early":                      {answers: []types.UID{"a", "b"}, during: []types.UID{"b"}, after: []types.UID{"a"}, met: true},
-		"a cache that is being filled, early":  {answers: []types.UID{"a"}, during: []types.UID{"x", "y"}},
-		"a cache that is being filled, late":   {answers: []types.UID{"a"}, after: []types.UID{"x", "y"}},
-		"refused":                              {answers: []types.UID{""}, met: true},
-		"refused, and made all the same":       {answers: []types.UID{""}, during: []types.UID{"a"}, met: true},
-		"one made, one refused":                {answers: []types.UID{"a", ""}, after: []types.UID{"x"}},
-		"waited for long enough":               {answers: []types.UID{"a"}, passed: time.Hour, met: true},
-		"waited for, but not for long enough":  {answers: []types.UID{"a"}, passed: time.Minute},
-		"made by a call whose answer was lost": {answers: []types.UID{"a", ""}, after: []types.UID{"b"}},
+		"nothing created":                  {met: true},
+		"not seen":                         {answers: []types.UID{"a"}},
+		"seen":                             {answers: []types.UID{"a"}, after: []types.UID{"a"}, met: true},
+		"seen before the response":         {answers: []types.UID{"a"}, during: []types.UID{"a"}, met: true},
+		"one of two":                       {answers: []types.UID{"a", "b"}, after: []types.UID{"b"}},
+		"both, one before the response":    {answers: []types.UID{"a", "b"}, during: []types.UID{"b"}, after: []types.UID{"a"}, met: true},
+		"other objects during the call":    {answers: []types.UID{"a"}, during: []types.UID{"x", "y"}},
+		"other objects after the call":     {answers: []types.UID{"a"}, after: []types.UID{"x", "y"}},
+		"rejected":                         {answers: []types.UID{""}, met: true},
+		"error, but created":               {answers: []types.UID{""}, during: []types.UID{"a"}, met: true},
+		"one created, one rejected":        {answers: []types.UID{"a", ""}, after: []types.UID{"x"}},
+		"timed out":                        {answers: []types.UID{"a"}, passed: time.Hour, met: true},
+		"not yet timed out":                {answers: []types.UID{"a"}, passed: time.Minute},
+		"created by a call without answer": {answers: []types.UID{"a", ""}, after: []types.UID{"b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clk := clocktesting.NewFakeClock(time.Unix(0, 0))
@@ -69,8 +71,8 @@ func TestExpectCreations(t *testing.T) {
 	}
 }
 
-// TestExpectationsOfEarlierOwner: an object that replaces another one of its name does not
-// wait for what was written for that one (kubernetes/kubernetes#142247).
+// TestExpectationsOfEarlierOwner checks that an object that replaces one with the same name does not
+// wait for writes for the earlier one (kubernetes/kubernetes#142247).
 func TestExpectationsOfEarlierOwner(t *testing.T) {
 	const key = "n/o"
 	for name, write := range map[string]func(e *controller.Expectations){
@@ -79,23 +81,23 @@ func TestExpectationsOfEarlierOwner(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-		"deleted": func(e *controller.Expectations) { e.Deletes(key, "a") },
+		"deleted": func(e *controller.Expectations) { e.ExpectDeletion(key, "a") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := controller.NewExpectations(clocktesting.NewFakeClock(time.Unix(0, 0)))
 			if !e.Met(key, "first") {
-				t.Fatal("a new object is waited for")
+				t.Fatal("a new object has expectations")
 			}
 			write(e)
 			if e.Met(key, "first") {
-				t.Error("the first object does not wait for what was written for it")
+				t.Error("the first object does not wait for its own writes")
 			}
 			if !e.Met(key, "second") {
-				t.Error("the second object waits for what was written for the first")
+				t.Error("the second object waits for the first one's writes")
 			}
 			write(e)
 			if e.Met(key, "second") {
-				t.Error("the second object does not wait for what was written for it")
+				t.Error("the second object does not wait for its own writes")
 			}
 		})
 	}

@@ -4,77 +4,63 @@
 package controller
 
 import (
-	"errors"
-	"net/http"
-	"slices"
+	"encoding/binary"
+	"hash/fnv"
+	"io"
+	"strconv"
+	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/utils/dump"
 )
 
-// maxGenerated is how long a name is at most to which random letters are added, and
-// randomLetters how many these are: those of the API server.
 const (
+	// maxName is the maximum length of an object's name.
+	maxName = 253
+	// maxGenerated is the maximum length of a prefix to which the API server appends
+	// randomLetters random letters.
 	maxGenerated  = 63 - randomLetters
 	randomLetters = 5
 )
 
-// generate returns a name as the API server makes them from metadata.generateName.
-func generate(prefix string) string {
+// generateName returns a name of the form that the API server makes from metadata.generateName.
+func generateName(prefix string) string {
 	return prefix[:min(len(prefix), maxGenerated)] + rand.String(randomLetters)
 }
 
-// doubtful reports whether a creation that returned err may have taken effect: there was
-// no answer, or the server did not know.
-func doubtful(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return true
+// generateNamePrefix returns the metadata.generateName of an owner's pods.
+func generateNamePrefix(owner string) string {
+	if len(owner) >= maxName {
+		return owner
 	}
-	code := status.Status().Code
-	return code >= http.StatusInternalServerError || code == http.StatusRequestTimeout
+	return owner + "-"
 }
 
-// keepName notes the name of an object that may have been created for key. A slot says
-// which of the key's objects can take each other's place.
-func (e *Expectations) keepName(key, slot, name string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.names[key] == nil {
-		e.names[key] = map[string][]string{}
-	}
-	e.names[key][slot] = append(e.names[key][slot], name)
+// JoinName returns owner-suffix. It truncates the owner's part if the name would be too long.
+func JoinName(owner, suffix string) string {
+	return TruncateName(owner, maxName-len("-")-len(suffix)) + "-" + suffix
 }
 
-// takeName returns a name that was noted for the slot, or "".
-func (e *Expectations) takeName(key, slot string) string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	list := e.names[key][slot]
-	if len(list) == 0 {
-		return ""
+// TruncateName returns at most the first n bytes of a name, without trailing dots, so that a
+// hyphen may follow.
+func TruncateName(name string, n int) string {
+	if len(name) <= n {
+		return name
 	}
-	e.setNames(key, slot, list[1:])
-	return list[0]
+	return strings.TrimRight(name[:n], ".")
 }
 
-// dropNames forgets the names of objects that are shown to exist.
-func (e *Expectations) dropNames(key string, shown func(name string) bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for slot, list := range e.names[key] {
-		e.setNames(key, slot, slices.DeleteFunc(list, shown))
+// TemplateHash returns Kubernetes' hash of a pod template, which is a part of the names of
+// ReplicaSets and of revisions of DaemonSets. collisions is the number of times that the name
+// was taken before; it may be nil.
+func TemplateHash(template *v1.PodTemplateSpec, collisions *int32) string {
+	h := fnv.New32a()
+	_, _ = io.WriteString(h, dump.ForHash(*template)) // a hash never fails to write
+	if collisions != nil {
+		var b [8]byte
+		binary.LittleEndian.PutUint32(b[:], uint32(*collisions))
+		_, _ = h.Write(b[:])
 	}
-}
-
-// setNames replaces the names of a slot. The caller has the lock.
-func (e *Expectations) setNames(key, slot string, list []string) {
-	if len(list) > 0 {
-		e.names[key][slot] = list
-		return
-	}
-	delete(e.names[key], slot)
-	if len(e.names[key]) == 0 {
-		delete(e.names, key)
-	}
+	return rand.SafeEncodeString(strconv.FormatUint(uint64(h.Sum32()), 10))
 }

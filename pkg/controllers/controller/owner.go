@@ -8,34 +8,30 @@ import (
 	"errors"
 	"fmt"
 
-	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/tools/cache"
 )
 
-// Owner is an object that controls others: those it selects and that nobody
-// else controls.
+// Owner is an object that controls others: those that match its selector and have no other
+// controlling owner.
 type Owner struct {
 	Object   metav1.Object
 	Kind     schema.GroupVersionKind
 	Selector labels.Selector
-	// Finalizer, unless it is "", is what objects get when they are adopted, and
-	// lose when they are released.
+	// Finalizer, unless it is "", is added to adopted objects and removed from released ones.
 	Finalizer string
-	// Fresh reads the owner from the API server, past the cache.
-	Fresh func() (metav1.Object, error)
-	// Patch patches an object.
+	// GetLive reads the owner from the API server, not from the cache.
+	GetLive func() (metav1.Object, error)
+	// Patch sends a strategic merge patch for an object.
 	Patch func(object metav1.Object, patch []byte) error
 }
 
-var errOwnerGone = errors.New("the owner is being deleted, or is another object now")
+var errOwnerChanged = errors.New("the owner is being deleted or was replaced")
 
-// Claim returns those of candidates that the owner controls. It adopts what it
-// selects and nobody controls, and releases what it controls and does not
-// select any more.
+// Claim returns the candidates that the owner controls. It adopts candidates that match the
+// selector and have no controlling owner, and releases those that no longer match.
 func Claim[T metav1.Object](o Owner, candidates []T) ([]T, error) {
 	var mine []T
 	var errs []error
@@ -51,15 +47,16 @@ func Claim[T metav1.Object](o Owner, candidates []T) ([]T, error) {
 			if o.Object.GetDeletionTimestamp() == nil {
 				errs = append(errs, o.release(c))
 			}
-		case matches && o.Object.GetDeletionTimestamp() == nil && c.GetDeletionTimestamp() == nil && c.GetNamespace() == o.Object.GetNamespace():
+		case matches && o.Object.GetDeletionTimestamp() == nil && c.GetDeletionTimestamp() == nil &&
+			c.GetNamespace() == o.Object.GetNamespace():
 			if !checked {
-				if err := o.check(); err != nil {
+				if err := o.checkOwner(); err != nil {
 					return mine, err
 				}
 				checked = true
 			}
 			switch err := o.adopt(c); {
-			case apierrors.IsNotFound(err): // gone since the cache saw it
+			case apierrors.IsNotFound(err): // deleted, which the cache does not show yet
 			case err != nil:
 				errs = append(errs, err)
 			default:
@@ -70,14 +67,14 @@ func Claim[T metav1.Object](o Owner, candidates []T) ([]T, error) {
 	return mine, errors.Join(errs...)
 }
 
-// check makes sure that the owner of the cache still is, before it adopts anything.
-func (o Owner) check() error {
-	fresh, err := o.Fresh()
+// checkOwner returns an error unless the API server still has the owner that the cache shows.
+func (o Owner) checkOwner() error {
+	fresh, err := o.GetLive()
 	if err != nil {
 		return fmt.Errorf("owner: %w", err)
 	}
 	if fresh.GetUID() != o.Object.GetUID() || fresh.GetDeletionTimestamp() != nil {
-		return errOwnerGone
+		return errOwnerChanged
 	}
 	return nil
 }
@@ -91,9 +88,9 @@ func (o Owner) adopt(c metav1.Object) error {
 	return o.patch(c, metadata)
 }
 
-// release takes the owner from an object. One that is gone needs no change, and
-// neither does one that the owner was taken from already, or that is another
-// now: the API server calls the patch invalid.
+// release removes the owner from an object. It ignores the error for an object that was deleted.
+// It also ignores Invalid, which the API server returns if the object was replaced or no longer
+// has the owner.
 func (o Owner) release(c metav1.Object) error {
 	metadata := map[string]any{
 		"ownerReferences": []any{map[string]any{"$patch": "delete", "uid": o.Object.GetUID()}}, "uid": c.GetUID(),
@@ -108,7 +105,7 @@ func (o Owner) release(c metav1.Object) error {
 	return err
 }
 
-// patch changes the metadata of an object.
+// patch patches the metadata of an object.
 func (o Owner) patch(c metav1.Object, metadata map[string]any) error {
 	body, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
@@ -118,68 +115,4 @@ func (o Owner) patch(c metav1.Object, metadata map[string]any) error {
 		return fmt.Errorf("owner reference of %s: %w", c.GetName(), err)
 	}
 	return nil
-}
-
-// ByController is an index of objects by the UID of their controller; those of
-// a namespace that have none are under Orphans(namespace).
-const ByController = "controller"
-
-// Orphans is where ByController has the objects of a namespace without controller.
-func Orphans(namespace string) string { return "orphans/" + namespace }
-
-// IndexByController adds the index to an informer, unless it is there.
-func IndexByController(informer cache.SharedIndexInformer) error {
-	if _, there := informer.GetIndexer().GetIndexers()[ByController]; there {
-		return nil
-	}
-	err := informer.AddIndexers(cache.Indexers{ByController: func(obj any) ([]string, error) {
-		m, ok := obj.(metav1.Object)
-		if !ok {
-			return nil, fmt.Errorf("%T has no metadata", obj)
-		}
-		if ref := metav1.GetControllerOfNoCopy(m); ref != nil {
-			return []string{string(ref.UID)}, nil
-		}
-		return []string{Orphans(m.GetNamespace())}, nil
-	}})
-	if err != nil {
-		return fmt.Errorf("index by controller: %w", err)
-	}
-	return nil
-}
-
-// Candidates are what an owner may claim: what it controls, and what nobody does.
-func Candidates[T any](informer cache.SharedIndexInformer, owner metav1.Object) ([]T, error) {
-	var out []T
-	for _, value := range []string{string(owner.GetUID()), Orphans(owner.GetNamespace())} {
-		list, err := informer.GetIndexer().ByIndex(ByController, value)
-		if err != nil {
-			return nil, fmt.Errorf("objects by controller: %w", err)
-		}
-		for _, o := range list {
-			out = append(out, o.(T))
-		}
-	}
-	return out, nil
-}
-
-// Active tells whether a pod has not ended and is not to end.
-func Active(pod *v1.Pod) bool {
-	return pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed && pod.DeletionTimestamp == nil
-}
-
-// Condition returns a pod's condition, or nil.
-func Condition(pod *v1.Pod, t v1.PodConditionType) *v1.PodCondition {
-	for i := range pod.Status.Conditions {
-		if pod.Status.Conditions[i].Type == t {
-			return &pod.Status.Conditions[i]
-		}
-	}
-	return nil
-}
-
-// Ready tells whether a pod is ready.
-func Ready(pod *v1.Pod) bool {
-	c := Condition(pod, v1.PodReady)
-	return c != nil && c.Status == v1.ConditionTrue
 }

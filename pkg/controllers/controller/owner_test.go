@@ -52,11 +52,11 @@ func TestClaim(t *testing.T) {
 		{name: "controlled by another", pod: pod("a", true, "another")},
 		{name: "not selected", pod: pod("a", false, "")},
 		{name: "adopted", pod: pod("a", true, ""), mine: true, patched: true},
-		{name: "gone before it is adopted", pod: pod("a", true, ""), answer: notFound, patched: true},
-		{name: "may not be adopted", pod: pod("a", true, ""), answer: invalid, patched: true, err: invalid},
+		{name: "deleted before adoption", pod: pod("a", true, ""), answer: notFound, patched: true},
+		{name: "adoption rejected", pod: pod("a", true, ""), answer: invalid, patched: true, err: invalid},
 		{name: "adoption fails", pod: pod("a", true, ""), answer: broken, patched: true, err: broken},
 		{name: "released", pod: pod("a", false, "owner"), patched: true},
-		{name: "gone before it is released", pod: pod("a", false, "owner"), answer: notFound, patched: true},
+		{name: "deleted before release", pod: pod("a", false, "owner"), answer: notFound, patched: true},
 		{name: "released by another", pod: pod("a", false, "owner"), answer: invalid, patched: true},
 		{name: "release fails", pod: pod("a", false, "owner"), answer: broken, patched: true, err: broken},
 	} {
@@ -64,8 +64,8 @@ func TestClaim(t *testing.T) {
 			patched := false
 			o := controller.Owner{
 				Object: owner, Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), Selector: labels.SelectorFromSet(labels.Set{"app": "web"}),
-				Fresh: func() (metav1.Object, error) { return owner, nil },
-				Patch: func(metav1.Object, []byte) error { patched = true; return tc.answer },
+				GetLive: func() (metav1.Object, error) { return owner, nil },
+				Patch:   func(metav1.Object, []byte) error { patched = true; return tc.answer },
 			}
 			mine, err := controller.Claim(o, []*v1.Pod{tc.pod})
 			if got := slices.Contains(mine, tc.pod); got != tc.mine {
@@ -81,13 +81,14 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-func TestClaimChecksTheOwner(t *testing.T) {
+// TestClaimChecksOwner checks that an owner that was deleted and recreated adopts nothing.
+func TestClaimChecksOwner(t *testing.T) {
 	other := owner.DeepCopy()
 	other.UID = "recreated"
 	o := controller.Owner{
 		Object: owner, Selector: labels.Everything(),
-		Fresh: func() (metav1.Object, error) { return other, nil },
-		Patch: func(metav1.Object, []byte) error { t.Error("adopted for an owner that is gone"); return nil },
+		GetLive: func() (metav1.Object, error) { return other, nil },
+		Patch:   func(metav1.Object, []byte) error { t.Error("adopted for an owner that was replaced"); return nil },
 	}
 	if mine, err := controller.Claim(o, []*v1.Pod{pod("a", true, "")}); err == nil || len(mine) > 0 {
 		t.Errorf("claimed %v, %v", mine, err)

@@ -8,10 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
-	"strings"
 	"sync"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,41 +24,41 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-// Pods makes and deletes pods for their owners, and records events of that.
+// Pods creates and deletes pods for their owners and records events about it.
 //
-// It names the pods itself. If the answer to a creation is lost, the pod may exist all the
-// same, and the cache may not show it for a while. The next creation for the owner then
-// has the same name: it fails if the pod exists, and the pod counts as made.
+// It chooses the pods' names itself. If the response to a create is lost, the pod may exist
+// although the cache does not show it yet. Pods then uses the same name for the owner's next
+// create. If the pod exists, that create fails with AlreadyExists and the pod counts as created.
 type Pods struct {
 	Client kubernetes.Interface
 	Events record.EventRecorder
-	// Cache shows pods, Expected is what is expected of them.
+	// Cache is the store of all pods. Expected records writes that it does not show yet.
 	Cache    cache.Store
 	Expected *Expectations
 }
 
-// Met reports whether the cache shows all that was written for owner. It has to be called
-// before the cache is read.
+// Met reports whether the cache shows all writes for owner. It must be called before the cache
+// is read.
 func (p *Pods) Met(owner metav1.Object) bool {
 	key := owner.GetNamespace() + "/" + owner.GetName()
 	p.Expected.dropNames(key, func(name string) bool { return p.cached(owner.GetNamespace(), name) != nil })
 	return p.Expected.Met(key, owner.GetUID())
 }
 
-// cached returns a pod as the cache shows it, or nil.
+// cached returns the pod in the cache, or nil.
 func (p *Pods) cached(namespace, name string) *v1.Pod {
 	o, found, err := p.Cache.GetByKey(namespace + "/" + name)
 	if err != nil || !found {
-		return nil // a cache does not fail
+		return nil // a store in memory never fails
 	}
 	return o.(*v1.Pod)
 }
 
-// FromTemplate makes the pod of an owner's template.
-func FromTemplate(t *v1.PodTemplateSpec, owner metav1.Object, kind schema.GroupVersionKind) *v1.Pod {
+// NewPodFromTemplate returns the pod that an owner of a kind creates from its template.
+func NewPodFromTemplate(t *v1.PodTemplateSpec, owner metav1.Object, kind schema.GroupVersionKind) *v1.Pod {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: owner.GetNamespace(), GenerateName: prefix(owner.GetName()),
+			Namespace: owner.GetNamespace(), GenerateName: generateNamePrefix(owner.GetName()),
 			Labels: maps.Clone(t.Labels), Annotations: maps.Clone(t.Annotations), Finalizers: slices.Clone(t.Finalizers),
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, kind)},
 		},
@@ -67,49 +66,23 @@ func FromTemplate(t *v1.PodTemplateSpec, owner metav1.Object, kind schema.GroupV
 	}
 }
 
-// maxName is the longest name that an object can have.
-const maxName = 253
-
-// prefix is what the names of an owner's pods start with. The API server cuts it.
-func prefix(name string) string {
-	if len(name) >= maxName {
-		return name
-	}
-	return name + "-"
-}
-
-// NameWith returns the name of an object that belongs to an owner: the owner's, a hyphen and a
-// suffix that tells it from others. If that is longer than a name can be, the owner's part is
-// cut.
-func NameWith(owner, suffix string) string {
-	return CutName(owner, maxName-len("-")-len(suffix)) + "-" + suffix
-}
-
-// CutName returns at most n bytes of a name, such that a hyphen may follow.
-func CutName(name string, n int) string {
-	if len(name) <= n {
-		return name
-	}
-	return strings.TrimRight(name[:n], ".")
-}
-
-// Create creates a pod of the owner and returns its UID, or none if the cache shows the
-// pod already. Pods of different slots are not made in place of each other.
+// Create creates a pod of the owner. It returns the pod's UID, or "" if the cache shows the pod
+// already. A name that was kept after a lost response is used only for a pod of the same slot.
 func (p *Pods) Create(ctx context.Context, owner runtime.Object, slot string, pod *v1.Pod) (types.UID, error) {
 	key := Key(owner)
 	slot += "/" + pod.GenerateName
 	for pod.Name = p.Expected.takeName(key, slot); pod.Name == ""; {
-		if name := generate(pod.GenerateName); p.cached(pod.Namespace, name) == nil {
+		if name := generateName(pod.GenerateName); p.cached(pod.Namespace, name) == nil {
 			pod.Name = name
 		}
 	}
 	got, err := p.Client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 	exists := apierrors.IsAlreadyExists(err)
 	if exists {
-		got, err = p.made(ctx, pod, err)
+		got, err = p.findExisting(ctx, pod, err)
 	}
 	if err != nil {
-		if !apierrors.IsAlreadyExists(err) && (exists || doubtful(err)) {
+		if !apierrors.IsAlreadyExists(err) && (exists || mayHaveSucceeded(err)) {
 			p.Expected.keepName(key, slot, pod.Name)
 		}
 		if !apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) && ctx.Err() == nil {
@@ -124,10 +97,21 @@ func (p *Pods) Create(ctx context.Context, owner runtime.Object, slot string, po
 	return got.UID, nil
 }
 
-// made returns the pod that has the name of one to be created, if it is the owner's: an
-// earlier creation took effect. Otherwise it returns err. It lists, because controllers
-// may not get pods.
-func (p *Pods) made(ctx context.Context, pod *v1.Pod, err error) (*v1.Pod, error) {
+// mayHaveSucceeded reports whether a create that returned err may have taken effect: the client
+// got no response, or an error after which the server does not know.
+func mayHaveSucceeded(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return true
+	}
+	code := status.Status().Code
+	return code >= http.StatusInternalServerError || code == http.StatusRequestTimeout
+}
+
+// findExisting returns the existing pod with the name of one to be created, if it belongs to the
+// same owner: then an earlier create succeeded. Otherwise it returns err. It uses a list because
+// controllers lack the permission to get pods.
+func (p *Pods) findExisting(ctx context.Context, pod *v1.Pod, err error) (*v1.Pod, error) {
 	named := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, pod.Name).String()}
 	list, failed := p.Client.CoreV1().Pods(pod.Namespace).List(ctx, named)
 	if failed != nil {
@@ -142,9 +126,11 @@ func (p *Pods) made(ctx context.Context, pod *v1.Pod, err error) (*v1.Pod, error
 	return nil, err
 }
 
-// Delete deletes a pod of the owner; it is no error when the pod is gone.
+// Delete deletes a pod of the owner. The API server's NotFound or Conflict error says that the pod
+// was deleted or replaced already; Delete returns it as it is and records no event.
 func (p *Pods) Delete(ctx context.Context, owner runtime.Object, pod *v1.Pod) error {
-	err := p.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
+	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))}
+	err := p.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, options)
 	switch {
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
 		return err
@@ -156,15 +142,15 @@ func (p *Pods) Delete(ctx context.Context, owner runtime.Object, pod *v1.Pod) er
 	return nil
 }
 
-// DeleteAll deletes pods of the owner and has their deletion expected under key.
-// It is no error when a pod is gone, or is another one by now.
+// DeleteAll deletes pods of the owner and expects the cache to show that, under key. A pod that
+// was deleted or replaced already is not an error.
 func (p *Pods) DeleteAll(ctx context.Context, owner runtime.Object, pods []*v1.Pod, key string) error {
 	for _, pod := range pods {
-		p.Expected.Deletes(key, pod.UID)
+		p.Expected.ExpectDeletion(key, pod.UID)
 	}
 	errs := make([]error, len(pods))
-	// No one deletion tells anything of the next, so all are tried.
-	_, _ = Batches(len(pods), func(i int) error {
+	// One failed delete does not mean that the next will fail, so try all.
+	_, _ = RunBatches(len(pods), func(i int) error {
 		err := p.Delete(ctx, owner, pods[i])
 		if err != nil {
 			p.Expected.Deleted(key, pods[i].UID)
@@ -177,10 +163,10 @@ func (p *Pods) DeleteAll(ctx context.Context, owner runtime.Object, pods []*v1.P
 	return errors.Join(errs...)
 }
 
-// Batches calls f(0), f(1) ... f(n-1) in parallel, first one, then twice as many
-// each time; after a batch in which a call failed it stops. It returns how many
-// calls succeeded and the first error: what cannot work is tried only once.
-func Batches(n int, f func(i int) error) (int, error) {
+// RunBatches calls f(0), f(1) ... f(n-1) in batches of 1, 2, 4 ... parallel calls. It stops after
+// a batch with a failed call, so that a create that cannot succeed is tried only once. It returns
+// the number of successful calls and the first error.
+func RunBatches(n int, f func(i int) error) (int, error) {
 	done := 0
 	for size := min(n, 1); size > 0; size = min(2*size, n-done) {
 		errs := make([]error, size)
@@ -202,17 +188,4 @@ func Batches(n int, f func(i int) error) (int, error) {
 		done += size
 	}
 	return done, nil
-}
-
-// Available tells whether a pod has been ready for long enough, or how long it
-// still has to be (0: it is not ready).
-func Available(pod *v1.Pod, minReady time.Duration, now time.Time) (bool, time.Duration) {
-	if !Ready(pod) {
-		return false, 0
-	}
-	c := Condition(pod, v1.PodReady)
-	if left := c.LastTransitionTime.Add(minReady).Sub(now); minReady > 0 && left > 0 {
-		return false, left
-	}
-	return true, 0
 }

@@ -18,19 +18,23 @@ import (
 	endpointsliceutil "k8s.io/endpointslice/util"
 )
 
-// errStaleSlices has a Service tried again when the cache has caught up.
+// errStaleSlices makes the queue retry a Service until the cache has caught up.
 var errStaleSlices = errors.New("the cache does not show the slices that were written last")
 
-// stalePatience is how often in a row a cache may be behind before the server is
-// asked. A cache that is merely late catches up within the first few retries.
-const stalePatience = 4
+// maxStaleReads is the number of stale reads in a row after which Slices lists from the API
+// server. A cache that only lags catches up within the first few retries.
+const maxStaleReads = 4
 
-// SliceView is what a controller sees of the EndpointSlices that are its own by
-// label. It is never older than what the controller has written itself. The
-// Tracker is to be told of each write; since its answer may come after the event
-// of a foreign deletion, the tracker can wait for a slice that will not come back:
-// after stalePatience looks the server says what there is. Safe for concurrent
-// use, but each Service is to be looked at by one worker at a time, as a Loop does.
+// SliceView reads the EndpointSlices that a controller manages, which it finds by label. It never
+// returns slices that are older than the controller's own writes: the controller reports each
+// write to the Tracker.
+//
+// If another client deletes a slice, the deletion event may arrive before the response to the
+// controller's own write of that slice. The tracker then waits for a slice that no longer exists.
+// Therefore Slices lists from the API server after maxStaleReads stale reads.
+//
+// A SliceView is safe for concurrent use, but a Service must be synced by one worker at a time,
+// as a Queue does.
 type SliceView struct {
 	Tracker *endpointsliceutil.EndpointSliceTracker
 
@@ -39,18 +43,20 @@ type SliceView struct {
 	client    discoveryclient.EndpointSlicesGetter
 
 	mu    sync.Mutex
-	stale map[string]int // looks in a row at which the cache was behind, by Service
+	stale map[string]int // number of stale reads in a row, by Service
 }
 
-// NewSliceView returns the view of the slices with a managed-by label.
-func NewSliceView(managedBy string, slices discoverylisters.EndpointSliceLister, client discoveryclient.EndpointSlicesGetter) *SliceView {
+// NewSliceView returns a view of the slices with the given value of the managed-by label.
+func NewSliceView(
+	managedBy string, slices discoverylisters.EndpointSliceLister, client discoveryclient.EndpointSlicesGetter,
+) *SliceView {
 	return &SliceView{
 		Tracker: endpointsliceutil.NewEndpointSliceTracker(), managedBy: managedBy,
 		slices: slices, client: client, stale: map[string]int{},
 	}
 }
 
-// Cached returns the slices of a Service that the cache has.
+// Cached returns the slices of a Service in the cache.
 func (v *SliceView) Cached(namespace, service string) ([]*discoveryv1.EndpointSlice, error) {
 	slices, err := v.slices.EndpointSlices(namespace).List(v.selector(service))
 	if err != nil {
@@ -59,21 +65,22 @@ func (v *SliceView) Cached(namespace, service string) ([]*discoveryv1.EndpointSl
 	return slices, nil
 }
 
-// Of returns the slices of a Service that are not about to go, or an error if
-// the cache does not have all of the controller's own writes yet.
-func (v *SliceView) Of(ctx context.Context, service *v1.Service) ([]*discoveryv1.EndpointSlice, error) {
+// Slices returns the slices of a Service that are not being deleted. It returns an error if the
+// cache does not show all of the controller's own writes yet.
+func (v *SliceView) Slices(ctx context.Context, service *v1.Service) ([]*discoveryv1.EndpointSlice, error) {
 	cached, err := v.Cached(service.Namespace, service.Name)
 	if err != nil {
 		return nil, err
 	}
-	kept := staying(cached)
-	if !v.behind(Key(service), v.Tracker.StaleSlices(service, kept)) {
+	kept := withoutTerminating(cached)
+	if !v.countStale(Key(service), v.Tracker.StaleSlices(service, kept)) {
 		return kept, nil
 	}
-	if !v.lost(Key(service)) {
+	if !v.staleTooLong(Key(service)) {
 		return nil, errStaleSlices
 	}
-	list, err := v.client.EndpointSlices(service.Namespace).List(ctx, metav1.ListOptions{LabelSelector: v.selector(service.Name).String()})
+	options := metav1.ListOptions{LabelSelector: v.selector(service.Name).String()}
+	list, err := v.client.EndpointSlices(service.Namespace).List(ctx, options)
 	if err != nil {
 		return nil, fmt.Errorf("slices: %w", err)
 	}
@@ -81,7 +88,7 @@ func (v *SliceView) Of(ctx context.Context, service *v1.Service) ([]*discoveryv1
 	for i := range list.Items {
 		live[i] = &list.Items[i]
 	}
-	live = staying(live)
+	live = withoutTerminating(live)
 	v.Forget(service.Namespace, service.Name)
 	for _, s := range live {
 		v.Tracker.Update(s)
@@ -89,8 +96,8 @@ func (v *SliceView) Of(ctx context.Context, service *v1.Service) ([]*discoveryv1
 	return live, nil
 }
 
-// behind counts the looks at which the cache was stale.
-func (v *SliceView) behind(key string, stale bool) bool {
+// countStale counts stale reads in a row and returns stale.
+func (v *SliceView) countStale(key string, stale bool) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if stale {
@@ -101,13 +108,13 @@ func (v *SliceView) behind(key string, stale bool) bool {
 	return stale
 }
 
-func (v *SliceView) lost(key string) bool {
+func (v *SliceView) staleTooLong(key string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.stale[key] > stalePatience
+	return v.stale[key] > maxStaleReads
 }
 
-// Forget lets go of all that is known about a Service.
+// Forget drops all state of a Service.
 func (v *SliceView) Forget(namespace, service string) {
 	v.Tracker.DeleteService(namespace, service)
 	v.mu.Lock()
@@ -115,17 +122,18 @@ func (v *SliceView) Forget(namespace, service string) {
 	delete(v.stale, namespace+"/"+service)
 }
 
-// Foreign returns the keys of the Services that have to be looked at since
-// somebody else changed a slice. old and slice are as OnChange gives them.
-func (v *SliceView) Foreign(old, slice *discoveryv1.EndpointSlice) []string {
+// AffectedServices returns the keys of the Services to sync because another client changed a
+// slice. old and slice are the arguments of the OnChange handler.
+func (v *SliceView) AffectedServices(old, slice *discoveryv1.EndpointSlice) []string {
 	foreign := false
 	switch {
 	case slice == nil:
-		foreign = v.mine(old) && !(v.Tracker.Has(old) && v.Tracker.HandleDeletion(old))
+		foreign = v.isManaged(old) && !(v.Tracker.Has(old) && v.Tracker.HandleDeletion(old))
 	case old == nil:
-		foreign = v.mine(slice) && v.Tracker.ShouldSync(slice)
+		foreign = v.isManaged(slice) && v.Tracker.ShouldSync(slice)
 	default:
-		foreign = v.mine(old) != v.mine(slice) || v.mine(slice) && (v.Tracker.ShouldSync(slice) || serviceOf(old) != serviceOf(slice))
+		foreign = v.isManaged(old) != v.isManaged(slice) ||
+			v.isManaged(slice) && (v.Tracker.ShouldSync(slice) || serviceOf(old) != serviceOf(slice))
 	}
 	if !foreign {
 		return nil
@@ -139,7 +147,7 @@ func (v *SliceView) Foreign(old, slice *discoveryv1.EndpointSlice) []string {
 	return keys
 }
 
-func (v *SliceView) mine(s *discoveryv1.EndpointSlice) bool {
+func (v *SliceView) isManaged(s *discoveryv1.EndpointSlice) bool {
 	return s.Labels[discoveryv1.LabelManagedBy] == v.managedBy
 }
 
@@ -149,8 +157,8 @@ func (v *SliceView) selector(service string) labels.Selector {
 
 func serviceOf(s *discoveryv1.EndpointSlice) string { return s.Labels[discoveryv1.LabelServiceName] }
 
-// staying are the slices that are not about to go: they are nobody's to change.
-func staying(slices []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+// withoutTerminating returns the slices that are not being deleted. The others must not change.
+func withoutTerminating(slices []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	kept := slices[:0:0]
 	for _, s := range slices {
 		if s.DeletionTimestamp == nil {

@@ -36,7 +36,7 @@ var kind = batchv1.SchemeGroupVersion.WithKind("CronJob")
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop     *controller.Loop
+	queue    *controller.Queue
 	cronJobs batchlisters.CronJobLister
 	jobs     cache.Indexer
 	skew     prometheus.Histogram
@@ -51,7 +51,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 		Help:    "[STABLE] Time between when a cronjob is scheduled to be run, and when the corresponding job is created",
 		Buckets: prometheus.ExponentialBuckets(1, 2, 10),
 	})
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.IndexByController(jobs),
 		controller.OnChange(cronJobs.Informer(), c.cronJobChanged),
@@ -60,7 +60,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 // cronJobChanged has a cron job looked at, but one with another schedule than
 // before only at its next time: times that have passed were not asked for.
@@ -69,7 +69,7 @@ func (c *Controller) cronJobChanged(old, cron *batchv1.CronJob) {
 		return // the garbage collector has its jobs
 	}
 	if old == nil || old.Spec.Schedule == cron.Spec.Schedule && ptr.Equal(old.Spec.TimeZone, cron.Spec.TimeZone) {
-		c.loop.AddObject(cron)
+		c.queue.AddObject(cron)
 		return
 	}
 	s, err := scheduleOf(cron)
@@ -77,7 +77,7 @@ func (c *Controller) cronJobChanged(old, cron *batchv1.CronJob) {
 		c.Events.Eventf(cron, v1.EventTypeWarning, "UnParseableCronJobSchedule", "unparseable schedule for cronjob: %s", cron.Spec.Schedule)
 		return
 	}
-	c.loop.AddAfter(controller.Key(cron), next(cron, s, c.Clock.Now()))
+	c.queue.AddAfter(controller.Key(cron), next(cron, s, c.Clock.Now()))
 }
 
 func (c *Controller) jobChanged(old, job *batchv1.Job) {
@@ -90,13 +90,13 @@ func (c *Controller) jobChanged(old, job *batchv1.Job) {
 			continue
 		}
 		if cron, err := c.cronJobs.CronJobs(j.Namespace).Get(ref.Name); err == nil && cron.UID == ref.UID {
-			c.loop.AddObject(cron)
+			c.queue.AddObject(cron)
 		}
 	}
 }
 
 func (c *Controller) sync(ctx context.Context, key string) error {
-	namespace, name := controller.Split(key)
+	namespace, name := controller.SplitKey(key)
 	was, err := c.cronJobs.CronJobs(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -134,7 +134,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		}
 	}
 	if again > 0 {
-		c.loop.AddAfter(key, again)
+		c.queue.AddAfter(key, again)
 	}
 	return failure
 }

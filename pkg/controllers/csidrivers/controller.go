@@ -40,9 +40,9 @@ type caller interface {
 type Controller struct {
 	controller.Deps
 	drivers                        caller
-	making, going, joining, growth *controller.Loop
-	changing                       *controller.Loop
-	space                          *controller.Loop // of drivers
+	making, going, joining, growth *controller.Queue
+	changing                       *controller.Queue
+	space                          *controller.Queue // of drivers
 	claims                         corelisters.PersistentVolumeClaimLister
 	volumes                        corelisters.PersistentVolumeLister
 	nodes                          corelisters.NodeLister
@@ -66,8 +66,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 		classes: storage.StorageClasses().Lister(), objects: storage.CSIDrivers().Lister(), csiNodes: storage.CSINodes().Lister(),
 		capacities: storage.CSIStorageCapacities().Lister(), attributeClasses: storage.VolumeAttributesClasses().Lister(), attachments: attachments.Lister(), bySource: attachments.Informer().GetIndexer(),
 	}
-	loop := func(what string, sync func(context.Context, string) error) *controller.Loop {
-		return controller.NewLoop(Name+"/"+what, d.Clock, d.Log, d.Options.Workers, sync)
+	loop := func(what string, sync func(context.Context, string) error) *controller.Queue {
+		return controller.NewQueue(Name+"/"+what, d.Clock, d.Log, d.Options.Workers, sync)
 	}
 	c.making, c.growth = loop("make", c.syncClaim), loop("grow", c.syncSize)
 	c.going, c.joining = loop("delete", c.syncVolume), loop("attach", c.syncAttachment)
@@ -96,14 +96,14 @@ func New(d controller.Deps) (controller.Controller, error) {
 			}
 		}),
 		controller.OnChange(volumes.Informer(), func(old, v *v1.PersistentVolume) {
-			if one := controller.Either(old, v); (old == nil || v == nil) && one.Spec.CSI != nil {
+			if one := controller.Latest(old, v); (old == nil || v == nil) && one.Spec.CSI != nil {
 				c.space.AddPaced(one.Spec.CSI.Driver)
 			}
 			if v != nil && v.Spec.CSI != nil {
 				c.going.AddObject(v)
 			}
 			// Without its volume, a claim that was not bound yet needs another one.
-			if one := controller.Either(old, v); one.Spec.CSI != nil && one.Spec.ClaimRef != nil {
+			if one := controller.Latest(old, v); one.Spec.CSI != nil && one.Spec.ClaimRef != nil {
 				c.making.Add(one.Spec.ClaimRef.Namespace + "/" + one.Spec.ClaimRef.Name)
 			}
 		}),
@@ -115,13 +115,13 @@ func New(d controller.Deps) (controller.Controller, error) {
 			}
 		}),
 		controller.OnChange(storage.CSIDrivers().Informer(), func(old, d *storagev1.CSIDriver) {
-			c.space.Add(controller.Either(old, d).Name) // it may be one no more
+			c.space.Add(controller.Latest(old, d).Name) // it may be one no more
 			c.lookAtAll()
 		}),
-		controller.OnChange(storage.StorageClasses().Informer(), func(old, s *storagev1.StorageClass) { c.space.Add(controller.Either(old, s).Provisioner) }),
+		controller.OnChange(storage.StorageClasses().Informer(), func(old, s *storagev1.StorageClass) { c.space.Add(controller.Latest(old, s).Provisioner) }),
 		controller.OnChange(storage.CSIStorageCapacities().Informer(), func(old, o *storagev1.CSIStorageCapacity) {
 			// Those of an earlier process, and those that somebody deleted; not what was just written.
-			if one := controller.Either(old, o); (old == nil || o == nil) && one.Labels[managedBy] == Name {
+			if one := controller.Latest(old, o); (old == nil || o == nil) && one.Labels[managedBy] == Name {
 				c.space.Add(one.Labels[driverName])
 			}
 		}),
@@ -134,7 +134,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 }
 
 // again has all that a cache shows looked at.
-func again(informer cache.SharedIndexInformer, l *controller.Loop) func() {
+func again(informer cache.SharedIndexInformer, l *controller.Queue) func() {
 	return func() {
 		for _, o := range informer.GetStore().List() {
 			l.AddObject(o)
@@ -159,10 +159,10 @@ func (c *Controller) lookAtAll() {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, l := range []*controller.Loop{c.making, c.growth, c.changing, c.going, c.joining, c.space} {
+	for _, l := range []*controller.Queue{c.making, c.growth, c.changing, c.going, c.joining, c.space} {
 		g.Go(func() error { return l.Run(ctx) })
 	}
 	// Drivers that did not answer are asked again, however long their volumes' back-off is by now.
-	controller.Every(ctx, c.Clock, c.Options.Periods.Attachments, func(context.Context) { c.lookAtAll() })
+	controller.RunEvery(ctx, c.Clock, c.Options.Periods.Attachments, func(context.Context) { c.lookAtAll() })
 	return g.Wait()
 }

@@ -21,7 +21,7 @@ import (
 // unfinished returns a bound claim that is not done, and its volume; no claim if there is
 // nothing to do, or others do it.
 func (c *Controller) unfinished(key string, done func(*v1.PersistentVolumeClaim) bool) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
-	namespace, name := controller.Split(key)
+	namespace, name := controller.SplitKey(key)
 	claim, err := c.claims.PersistentVolumeClaims(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
 		return nil, nil, nil

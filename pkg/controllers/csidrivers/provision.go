@@ -65,7 +65,7 @@ func registered(n *storagev1.CSINode, driver string) *storagev1.CSINodeDriver {
 
 // syncClaim has a volume made for a claim that was handed to one of the drivers.
 func (c *Controller) syncClaim(ctx context.Context, key string) error {
-	namespace, name := controller.Split(key)
+	namespace, name := controller.SplitKey(key)
 	claim, err := c.claims.PersistentVolumeClaims(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
 		return nil

@@ -53,7 +53,7 @@ var (
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop     *controller.Loop
+	queue    *controller.Queue
 	pods     controller.Pods
 	expected *controller.Expectations
 	backoff  *flowcontrol.Backoff
@@ -80,15 +80,15 @@ func New(d controller.Deps) (controller.Controller, error) {
 		skip: controller.NewStaleSkips(d.Metrics, "daemonset_controller", "DaemonSet"),
 	}
 	c.backoff.Clock = d.Clock
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.IndexByController(c.podCache),
 		controller.OnChange(sets.Informer(), func(old, set *appsv1.DaemonSet) {
-			c.loop.AddObject(controller.Either(old, set))
+			c.queue.AddObject(controller.Latest(old, set))
 		}),
 		controller.OnChange(revisions, c.revisionChanged),
 		controller.OnChange(c.podCache, controller.Follower{
-			Owner: func(pod *v1.Pod) string { return c.ownerOf(pod) }, Selecting: c.selecting, Expected: c.expected, Add: c.loop.Add,
+			Owner: func(pod *v1.Pod) string { return c.ownerOf(pod) }, Selecting: c.selecting, Expected: c.expected, Add: c.queue.Add,
 		}.PodChanged),
 		controller.OnChange(nodes.Informer(), c.nodeChanged),
 	)
@@ -109,7 +109,7 @@ func (c *Controller) Run(ctx context.Context) error {
 			}
 		}
 	})
-	err := c.loop.Run(ctx)
+	err := c.queue.Run(ctx)
 	wg.Wait()
 	return err
 }
@@ -143,7 +143,7 @@ func (c *Controller) revisionChanged(old, r *appsv1.ControllerRevision) {
 			continue
 		}
 		if set := c.ownerOf(o); set != "" && old != nil { // a new one is the controller's own
-			c.loop.Add(set)
+			c.queue.Add(set)
 		}
 	}
 	if r != nil && metav1.GetControllerOfNoCopy(r) == nil {
@@ -152,7 +152,7 @@ func (c *Controller) revisionChanged(old, r *appsv1.ControllerRevision) {
 			return // none selects it
 		}
 		for _, set := range sets {
-			c.loop.AddObject(set)
+			c.queue.AddObject(set)
 		}
 	}
 }
@@ -168,13 +168,13 @@ func (c *Controller) nodeChanged(old, node *v1.Node) {
 	}
 	for _, set := range sets {
 		if j := newJudge(set); j.on(old) != j.on(node) {
-			c.loop.AddObject(set)
+			c.queue.AddObject(set)
 		}
 	}
 }
 
 func (c *Controller) sync(ctx context.Context, key string) error {
-	namespace, name := controller.Split(key)
+	namespace, name := controller.SplitKey(key)
 	set, err := c.sets.DaemonSets(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
 		c.expected.Forget(key)
@@ -225,7 +225,7 @@ func (c *Controller) claim(ctx context.Context, set *appsv1.DaemonSet) ([]*v1.Po
 	}
 	owner := controller.Owner{
 		Object: set, Kind: kind, Selector: selector,
-		Fresh: func() (metav1.Object, error) {
+		GetLive: func() (metav1.Object, error) {
 			return c.Client.AppsV1().DaemonSets(set.Namespace).Get(ctx, set.Name, metav1.GetOptions{})
 		},
 		Patch: func(pod metav1.Object, patch []byte) error {
@@ -268,7 +268,7 @@ func (c *Controller) bring(ctx context.Context, key string, s *state) error {
 		return err
 	}
 	if p.again > 0 {
-		c.loop.AddAfter(key, p.again)
+		c.queue.AddAfter(key, p.again)
 	}
 	for _, pod := range p.failed {
 		node := target(pod)
@@ -292,7 +292,7 @@ func (c *Controller) create(ctx context.Context, key string, s *state, nodes []s
 func (c *Controller) writeStatus(ctx context.Context, s *state, acted bool) error {
 	want, again := status(s, acted)
 	if again > 0 {
-		c.loop.AddAfter(controller.Key(s.set), again)
+		c.queue.AddAfter(controller.Key(s.set), again)
 	}
 	if equality.Semantic.DeepEqual(s.set.Status, want) {
 		return nil

@@ -106,7 +106,7 @@ func updated(set *appsv1.DaemonSet, pod *v1.Pod, hash string) bool {
 // newPod is a pod for a node. It asks the scheduler for that node, and is
 // not bound to it: its resources are to be counted, and others preempted for it.
 func newPod(set *appsv1.DaemonSet, hash, node string) *v1.Pod {
-	pod := controller.FromTemplate(&set.Spec.Template, set, kind)
+	pod := controller.NewPodFromTemplate(&set.Spec.Template, set, kind)
 	pod.Spec.Tolerations = tolerations(&pod.Spec)
 	if pod.Labels == nil {
 		pod.Labels = map[string]string{}

@@ -36,7 +36,7 @@ var kind = appsv1.SchemeGroupVersion.WithKind("Deployment")
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop        *controller.Loop
+	queue       *controller.Queue
 	deployments appslisters.DeploymentLister
 	setCache    cache.SharedIndexInformer
 	podCache    cache.SharedIndexInformer
@@ -56,7 +56,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 		spaces:   d.Informers.Core().V1().Namespaces().Lister(),
 		expected: controller.NewExpectations(d.Clock),
 	}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.IndexByController(c.setCache),
 		controller.IndexByController(c.podCache),
@@ -71,14 +71,14 @@ func New(d controller.Deps) (controller.Controller, error) {
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 func (c *Controller) changed(old, d *appsv1.Deployment) {
-	if old != nil && d != nil && controller.OnlyStatus(old, d) {
-		c.loop.AddShown(c.spaces, controller.Key(d))
+	if old != nil && d != nil && controller.OnlyStatusChanged(old, d) {
+		c.queue.AddForStatus(c.spaces, controller.Key(d))
 		return
 	}
-	c.loop.AddObject(controller.Either(old, d))
+	c.queue.AddObject(controller.Latest(old, d))
 }
 
 func (c *Controller) setChanged(old, set *appsv1.ReplicaSet) {
@@ -89,7 +89,7 @@ func (c *Controller) setChanged(old, set *appsv1.ReplicaSet) {
 		if ref := metav1.GetControllerOfNoCopy(s); ref != nil && ref.Kind == kind.Kind {
 			key := s.Namespace + "/" + ref.Name
 			c.expected.Created(key, s.UID)
-			c.loop.AddShown(c.spaces, key)
+			c.queue.AddForStatus(c.spaces, key)
 		}
 	}
 	if set == nil || metav1.GetControllerOfNoCopy(set) != nil {
@@ -102,18 +102,18 @@ func (c *Controller) setChanged(old, set *appsv1.ReplicaSet) {
 	for _, d := range all {
 		selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
 		if err == nil && !selector.Empty() && selector.Matches(labels.Set(set.Labels)) {
-			c.loop.AddObject(d)
+			c.queue.AddObject(d)
 		}
 	}
 }
 
 // podGone wakes Deployments that recreate: they wait for their last old pod to go.
 func (c *Controller) podGone(old, pod *v1.Pod) {
-	ref := metav1.GetControllerOfNoCopy(controller.Either(old, pod))
+	ref := metav1.GetControllerOfNoCopy(controller.Latest(old, pod))
 	if ref == nil || ref.Kind != "ReplicaSet" {
 		return
 	}
-	o, found, err := c.setCache.GetIndexer().GetByKey(controller.Either(old, pod).Namespace + "/" + ref.Name)
+	o, found, err := c.setCache.GetIndexer().GetByKey(controller.Latest(old, pod).Namespace + "/" + ref.Name)
 	if err != nil || !found {
 		return
 	}
@@ -124,7 +124,7 @@ func (c *Controller) podGone(old, pod *v1.Pod) {
 	}
 	d, err := c.deployments.Deployments(set.Namespace).Get(owner.Name)
 	if err == nil && d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
-		c.loop.AddObject(d)
+		c.queue.AddObject(d)
 	}
 }
 
@@ -149,7 +149,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 
 // step brings one Deployment closer to its template.
 func (c *Controller) step(ctx context.Context, key string) error {
-	namespace, name := controller.Split(key)
+	namespace, name := controller.SplitKey(key)
 	d, err := c.deployments.Deployments(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
 		c.expected.Forget(key)
@@ -199,7 +199,7 @@ func (c *Controller) gather(ctx context.Context, d *appsv1.Deployment) (*work, e
 	}
 	sets, err := controller.Claim(controller.Owner{
 		Object: d, Kind: kind, Selector: selector,
-		Fresh: func() (metav1.Object, error) {
+		GetLive: func() (metav1.Object, error) {
 			return c.Client.AppsV1().Deployments(d.Namespace).Get(ctx, d.Name, metav1.GetOptions{})
 		},
 		Patch: func(set metav1.Object, patch []byte) error {

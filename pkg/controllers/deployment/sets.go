@@ -131,7 +131,7 @@ func (w *work) setName() string {
 	if w.newest != nil {
 		return w.newest.Name
 	}
-	return controller.NameWith(w.d.Name, controller.TemplateHash(&w.d.Spec.Template, w.d.Status.CollisionCount))
+	return controller.JoinName(w.d.Name, controller.TemplateHash(&w.d.Spec.Template, w.d.Status.CollisionCount))
 }
 
 func (w *work) create(ctx context.Context, revision string) error {

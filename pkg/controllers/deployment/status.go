@@ -274,7 +274,7 @@ func (w *work) awaitDeadline(c *appsv1.DeploymentCondition, now time.Time) {
 		return
 	}
 	left := c.LastUpdateTime.Add(w.deadline()).Sub(now)
-	w.loop.AddAfter(controller.Key(w.d), max(left, 0)+time.Second)
+	w.queue.AddAfter(controller.Key(w.d), max(left, 0)+time.Second)
 }
 
 // failure shows what keeps the ReplicaSets from making pods.

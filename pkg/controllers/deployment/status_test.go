@@ -56,7 +56,7 @@ func TestProgress(t *testing.T) {
 				}
 			}
 			c := &Controller{Deps: controller.Deps{Clock: clocktesting.NewFakeClock(now)}}
-			c.loop = controller.NewLoop(Name, c.Clock, slog.New(slog.NewTextHandler(io.Discard, nil)), 1, func(context.Context, string) error { return nil })
+			c.queue = controller.NewQueue(Name, c.Clock, slog.New(slog.NewTextHandler(io.Discard, nil)), 1, func(context.Context, string) error { return nil })
 			w := &work{Controller: c, d: &appsv1.Deployment{
 				ObjectMeta: metav1.ObjectMeta{Name: "web"},
 				Spec:       appsv1.DeploymentSpec{Replicas: ptr.To[int32](3), ProgressDeadlineSeconds: ptr.To[int32](600)},

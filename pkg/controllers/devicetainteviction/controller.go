@@ -35,7 +35,7 @@ const byPool = "devicePool"
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop       *controller.Loop
+	queue      *controller.Queue
 	pods       corelisters.PodLister
 	claims     resourcelisters.ResourceClaimLister
 	claimCache cache.Indexer
@@ -54,7 +54,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 		Deps: d, pods: pods.Lister(), claims: claims.Lister(), claimCache: claims.Informer().GetIndexer(), slices: devices.GetIndexer(),
 		metrics: newMetrics(d.Metrics), waiting: map[types.UID]bool{},
 	}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		claims.Informer().AddIndexers(cache.Indexers{byPool: poolsOfClaim}),
 		devices.AddIndexers(cache.Indexers{byPool: poolOfSlice}),
@@ -65,7 +65,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 func (c *Controller) podChanged(old, pod *v1.Pod) {
 	switch {
@@ -75,7 +75,7 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 	case old == nil || old.Spec.NodeName != pod.Spec.NodeName ||
 		!equality.Semantic.DeepEqual(old.Status.ResourceClaimStatuses, pod.Status.ResourceClaimStatuses) ||
 		!equality.Semantic.DeepEqual(old.Status.ExtendedResourceClaimStatus, pod.Status.ExtendedResourceClaimStatus):
-		c.loop.AddObject(pod)
+		c.queue.AddObject(pod)
 	}
 }
 
@@ -87,7 +87,7 @@ func (c *Controller) claimChanged(old, claim *resourcev1.ResourceClaim) {
 		}
 		for _, r := range cl.Status.ReservedFor {
 			if r.APIGroup == "" && r.Resource == "pods" {
-				c.loop.Add(cl.Namespace + "/" + r.Name)
+				c.queue.Add(cl.Namespace + "/" + r.Name)
 			}
 		}
 	}
@@ -98,7 +98,7 @@ func (c *Controller) sliceChanged(old, slice *resourcev1.ResourceSlice) {
 	if old != nil && slice != nil && old.Spec.Pool.Generation == slice.Spec.Pool.Generation && equality.Semantic.DeepEqual(taintsOf(old), taintsOf(slice)) {
 		return
 	}
-	s := controller.Either(old, slice)
+	s := controller.Latest(old, slice)
 	claims, err := c.claimCache.ByIndex(byPool, poolKey(s.Spec.Driver, s.Spec.Pool.Name))
 	if err != nil {
 		return // the index is there
@@ -109,7 +109,7 @@ func (c *Controller) sliceChanged(old, slice *resourcev1.ResourceSlice) {
 }
 
 func (c *Controller) sync(ctx context.Context, key string) error {
-	namespace, name := controller.Split(key)
+	namespace, name := controller.SplitKey(key)
 	pod, err := c.pods.Pods(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -129,7 +129,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	}
 	if left := at.Sub(c.Clock.Now()); left > 0 {
 		c.wait(pod.UID, true)
-		c.loop.AddAfter(key, left)
+		c.queue.AddAfter(key, left)
 		return nil
 	}
 	c.Events.Event(pod, v1.EventTypeNormal, "DeviceTaintManagerEviction", "Marking for deletion")

@@ -35,8 +35,8 @@ const Name = "disruption-controller"
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop    *controller.Loop // of budgets
-	stale   *controller.Loop // of pods
+	queue   *controller.Queue // of budgets
+	stale   *controller.Queue // of pods
 	budgets policylisters.PodDisruptionBudgetLister
 	pods    corelisters.PodLister
 	scales  *scales
@@ -46,12 +46,12 @@ type Controller struct {
 func New(d controller.Deps) (controller.Controller, error) {
 	budgets, pods := d.Informers.Policy().V1().PodDisruptionBudgets(), d.Informers.Core().V1().Pods()
 	c := &Controller{Deps: d, budgets: budgets.Lister(), pods: pods.Lister(), scales: newScales(d)}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
-	c.stale = controller.NewLoop(Name+"/stale", d.Clock, d.Log, 1, c.syncStale)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.stale = controller.NewQueue(Name+"/stale", d.Clock, d.Log, 1, c.syncStale)
 	return c, errors.Join(
 		controller.OnChange(budgets.Informer(), func(_, b *policyv1.PodDisruptionBudget) {
 			if b != nil {
-				c.loop.AddObject(b)
+				c.queue.AddObject(b)
 			}
 		}),
 		controller.OnChange(pods.Informer(), c.podChanged),
@@ -61,7 +61,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.loop.Run(ctx) })
+	g.Go(func() error { return c.queue.Run(ctx) })
 	g.Go(func() error { return c.stale.Run(ctx) })
 	return g.Wait()
 }
@@ -85,7 +85,7 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 			continue // none selects it
 		}
 		for _, b := range budgets {
-			c.loop.AddObject(b)
+			c.queue.AddObject(b)
 		}
 	}
 	if pod != nil {
@@ -108,7 +108,7 @@ func matters(old, pod *v1.Pod) bool {
 }
 
 func (c *Controller) sync(ctx context.Context, key string) error {
-	namespace, name := controller.Split(key)
+	namespace, name := controller.SplitKey(key)
 	b, err := c.budgets.PodDisruptionBudgets(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -160,7 +160,7 @@ func (c *Controller) update(ctx context.Context, b *policyv1.PodDisruptionBudget
 		}
 	}
 	if again > 0 {
-		c.loop.AddAfter(controller.Key(b), again)
+		c.queue.AddAfter(controller.Key(b), again)
 	}
 	return c.write(ctx, b, want)
 }
@@ -182,7 +182,7 @@ func (c *Controller) write(ctx context.Context, b *policyv1.PodDisruptionBudget,
 
 // syncStale takes back an announcement that nothing came of.
 func (c *Controller) syncStale(ctx context.Context, key string) error {
-	namespace, name := controller.Split(key)
+	namespace, name := controller.SplitKey(key)
 	pod, err := c.pods.Pods(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
 		return nil

@@ -47,7 +47,7 @@ const (
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop      *controller.Loop
+	queue     *controller.Queue
 	services  corelisters.ServiceLister
 	pods      corelisters.PodLister
 	endpoints corelisters.EndpointsLister
@@ -66,13 +66,13 @@ func New(d controller.Deps) (controller.Controller, error) {
 		Deps: d, services: core.Services().Lister(), pods: core.Pods().Lister(), endpoints: core.Endpoints().Lister(),
 		triggers: endpointsliceutil.NewTriggerTimeTracker(), replaced: map[string]string{},
 	}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
-		controller.OnChange(core.Services().Informer(), func(old, s *v1.Service) { c.loop.AddObject(controller.Either(old, s)) }),
+		controller.OnChange(core.Services().Informer(), func(old, s *v1.Service) { c.queue.AddObject(controller.Latest(old, s)) }),
 		controller.OnChange(core.Pods().Informer(), c.podChanged),
 		controller.OnChange(core.Endpoints().Informer(), func(old, e *v1.Endpoints) {
 			if e == nil {
-				c.loop.AddObject(old)
+				c.queue.AddObject(old)
 			}
 		}),
 	)
@@ -81,7 +81,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.loop.Run(ctx) })
+	g.Go(func() error { return c.queue.Run(ctx) })
 	c.leftovers()
 	return g.Wait()
 }
@@ -94,7 +94,7 @@ func (c *Controller) leftovers() {
 	}
 	for _, e := range all {
 		if _, lock := e.Annotations[resourcelock.LeaderElectionRecordAnnotationKey]; !lock {
-			c.loop.AddObject(e)
+			c.queue.AddObject(e)
 		}
 	}
 }
@@ -117,12 +117,12 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 		return // a cache does not fail
 	}
 	for key := range services {
-		c.loop.Add(key)
+		c.queue.Add(key)
 	}
 }
 
 func (c *Controller) sync(ctx context.Context, key string) error {
-	namespace, name := controller.Split(key)
+	namespace, name := controller.SplitKey(key)
 	service, err := c.services.Services(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
 		return c.remove(ctx, namespace, name)

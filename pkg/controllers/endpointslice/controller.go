@@ -33,7 +33,7 @@ const (
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop       *controller.Loop
+	queue      *controller.Queue
 	services   corelisters.ServiceLister
 	pods       corelisters.PodLister
 	nodes      corelisters.NodeLister
@@ -53,9 +53,9 @@ func New(d controller.Deps) (controller.Controller, error) {
 	}
 	c.reconciler = endpointslice.NewReconciler(d.Client, c.nodes, int32(d.Options.Slices.MaxEndpoints), c.slices.Tracker, c.topology, d.Events, managedBy,
 		endpointslice.WithPreferSameTrafficDistributionEnabled(true))
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
-		controller.OnChange(core.Services().Informer(), func(old, s *v1.Service) { c.loop.AddObject(controller.Either(old, s)) }),
+		controller.OnChange(core.Services().Informer(), func(old, s *v1.Service) { c.queue.AddObject(controller.Latest(old, s)) }),
 		controller.OnChange(core.Pods().Informer(), c.podChanged),
 		controller.OnChange(core.Nodes().Informer(), func(old, n *v1.Node) {
 			if old == nil || n == nil || nodeMatters(old, n) {
@@ -67,21 +67,21 @@ func New(d controller.Deps) (controller.Controller, error) {
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 // podChanged has the Services looked at that select the pod, or did.
 func (c *Controller) podChanged(old, pod *v1.Pod) {
 	if old != nil && pod != nil && !podMatters(old, pod) {
 		return
 	}
-	p := controller.Either(old, pod)
+	p := controller.Latest(old, pod)
 	services, err := c.services.Services(p.Namespace).List(labels.Everything())
 	if err != nil {
 		return // a cache does not fail
 	}
 	for _, s := range services {
 		if selects(s, old) || selects(s, pod) {
-			c.loop.AddAfter(controller.Key(s), c.Options.Slices.Batch)
+			c.queue.AddAfter(controller.Key(s), c.Options.Slices.Batch)
 		}
 	}
 }
@@ -118,19 +118,19 @@ func (c *Controller) nodesChanged() {
 	}
 	c.topology.SetNodes(klog.Background(), nodes)
 	for _, key := range c.topology.GetOverloadedServices() {
-		c.loop.Add(key)
+		c.queue.Add(key)
 	}
 }
 
 // sliceChanged has a Service looked at whose slices somebody else changed.
 func (c *Controller) sliceChanged(old, slice *discoveryv1.EndpointSlice) {
-	for _, key := range c.slices.Foreign(old, slice) {
-		c.loop.Add(key)
+	for _, key := range c.slices.AffectedServices(old, slice) {
+		c.queue.Add(key)
 	}
 }
 
 func (c *Controller) sync(ctx context.Context, key string) error {
-	namespace, name := controller.Split(key)
+	namespace, name := controller.SplitKey(key)
 	service, err := c.services.Services(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
 		c.triggers.DeleteService(namespace, name)
@@ -148,7 +148,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	if err != nil {
 		return fmt.Errorf("pods: %w", err)
 	}
-	slices, err := c.slices.Of(ctx, service)
+	slices, err := c.slices.Slices(ctx, service)
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ const (
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop      *controller.Loop
+	queue     *controller.Queue
 	services  corelisters.ServiceLister
 	endpoints corelisters.EndpointsLister
 	slices    *controller.SliceView
@@ -44,16 +44,16 @@ func New(d controller.Deps) (controller.Controller, error) {
 		Deps: d, services: core.Services().Lister(), endpoints: core.Endpoints().Lister(),
 		slices: controller.NewSliceView(managedBy, slices.Lister(), d.Client.DiscoveryV1()),
 	}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.OnChange(core.Endpoints().Informer(), func(old, e *v1.Endpoints) {
 			if old != nil && mirrored(old) || e != nil && mirrored(e) {
-				c.loop.AddAfter(controller.Key(controller.Either(old, e)), c.Options.Slices.MirrorBatch)
+				c.queue.AddAfter(controller.Key(controller.Latest(old, e)), c.Options.Slices.MirrorBatch)
 			}
 		}),
 		controller.OnChange(core.Services().Informer(), func(old, s *v1.Service) {
 			if old == nil || s == nil || (old.Spec.Selector == nil) != (s.Spec.Selector == nil) {
-				c.loop.AddObject(controller.Either(old, s))
+				c.queue.AddObject(controller.Latest(old, s))
 			}
 		}),
 		controller.OnChange(slices.Informer(), c.sliceChanged),
@@ -61,17 +61,17 @@ func New(d controller.Deps) (controller.Controller, error) {
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 // sliceChanged has Endpoints looked at whose slices somebody else changed.
 func (c *Controller) sliceChanged(old, slice *discoveryv1.EndpointSlice) {
-	for _, key := range c.slices.Foreign(old, slice) {
-		c.loop.Add(key)
+	for _, key := range c.slices.AffectedServices(old, slice) {
+		c.queue.Add(key)
 	}
 }
 
 func (c *Controller) sync(ctx context.Context, key string) error {
-	namespace, name := controller.Split(key)
+	namespace, name := controller.SplitKey(key)
 	e, err := c.endpoints.Endpoints(namespace).Get(name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
@@ -83,7 +83,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	if err != nil || serviceErr != nil || !mirrored(e) || service.Spec.Selector != nil {
 		return c.removeAll(ctx, namespace, name)
 	}
-	existing, err := c.slices.Of(ctx, service)
+	existing, err := c.slices.Slices(ctx, service)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ const Name = "ephemeral-volume-controller"
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop     *controller.Loop
+	queue    *controller.Queue
 	pods     corelisters.PodLister
 	claims   corelisters.PersistentVolumeClaimLister
 	podCache cache.Indexer
@@ -37,12 +37,12 @@ func New(d controller.Deps) (controller.Controller, error) {
 	core := d.Informers.Core().V1()
 	pods := core.Pods().Informer()
 	c := &Controller{Deps: d, pods: core.Pods().Lister(), claims: core.PersistentVolumeClaims().Lister(), podCache: pods.GetIndexer()}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.IndexByClaim(pods),
 		controller.OnChange(pods, func(old, pod *v1.Pod) {
 			if old == nil && len(volumesOf(pod)) > 0 {
-				c.loop.AddObject(pod)
+				c.queue.AddObject(pod)
 			}
 		}),
 		controller.OnChange(core.PersistentVolumeClaims().Informer(), func(old, claim *v1.PersistentVolumeClaim) {
@@ -54,7 +54,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 // claimGone has the pods looked at whose volume a claim was.
 func (c *Controller) claimGone(claim *v1.PersistentVolumeClaim) {
@@ -63,7 +63,7 @@ func (c *Controller) claimGone(claim *v1.PersistentVolumeClaim) {
 		return // the index is there
 	}
 	for _, pod := range pods {
-		c.loop.AddObject(pod)
+		c.queue.AddObject(pod)
 	}
 }
 
@@ -79,7 +79,7 @@ func volumesOf(pod *v1.Pod) []*v1.Volume {
 }
 
 func (c *Controller) sync(ctx context.Context, key string) error {
-	namespace, name := controller.Split(key)
+	namespace, name := controller.SplitKey(key)
 	pod, err := c.pods.Pods(namespace).Get(name)
 	if apierrors.IsNotFound(err) || err == nil && pod.DeletionTimestamp != nil {
 		return nil

@@ -22,7 +22,7 @@ const Name = "persistentvolume-expander-controller"
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop   *controller.Loop
+	queue  *controller.Queue
 	claims corelisters.PersistentVolumeClaimLister
 }
 
@@ -30,16 +30,16 @@ type Controller struct {
 func New(d controller.Deps) (controller.Controller, error) {
 	claims := d.Informers.Core().V1().PersistentVolumeClaims()
 	c := &Controller{Deps: d, claims: claims.Lister()}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, controller.OnChange(claims.Informer(), func(old, claim *v1.PersistentVolumeClaim) {
 		if old != nil && claim != nil && grew(old, claim) {
-			c.loop.AddObject(claim)
+			c.queue.AddObject(claim)
 		}
 	})
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 // grew tells whether a claim asks for more than before.
 func grew(old, claim *v1.PersistentVolumeClaim) bool {
@@ -47,7 +47,7 @@ func grew(old, claim *v1.PersistentVolumeClaim) bool {
 }
 
 func (c *Controller) sync(_ context.Context, key string) error {
-	namespace, name := controller.Split(key)
+	namespace, name := controller.SplitKey(key)
 	claim, err := c.claims.PersistentVolumeClaims(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
 		return nil

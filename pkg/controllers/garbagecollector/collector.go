@@ -23,7 +23,7 @@ import (
 // collect looks at one object: whether it has to go, or to let go.
 func (c *Controller) collect(ctx context.Context, key string) error {
 	if !c.whole() {
-		c.loop.AddAfter(key, retry)
+		c.queue.AddAfter(key, retry)
 		return nil
 	}
 	uid := types.UID(key)
@@ -44,7 +44,7 @@ func (c *Controller) collect(ctx context.Context, key string) error {
 		return nil
 	case errors.Is(err, errUnresolvable):
 		// The kind was removed or changed its scope. Discovery will notice.
-		c.loop.AddAfter(key, discoveryPeriod)
+		c.queue.AddAfter(key, discoveryPeriod)
 		return nil
 	case err != nil:
 		return err
@@ -73,7 +73,7 @@ func (c *Controller) collectKnown(ctx context.Context, v vertex) (bool, error) {
 		}
 	}
 	if wait := c.leaving(v.namespace); wait > 0 {
-		c.loop.AddAfter(string(v.uid), wait)
+		c.queue.AddAfter(string(v.uid), wait)
 		return true, nil
 	}
 	seen := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: v.uid, ResourceVersion: v.version}}
@@ -238,7 +238,7 @@ func (c *Controller) ownerThere(ctx context.Context, r metav1.OwnerReference, id
 	case err != nil:
 		return false, err
 	case !observed:
-		c.loop.AddAfter(string(id.uid), recheck)
+		c.queue.AddAfter(string(id.uid), recheck)
 	}
 	return true, nil
 }
@@ -351,7 +351,7 @@ func (c *Controller) foreground(ctx context.Context, live *metav1.PartialObjectM
 	for _, d := range c.graph.dependents(id.uid) {
 		blocked = blocked || d.blocking
 		if !d.deleting {
-			c.loop.Add(string(d.uid))
+			c.queue.Add(string(d.uid))
 		}
 	}
 	if blocked {

@@ -46,7 +46,7 @@ const (
 type Controller struct {
 	controller.Deps
 	graph  *graph
-	loop   *controller.Loop
+	queue  *controller.Queue
 	pods   cache.SharedIndexInformer
 	spaces corelisters.NamespaceLister
 
@@ -77,17 +77,17 @@ func New(d controller.Deps) (controller.Controller, error) {
 		pods:   d.Informers.Core().V1().Pods().Informer(),
 		spaces: d.Informers.Core().V1().Namespaces().Lister(),
 	}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.collect)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.collect)
 	return c, nil
 }
 
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.loop.Run(ctx) })
+	g.Go(func() error { return c.queue.Run(ctx) })
 	g.Go(func() error {
 		c.discover(ctx)
-		controller.Every(ctx, c.Clock, discoveryPeriod, c.discover)
+		controller.RunEvery(ctx, c.Clock, discoveryPeriod, c.discover)
 		return nil
 	})
 	return g.Wait()
@@ -232,6 +232,6 @@ func onlyOwners(o any) (any, error) {
 
 func (c *Controller) lookAt(uids []types.UID) {
 	for _, uid := range uids {
-		c.loop.Add(string(uid))
+		c.queue.Add(string(uid))
 	}
 }

@@ -96,7 +96,7 @@ func Rename(r *appsv1.ControllerRevision, owner, label, hash string) {
 
 // Name is the name of an owner's revision with a hash.
 func Name(owner, hash string) string {
-	return controller.CutName(owner, maxPrefix) + "-" + hash
+	return controller.TruncateName(owner, maxPrefix) + "-" + hash
 }
 
 // Sort puts revisions in order, the oldest first.

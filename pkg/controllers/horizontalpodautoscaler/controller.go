@@ -45,7 +45,7 @@ const leastPeriod = time.Second
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop    *controller.Loop
+	queue   *controller.Queue
 	hpas    autoscalinglisters.HorizontalPodAutoscalerLister
 	pods    corelisters.PodLister
 	scales  scale.ScalesGetter
@@ -67,19 +67,19 @@ func New(d controller.Deps) (controller.Controller, error) {
 		metrics:   &metrics{client, d.Mapper},
 		histories: map[string]*history{}, selectors: map[string]labels.Selector{},
 	}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, controller.OnChange(hpas.Informer(), func(old, hpa *autoscalingv2.HorizontalPodAutoscaler) {
 		if old == nil || hpa == nil || !equality.Semantic.DeepEqual(old.Spec, hpa.Spec) {
-			c.loop.AddObject(controller.Either(old, hpa))
+			c.queue.AddObject(controller.Latest(old, hpa))
 		}
 	})
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 func (c *Controller) sync(ctx context.Context, key string) error {
-	namespace, name := controller.Split(key)
+	namespace, name := controller.SplitKey(key)
 	hpa, err := c.hpas.HorizontalPodAutoscalers(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
 		c.mu.Lock()
@@ -91,7 +91,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	c.loop.AddAfter(key, max(c.Options.Autoscaling.Period, leastPeriod))
+	c.queue.AddAfter(key, max(c.Options.Autoscaling.Period, leastPeriod))
 	next := hpa.DeepCopy()
 	if err := c.look(ctx, next); err != nil {
 		// It is told in the status and by events; the next look is not sooner for it.
@@ -215,7 +215,7 @@ func (c *Controller) autoscalersOf(hpa *autoscalingv2.HorizontalPodAutoscaler, s
 	c.selectors[controller.Key(hpa)] = selector
 	var out []string
 	for key, s := range c.selectors {
-		namespace, name := controller.Split(key)
+		namespace, name := controller.SplitKey(key)
 		if namespace == hpa.Namespace && slices.ContainsFunc(pods, func(pod *v1.Pod) bool { return s.Matches(labels.Set(pod.Labels)) }) {
 			out = append(out, fmt.Sprintf("{%s %s}", name, namespace))
 		}

@@ -41,7 +41,7 @@ const roleName = "keelson:ingress-tls"
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop      *controller.Loop
+	queue     *controller.Queue
 	ingresses networkinglisters.IngressLister
 	classes   networkinglisters.IngressClassLister
 	roles     rbaclisters.RoleLister
@@ -53,25 +53,25 @@ func New(d controller.Deps) (controller.Controller, error) {
 	ingresses, classes := d.Informers.Networking().V1().Ingresses(), d.Informers.Networking().V1().IngressClasses()
 	roles, bindings := d.Informers.Rbac().V1().Roles(), d.Informers.Rbac().V1().RoleBindings()
 	c := &Controller{Deps: d, ingresses: ingresses.Lister(), classes: classes.Lister(), roles: roles.Lister(), bindings: bindings.Lister()}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, 1, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, 1, c.sync)
 	return c, errors.Join(
-		controller.OnChange(ingresses.Informer(), func(old, i *networkingv1.Ingress) { c.loop.Add(controller.Either(old, i).Namespace) }),
+		controller.OnChange(ingresses.Informer(), func(old, i *networkingv1.Ingress) { c.queue.Add(controller.Latest(old, i).Namespace) }),
 		controller.OnChange(classes.Informer(), func(_, _ *networkingv1.IngressClass) { c.all() }),
 		controller.OnChange(roles.Informer(), func(old, r *rbacv1.Role) {
-			if r := controller.Either(old, r); r.Name == roleName {
-				c.loop.Add(r.Namespace)
+			if r := controller.Latest(old, r); r.Name == roleName {
+				c.queue.Add(r.Namespace)
 			}
 		}),
 		controller.OnChange(bindings.Informer(), func(old, b *rbacv1.RoleBinding) {
-			if b := controller.Either(old, b); b.Name == roleName {
-				c.loop.Add(b.Namespace)
+			if b := controller.Latest(old, b); b.Name == roleName {
+				c.queue.Add(b.Namespace)
 			}
 		}),
 	)
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 // all has every namespace with an Ingress looked at.
 func (c *Controller) all() {
@@ -80,7 +80,7 @@ func (c *Controller) all() {
 		return // a cache does not fail
 	}
 	for _, i := range list {
-		c.loop.Add(i.Namespace)
+		c.queue.Add(i.Namespace)
 	}
 }
 

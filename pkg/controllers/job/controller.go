@@ -37,8 +37,8 @@ var kind = batchv1.SchemeGroupVersion.WithKind("Job")
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop     *controller.Loop
-	orphans  *controller.Loop
+	queue    *controller.Queue
+	orphans  *controller.Queue
 	syncer   *syncer
 	client   client
 	jobs     batchlisters.JobLister
@@ -56,11 +56,11 @@ func New(d controller.Deps) (controller.Controller, error) {
 		}},
 		jobs: jobs.Lister(), pods: pods.Lister(), podCache: pods.Informer(),
 	}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
-	c.orphans = controller.NewLoop(Name+"-orphans", d.Clock, d.Log, d.Options.Workers, c.syncOrphan)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.orphans = controller.NewQueue(Name+"-orphans", d.Clock, d.Log, d.Options.Workers, c.syncOrphan)
 	c.syncer = &syncer{
 		hands: c.client, clock: d.Clock, events: d.Events,
-		expected: expected, memories: newMemories(), metrics: newMetrics(d.Metrics), after: c.loop.AddAfter,
+		expected: expected, memories: newMemories(), metrics: newMetrics(d.Metrics), after: c.queue.AddAfter,
 	}
 	return c, errors.Join(
 		controller.IndexByController(c.podCache),
@@ -73,7 +73,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 func (c *Controller) Run(ctx context.Context) error {
 	done := make(chan error, 1)
 	go func() { done <- c.orphans.Run(ctx) }()
-	return errors.Join(c.loop.Run(ctx), <-done)
+	return errors.Join(c.queue.Run(ctx), <-done)
 }
 
 func (c *Controller) jobChanged(old, job *batchv1.Job) {
@@ -82,14 +82,14 @@ func (c *Controller) jobChanged(old, job *batchv1.Job) {
 	}
 	switch {
 	case job == nil:
-		c.loop.AddObject(old) // it forgets the job
+		c.queue.AddObject(old) // it forgets the job
 	case finished(job):
 		c.freePods(job)
-		c.loop.AddObject(job)
+		c.queue.AddObject(job)
 	case old == nil || old.Generation != job.Generation:
-		c.loop.AddObject(job)
+		c.queue.AddObject(job)
 	default:
-		c.loop.AddAfter(controller.Key(job), batchPeriod)
+		c.queue.AddAfter(controller.Key(job), batchPeriod)
 	}
 }
 
@@ -118,7 +118,7 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 			return ""
 		},
 		Selecting: c.selecting, Expected: c.syncer.expected,
-		Add: func(key string) { c.loop.AddAfter(key, batchPeriod) },
+		Add: func(key string) { c.queue.AddAfter(key, batchPeriod) },
 	}.PodChanged(old, pod)
 	if pod != nil && tracked(pod) {
 		if job := c.ownerOf(pod); job == nil || finished(job) {
@@ -154,7 +154,7 @@ func (c *Controller) ownerOf(pod *v1.Pod) *batchv1.Job {
 }
 
 func (c *Controller) sync(ctx context.Context, key string) error {
-	namespace, name := controller.Split(key)
+	namespace, name := controller.SplitKey(key)
 	job, err := c.jobs.Jobs(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
 		c.syncer.expected.Forget(key)
@@ -184,7 +184,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		err = c.syncer.sync(ctx, job, pods, complete)
 	}
 	if err != nil {
-		c.loop.AddAfter(key, retryMax)
+		c.queue.AddAfter(key, retryMax)
 	}
 	return err
 }
@@ -201,7 +201,7 @@ func (c *Controller) claim(ctx context.Context, job *batchv1.Job) ([]*v1.Pod, er
 	}
 	pods, err := controller.Claim(controller.Owner{
 		Object: job, Kind: kind, Selector: selector, Finalizer: batchv1.JobTrackingFinalizer,
-		Fresh: func() (metav1.Object, error) {
+		GetLive: func() (metav1.Object, error) {
 			return c.Client.BatchV1().Jobs(job.Namespace).Get(ctx, job.Name, metav1.GetOptions{})
 		},
 		Patch: func(pod metav1.Object, patch []byte) error {
@@ -224,7 +224,7 @@ func (c *Controller) claim(ctx context.Context, job *batchv1.Job) ([]*v1.Pod, er
 
 // syncOrphan takes the finalizer from a pod that no job counts any more.
 func (c *Controller) syncOrphan(ctx context.Context, key string) error {
-	namespace, name := controller.Split(key)
+	namespace, name := controller.SplitKey(key)
 	pod, err := c.pods.Pods(namespace).Get(name)
 	if apierrors.IsNotFound(err) || err == nil && !tracked(pod) {
 		return nil

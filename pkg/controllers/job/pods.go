@@ -93,7 +93,7 @@ func count(pod *v1.Pod, annotation string) int32 {
 // podOf makes a pod of a job, of an index or of noIndex. It follows predecessor,
 // the last pod of its index that failed, if there is one.
 func podOf(job *batchv1.Job, index int, predecessor *v1.Pod) *v1.Pod {
-	pod := controller.FromTemplate(&job.Spec.Template, job, kind)
+	pod := controller.NewPodFromTemplate(&job.Spec.Template, job, kind)
 	if !tracked(pod) {
 		pod.Finalizers = append(pod.Finalizers, batchv1.JobTrackingFinalizer)
 	}
@@ -165,7 +165,7 @@ func inheritFailures(job *batchv1.Job, pod, predecessor *v1.Pod) {
 // Indexed job all whose index another has, or is none of the job's.
 func surplus(job *batchv1.Job, active []*v1.Pod, n int) []*v1.Pod {
 	ranked := slices.Clone(active)
-	slices.SortStableFunc(ranked, controller.Loss{}.Compare)
+	slices.SortStableFunc(ranked, controller.DeletionOrder{}.Compare)
 	var out, rest []*v1.Pod
 	if indexed(job) {
 		kept := sets.New[int]()

@@ -104,7 +104,7 @@ func (y *syncer) manage(ctx context.Context, s *survey) (string, error) {
 		return podsCreated, nil
 	case len(p.remove) > 0:
 		for _, pod := range p.remove {
-			y.expected.Deletes(key, pod.UID)
+			y.expected.ExpectDeletion(key, pod.UID)
 		}
 		return podsDeleted, y.discard(s, p.remove, func(pod *v1.Pod) error {
 			// What was too much counts neither as success nor as failure.

@@ -63,7 +63,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error {
 	c.sweep(ctx)
-	controller.Every(ctx, c.Clock, interval, c.sweep)
+	controller.RunEvery(ctx, c.Clock, interval, c.sweep)
 	return nil
 }
 

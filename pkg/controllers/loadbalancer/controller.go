@@ -41,7 +41,7 @@ const Name = "service-lb-controller"
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop     *controller.Loop
+	queue    *controller.Queue
 	services corelisters.ServiceLister
 	nodes    corelisters.NodeLister
 	slices   discoverylisters.EndpointSliceLister
@@ -55,10 +55,10 @@ type Controller struct {
 func New(d controller.Deps) (controller.Controller, error) {
 	services, nodes, endpoints := d.Informers.Core().V1().Services(), d.Informers.Core().V1().Nodes(), d.Informers.Discovery().V1().EndpointSlices()
 	c := &Controller{Deps: d, services: services.Lister(), nodes: nodes.Lister(), slices: endpoints.Lister(), given: map[string][]netip.Addr{}}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, 1, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, 1, c.sync)
 	return c, errors.Join(
 		controller.OnChange(services.Informer(), func(old, s *v1.Service) {
-			c.loop.AddObject(controller.Either(old, s))
+			c.queue.AddObject(controller.Latest(old, s))
 			if old != nil && (s == nil || len(has(old)) > len(has(s))) {
 				c.all(func(o *v1.Service) bool { return len(has(o)) < len(o.Spec.IPFamilies) })
 			}
@@ -69,17 +69,17 @@ func New(d controller.Deps) (controller.Controller, error) {
 			}
 		}),
 		controller.OnChange(endpoints.Informer(), func(old, s *discoveryv1.EndpointSlice) {
-			s = controller.Either(old, s)
+			s = controller.Latest(old, s)
 			svc, err := c.services.Services(s.Namespace).Get(s.Labels[discoveryv1.LabelServiceName])
 			if err == nil && wants(svc) && svc.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal {
-				c.loop.AddObject(svc)
+				c.queue.AddObject(svc)
 			}
 		}),
 	)
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 // all has Services looked at.
 func (c *Controller) all(which func(*v1.Service) bool) {
@@ -89,7 +89,7 @@ func (c *Controller) all(which func(*v1.Service) bool) {
 	}
 	for _, s := range list {
 		if wants(s) && which(s) {
-			c.loop.AddObject(s)
+			c.queue.AddObject(s)
 		}
 	}
 }

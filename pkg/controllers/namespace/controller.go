@@ -43,7 +43,7 @@ const atOnce = 8
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop       *controller.Loop
+	queue      *controller.Queue
 	namespaces corelisters.NamespaceLister
 
 	mu    sync.Mutex
@@ -55,11 +55,11 @@ type Controller struct {
 func New(d controller.Deps) (controller.Controller, error) {
 	namespaces := d.Informers.Core().V1().Namespaces()
 	c := &Controller{Deps: d, namespaces: namespaces.Lister(), looks: map[string]int{}, pods: map[string]int{}}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.OnChange(namespaces.Informer(), func(_, ns *v1.Namespace) {
 			if ns != nil && ns.DeletionTimestamp != nil {
-				c.loop.Add(ns.Name)
+				c.queue.Add(ns.Name)
 			}
 		}),
 		controller.OnChange(d.Informers.Core().V1().Pods().Informer(), c.podChanged),
@@ -69,9 +69,9 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.loop.Run(ctx) })
+	g.Go(func() error { return c.queue.Run(ctx) })
 	g.Go(func() error {
-		controller.Every(ctx, c.Clock, c.Options.Periods.Namespaces, func(context.Context) { c.again() })
+		controller.RunEvery(ctx, c.Clock, c.Options.Periods.Namespaces, func(context.Context) { c.again() })
 		return nil
 	})
 	return g.Wait()
@@ -85,7 +85,7 @@ func (c *Controller) again() {
 	}
 	for _, ns := range all {
 		if ns.DeletionTimestamp != nil {
-			c.loop.Add(ns.Name)
+			c.queue.Add(ns.Name)
 		}
 	}
 }
@@ -103,7 +103,7 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 	case pod == nil:
 		delete(c.pods, old.Namespace)
 		if ns, err := c.namespaces.Get(old.Namespace); err == nil && ns.DeletionTimestamp != nil {
-			c.loop.Add(old.Namespace)
+			c.queue.Add(old.Namespace)
 		}
 	}
 }
@@ -129,7 +129,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 		return err
 	}
 	if !left.nothing() {
-		c.loop.AddAfter(name, c.wait(name, left))
+		c.queue.AddAfter(name, c.wait(name, left))
 		return nil
 	}
 	grace, err := c.grace(ctx, ns)
@@ -137,7 +137,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 		return err
 	}
 	if grace > 0 {
-		c.loop.AddAfter(name, grace)
+		c.queue.AddAfter(name, grace)
 		return nil
 	}
 	return c.finish(ctx, ns)

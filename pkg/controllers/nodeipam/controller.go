@@ -36,7 +36,7 @@ const Name = "node-ipam-controller"
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop  *controller.Loop
+	queue *controller.Queue
 	nodes corelisters.NodeLister
 
 	mu   sync.Mutex
@@ -62,7 +62,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 		}
 		c.sets = append(c.sets, set)
 	}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, controller.OnChange(nodes.Informer(), func(old, node *v1.Node) {
 		if old != nil && (node == nil || old.UID != node.UID) {
 			c.release(old)
@@ -71,7 +71,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 		switch {
 		case node == nil:
 		case len(node.Spec.PodCIDRs) == 0:
-			c.loop.Add(node.Name)
+			c.queue.Add(node.Name)
 		case old == nil || !slices.Equal(old.Spec.PodCIDRs, node.Spec.PodCIDRs):
 			c.take(node) // somebody else may have given it
 		}
@@ -96,7 +96,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		case <-c.Clock.After(retry):
 		}
 	}
-	return c.loop.Run(ctx)
+	return c.queue.Run(ctx)
 }
 
 // retry is how long it takes until nodes are asked for again.

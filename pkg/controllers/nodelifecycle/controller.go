@@ -32,7 +32,7 @@ const monitorPeriod = 5 * time.Second
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop     *controller.Loop // conditions to taints, and pods that are not ready any more
+	queue    *controller.Queue // conditions to taints, and pods that are not ready any more
 	lister   corelisters.NodeLister
 	podCache cache.SharedIndexInformer
 	zones    *zones
@@ -52,7 +52,7 @@ type heard struct {
 func New(d controller.Deps) (controller.Controller, error) {
 	core, leases := d.Informers.Core().V1(), d.Informers.Coordination().V1().Leases().Informer()
 	c := &Controller{Deps: d, lister: core.Nodes().Lister(), podCache: core.Pods().Informer(), heard: map[string]heard{}, zones: newZones(d.Options.Evictions)}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.IndexByNode(c.podCache),
 		controller.OnChange(core.Nodes().Informer(), c.nodeChanged),
@@ -71,8 +71,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.loop.Run(ctx) })
-	g.Go(func() error { controller.Every(ctx, c.Clock, monitorPeriod, c.monitor); return nil })
+	g.Go(func() error { return c.queue.Run(ctx) })
+	g.Go(func() error { controller.RunEvery(ctx, c.Clock, monitorPeriod, c.monitor); return nil })
 	return g.Wait()
 }
 
@@ -89,7 +89,7 @@ func (c *Controller) nodeChanged(old, n *v1.Node) {
 		h.status = beat
 		return fresh
 	})
-	c.loop.Add(n.Name)
+	c.queue.Add(n.Name)
 }
 
 // hear notes a sign of life; fresh tells whether it is one.
@@ -114,7 +114,7 @@ func (c *Controller) monitor(ctx context.Context) {
 	}
 	for _, n := range nodes {
 		if controller.NodeReady(n).Status != v1.ConditionTrue {
-			c.loop.Add(n.Name) // when pods may be evicted depends on other nodes too
+			c.queue.Add(n.Name) // when pods may be evicted depends on other nodes too
 		}
 		if c.silent(n) {
 			if err := c.markUnknown(ctx, n); err != nil && ctx.Err() == nil {
@@ -212,7 +212,7 @@ func (c *Controller) mayEvict(n *v1.Node) bool {
 // markPods says of the pods on a node that is not ready that they are not either.
 func (c *Controller) markPods(ctx context.Context, n *v1.Node) error {
 	var errs []error
-	for _, pod := range controller.PodsOn(c.podCache, n.Name) {
+	for _, pod := range controller.PodsOnNode(c.podCache, n.Name) {
 		if !controller.Ready(pod) {
 			continue
 		}

@@ -56,7 +56,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		}
 	}
 	collect(ctx)
-	controller.Every(ctx, c.Clock, period, collect)
+	controller.RunEvery(ctx, c.Clock, period, collect)
 	return nil
 }
 

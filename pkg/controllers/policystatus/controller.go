@@ -30,7 +30,7 @@ const fieldManager = "validatingadmissionpolicy-status"
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop     *controller.Loop
+	queue    *controller.Queue
 	policies admissionregistrationlisters.ValidatingAdmissionPolicyLister
 	schemas  resolver.SchemaResolver
 }
@@ -42,16 +42,16 @@ func New(d controller.Deps) (controller.Controller, error) {
 		Deps: d, policies: policies.Lister(),
 		schemas: &resolver.ClientDiscoveryResolver{Discovery: d.Discovery},
 	}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, controller.OnChange(policies.Informer(), func(_, p *admissionregistrationv1.ValidatingAdmissionPolicy) {
 		if p != nil && p.Generation > p.Status.ObservedGeneration {
-			c.loop.Add(p.Name)
+			c.queue.Add(p.Name)
 		}
 	})
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 func (c *Controller) sync(ctx context.Context, name string) error {
 	policy, err := c.policies.Get(name)

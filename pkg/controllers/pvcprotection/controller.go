@@ -30,7 +30,7 @@ const finalizer = "kubernetes.io/pvc-protection"
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop   *controller.Loop
+	queue  *controller.Queue
 	claims corelisters.PersistentVolumeClaimLister
 	pods   cache.Indexer
 }
@@ -40,12 +40,12 @@ func New(d controller.Deps) (controller.Controller, error) {
 	core := d.Informers.Core().V1()
 	pods := core.Pods().Informer()
 	c := &Controller{Deps: d, claims: core.PersistentVolumeClaims().Lister(), pods: pods.GetIndexer()}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.IndexByClaim(pods),
 		controller.OnChange(core.PersistentVolumeClaims().Informer(), func(_, claim *v1.PersistentVolumeClaim) {
 			if claim != nil && mustSync(claim) {
-				c.loop.AddObject(claim)
+				c.queue.AddObject(claim)
 			}
 		}),
 		controller.OnChange(pods, c.podChanged),
@@ -53,7 +53,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 // mustSync tells whether a claim lacks the finalizer, or may have to lose it.
 func mustSync(claim *v1.PersistentVolumeClaim) bool {
@@ -67,8 +67,8 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 	}
 	for _, p := range []*v1.Pod{old, pod} {
 		if p != nil {
-			for _, key := range controller.ClaimsOf(p) {
-				c.loop.Add(key)
+			for _, key := range controller.ClaimKeys(p) {
+				c.queue.Add(key)
 			}
 		}
 	}
@@ -99,7 +99,7 @@ func shutDown(pod *v1.Pod) bool {
 }
 
 func (c *Controller) sync(ctx context.Context, key string) error {
-	namespace, name := controller.Split(key)
+	namespace, name := controller.SplitKey(key)
 	claim, err := c.claims.PersistentVolumeClaims(namespace).Get(name)
 	if apierrors.IsNotFound(err) || err == nil && !mustSync(claim) {
 		return nil

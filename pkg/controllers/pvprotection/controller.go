@@ -26,7 +26,7 @@ const finalizer = "kubernetes.io/pv-protection"
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop    *controller.Loop
+	queue   *controller.Queue
 	volumes corelisters.PersistentVolumeLister
 }
 
@@ -34,16 +34,16 @@ type Controller struct {
 func New(d controller.Deps) (controller.Controller, error) {
 	volumes := d.Informers.Core().V1().PersistentVolumes()
 	c := &Controller{Deps: d, volumes: volumes.Lister()}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, controller.OnChange(volumes.Informer(), func(_, v *v1.PersistentVolume) {
 		if v != nil {
-			c.loop.Add(v.Name)
+			c.queue.Add(v.Name)
 		}
 	})
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 func (c *Controller) sync(ctx context.Context, name string) error {
 	volume, err := c.volumes.Get(name)

@@ -40,7 +40,7 @@ const showWithin = 500 * time.Millisecond
 type Controller[T any] struct {
 	controller.Deps
 	kind     Kind[T]
-	loop     *controller.Loop
+	queue    *controller.Queue
 	pods     controller.Pods
 	expected *controller.Expectations
 	podCache cache.SharedIndexInformer
@@ -61,7 +61,7 @@ func NewFor[T any](d controller.Deps, kind Kind[T]) (controller.Controller, erro
 		pods:   controller.Pods{Client: d.Client, Events: d.Events, Cache: pods.GetIndexer(), Expected: expected},
 		spaces: d.Informers.Core().V1().Namespaces().Lister(),
 	}
-	c.loop = controller.NewLoop(kind.Controller, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(kind.Controller, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.IndexByController(pods),
 		controller.OnChange(kind.Informer, c.setChanged),
@@ -70,7 +70,7 @@ func NewFor[T any](d controller.Deps, kind Kind[T]) (controller.Controller, erro
 }
 
 // Run implements controller.Controller.
-func (c *Controller[T]) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller[T]) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 func (c *Controller[T]) follower() controller.Follower {
 	return controller.Follower{Owner: c.ownerOf, Selecting: c.selecting, Expected: c.expected, Add: c.podsChanged}
@@ -78,16 +78,16 @@ func (c *Controller[T]) follower() controller.Follower {
 
 // podsChanged has a set synced some of whose pods have changed. One that goes
 // makes no pods any more: its status alone is left.
-func (c *Controller[T]) podsChanged(key string) { c.loop.AddShown(c.spaces, key) }
+func (c *Controller[T]) podsChanged(key string) { c.queue.AddForStatus(c.spaces, key) }
 
 func (c *Controller[T]) setChanged(old, obj *T) {
-	set := c.kind.Read(controller.Either(old, obj))
+	set := c.kind.Read(controller.Latest(old, obj))
 	key := controller.Key(set)
-	if old != nil && obj != nil && controller.OnlyStatus(c.kind.Read(old), set) {
-		c.loop.AddShown(c.spaces, key)
+	if old != nil && obj != nil && controller.OnlyStatusChanged(c.kind.Read(old), set) {
+		c.queue.AddForStatus(c.spaces, key)
 		return
 	}
-	c.loop.Add(key)
+	c.queue.Add(key)
 }
 
 // selecting are the keys of the sets that select a pod.
@@ -137,7 +137,7 @@ func (c *Controller[T]) sets(namespace string) []*appsv1.ReplicaSet {
 }
 
 func (c *Controller[T]) sync(ctx context.Context, key string) error {
-	namespace, name := controller.Split(key)
+	namespace, name := controller.SplitKey(key)
 	set := c.set(key)
 	if set == nil {
 		c.expected.Forget(key)
@@ -154,7 +154,7 @@ func (c *Controller[T]) sync(ctx context.Context, key string) error {
 	}
 	mine, err := controller.Claim(controller.Owner{
 		Object: set, Kind: c.kind.Kind, Selector: selector,
-		Fresh: func() (metav1.Object, error) { return c.kind.Fresh(ctx, namespace, name) },
+		GetLive: func() (metav1.Object, error) { return c.kind.Fresh(ctx, namespace, name) },
 		Patch: func(pod metav1.Object, patch []byte) error {
 			_, err := c.Client.CoreV1().Pods(namespace).Patch(ctx, pod.GetName(), types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 			return err
@@ -169,7 +169,7 @@ func (c *Controller[T]) sync(ctx context.Context, key string) error {
 		var acted bool
 		if acted, failure = c.scale(ctx, key, set, active); acted && failure == nil {
 			// The cache will show what was done, and then the status does.
-			c.loop.AddAfter(key, showWithin)
+			c.queue.AddAfter(key, showWithin)
 			return nil
 		}
 	}
@@ -184,7 +184,7 @@ func (c *Controller[T]) sync(ctx context.Context, key string) error {
 func (c *Controller[T]) scale(ctx context.Context, key string, set *appsv1.ReplicaSet, active []*v1.Pod) (bool, error) {
 	diff := len(active) - int(*set.Spec.Replicas)
 	switch {
-	case diff < 0 && controller.Leaving(c.spaces, set.Namespace):
+	case diff < 0 && controller.NamespaceTerminating(c.spaces, set.Namespace):
 		return false, nil // it takes no new pods, and the set will go with it
 	case diff < 0:
 		return true, c.create(ctx, key, set, min(-diff, burst))
@@ -196,7 +196,7 @@ func (c *Controller[T]) scale(ctx context.Context, key string, set *appsv1.Repli
 
 func (c *Controller[T]) create(ctx context.Context, key string, set *appsv1.ReplicaSet, n int) error {
 	_, err := c.expected.Create(key, n, func(int) (types.UID, error) {
-		return c.pods.Create(ctx, set, "", controller.FromTemplate(&set.Spec.Template, set, c.kind.Kind))
+		return c.pods.Create(ctx, set, "", controller.NewPodFromTemplate(&set.Spec.Template, set, c.kind.Kind))
 	})
 	return err
 }
@@ -237,7 +237,7 @@ func (c *Controller[T]) neighbours(set *appsv1.ReplicaSet) map[string]int {
 func (c *Controller[T]) writeStatus(ctx context.Context, set *appsv1.ReplicaSet, mine, active []*v1.Pod, failure error) error {
 	want, again := status(set, mine, active, failure, c.Clock.Now())
 	if again > 0 {
-		c.loop.AddAfter(controller.Key(set), again)
+		c.queue.AddAfter(controller.Key(set), again)
 	}
 	if !c.kind.CountsTerminating {
 		want.TerminatingReplicas = nil

@@ -85,7 +85,7 @@ func TestExpectations(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tc.deletes != "" {
-				c.expected.Deletes(key, tc.deletes)
+				c.expected.ExpectDeletion(key, tc.deletes)
 			}
 			c.follower().PodChanged(tc.old, tc.pod)
 			if got := c.expected.Met(key, example(1).UID); got != tc.met {

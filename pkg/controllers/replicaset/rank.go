@@ -18,7 +18,7 @@ import (
 // that are equally far, the deletion costs decide that users set, then how many of
 // their kind are on the node.
 func rank(pods []*v1.Pod, neighbours map[string]int, now time.Time) []*v1.Pod {
-	order := controller.Loss{Now: now, Prefer: func(a, b *v1.Pod) int {
+	order := controller.DeletionOrder{Now: now, Prefer: func(a, b *v1.Pod) int {
 		return cmp.Or(cmp.Compare(cost(a), cost(b)), cmp.Compare(neighbours[b.Spec.NodeName], neighbours[a.Spec.NodeName]))
 	}}
 	out := slices.Clone(pods)

@@ -17,7 +17,7 @@ import (
 
 // syncClaim takes from a claim what pods do not need any more.
 func (c *Controller) syncClaim(ctx context.Context, key string) error {
-	namespace, name := controller.Split(key)
+	namespace, name := controller.SplitKey(key)
 	claim, err := c.claims.ResourceClaims(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
 		return nil

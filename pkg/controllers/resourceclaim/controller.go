@@ -51,7 +51,7 @@ const remembered = 500
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop      *controller.Loop
+	queue     *controller.Queue
 	pods      corelisters.PodLister
 	podCache  cache.Indexer
 	claims    resourcelisters.ResourceClaimLister
@@ -71,7 +71,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 		templates: resources.ResourceClaimTemplates().Lister(), gone: lru.New(remembered), made: newCreations(),
 		metrics: newMetrics(d.Metrics, resources.ResourceClaims().Lister()),
 	}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		pods.Informer().AddIndexers(cache.Indexers{byClaim: claimsIndex, byTemplate: templatesIndex}),
 		resources.ResourceClaims().Informer().AddIndexers(cache.Indexers{byPod: ownerIndex}),
@@ -86,14 +86,14 @@ func New(d controller.Deps) (controller.Controller, error) {
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 func (c *Controller) podChanged(old, pod *v1.Pod) {
 	if old != nil && pod != nil && old.UID != pod.UID {
 		c.podChanged(old, nil)
 		old = nil
 	}
-	p := controller.Either(old, pod)
+	p := controller.Latest(old, pod)
 	if len(p.Spec.ResourceClaims) == 0 && p.Status.ExtendedResourceClaimStatus == nil {
 		return
 	}
@@ -101,19 +101,19 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 		c.gone.Add(p.UID, struct{}{})
 		c.made.forget(p)
 	} else if !done(p) {
-		c.loop.Add(podKey + controller.Key(p))
+		c.queue.Add(podKey + controller.Key(p))
 		return
 	}
 	for _, name := range claimsOf(p) {
-		c.loop.Add(claimKey + p.Namespace + "/" + name)
+		c.queue.Add(claimKey + p.Namespace + "/" + name)
 	}
 }
 
 func (c *Controller) claimChanged(old, claim *resourcev1.ResourceClaim) {
 	if claim != nil {
-		c.loop.Add(claimKey + controller.Key(claim))
+		c.queue.Add(claimKey + controller.Key(claim))
 	}
-	c.podsBy(byClaim, controller.Key(controller.Either(old, claim)))
+	c.podsBy(byClaim, controller.Key(controller.Latest(old, claim)))
 }
 
 // podsBy has the pods looked at that an index has under a key.
@@ -124,7 +124,7 @@ func (c *Controller) podsBy(index, key string) {
 	}
 	for _, o := range pods {
 		if pod := o.(*v1.Pod); !done(pod) {
-			c.loop.Add(podKey + controller.Key(pod))
+			c.queue.Add(podKey + controller.Key(pod))
 		}
 	}
 }

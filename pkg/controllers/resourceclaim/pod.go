@@ -28,7 +28,7 @@ const fieldManager = "ResourceClaimController"
 // syncPod makes the claims that a pod has templates for, tells their names in its
 // status, and reserves its claims for it once it is on a node.
 func (c *Controller) syncPod(ctx context.Context, key string) error {
-	namespace, name := controller.Split(key)
+	namespace, name := controller.SplitKey(key)
 	pod, err := c.pods.Pods(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -169,7 +169,7 @@ func claimOf(pod *v1.Pod, r *v1.PodResourceClaim, template *resourcev1.ResourceC
 	prefix := pod.Name + "-" + r.Name + "-"
 	if n := len(prefix); n > maxPrefix {
 		// Both names lose the same part of their length.
-		prefix = controller.CutName(pod.Name, len(pod.Name)*maxPrefix/n) + "-" + r.Name[:len(r.Name)*maxPrefix/n]
+		prefix = controller.TruncateName(pod.Name, len(pod.Name)*maxPrefix/n) + "-" + r.Name[:len(r.Name)*maxPrefix/n]
 	}
 	annotations := maps.Clone(template.Spec.Annotations)
 	if annotations == nil {

@@ -57,7 +57,7 @@ const (
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop     *controller.Loop
+	queue    *controller.Queue
 	quotas   corelisters.ResourceQuotaLister
 	builtin  []quotav1.Evaluator
 	watched  map[schema.GroupResource]cache.InformerSynced // by the shared informers
@@ -81,7 +81,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 			return resources.ResourceClaims().Lister().ResourceClaims(namespace).List(labels.Everything())
 		},
 	}).Evaluators()
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	for resource, informer := range map[string]cache.SharedIndexInformer{
 		"pods": core.Pods().Informer(), "services": core.Services().Informer(),
 		"persistentvolumeclaims":         core.PersistentVolumeClaims().Informer(),
@@ -96,10 +96,10 @@ func New(d controller.Deps) (controller.Controller, error) {
 	}
 	return c, controller.OnChange(core.ResourceQuotas().Informer(), func(old, q *v1.ResourceQuota) {
 		if q != nil && c.view.observe(q) {
-			c.loop.AddAfter(controller.Key(q), recountAfter)
+			c.queue.AddAfter(controller.Key(q), recountAfter)
 		}
 		if old == nil || q == nil || !sameLimits(&old.Spec, &q.Spec) {
-			c.loop.AddObject(controller.Either(old, q))
+			c.queue.AddObject(controller.Latest(old, q))
 		}
 	})
 }
@@ -116,7 +116,7 @@ func (c *Controller) changed(resource schema.GroupResource, old, obj apiObject) 
 		namespace = old
 	}
 	for _, name := range c.view.changed(resource, old, obj) {
-		c.loop.AddPaced(namespace.GetNamespace() + "/" + name)
+		c.queue.AddPaced(namespace.GetNamespace() + "/" + name)
 	}
 }
 
@@ -127,8 +127,8 @@ func (c *Controller) Run(ctx context.Context) error {
 		return nil
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.loop.Run(ctx) })
-	controller.Every(ctx, c.Clock, c.Options.Periods.Quotas, func(context.Context) { c.countAll() })
+	g.Go(func() error { return c.queue.Run(ctx) })
+	controller.RunEvery(ctx, c.Clock, c.Options.Periods.Quotas, func(context.Context) { c.countAll() })
 	return g.Wait()
 }
 
@@ -140,7 +140,7 @@ func (c *Controller) countAll() {
 	}
 	needed := map[schema.GroupResource]bool{}
 	for _, q := range all {
-		c.loop.AddObject(q)
+		c.queue.AddObject(q)
 		evaluators, _ := c.evaluators(q)
 		for _, e := range evaluators {
 			needed[e.GroupResource()] = true
@@ -150,7 +150,7 @@ func (c *Controller) countAll() {
 }
 
 func (c *Controller) sync(ctx context.Context, key string) error {
-	namespace, name := controller.Split(key)
+	namespace, name := controller.SplitKey(key)
 	q, err := c.quotas.ResourceQuotas(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
 		c.view.forget(namespace, name)
@@ -163,7 +163,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	// Resources that cannot be listed do not hold up the others: the status keeps their last count.
 	evaluators, unlisted := c.watch(ctx, evaluators)
 	if unknown || unlisted != nil {
-		c.loop.AddAfter(key, unknownAgain) // the back-off of retries grows to minutes
+		c.queue.AddAfter(key, unknownAgain) // the back-off of retries grows to minutes
 	}
 	if ctx.Err() != nil {
 		return unlisted
@@ -201,7 +201,7 @@ func (c *Controller) write(ctx context.Context, q *v1.ResourceQuota) error {
 	for attempt := 1; ; attempt++ {
 		p := c.view.next(q, c.Clock.Now())
 		if c.view.audited(q) {
-			c.loop.AddAfter(controller.Key(q), chargeLife)
+			c.queue.AddAfter(controller.Key(q), chargeLife)
 		}
 		changed := q.DeepCopy()
 		changed.Status = status(q, p.used)

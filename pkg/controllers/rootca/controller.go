@@ -36,7 +36,7 @@ const recheck = time.Minute
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop       *controller.Loop
+	queue      *controller.Queue
 	namespaces corelisters.NamespaceLister
 	maps       corelisters.ConfigMapLister
 }
@@ -45,23 +45,23 @@ type Controller struct {
 func New(d controller.Deps) (controller.Controller, error) {
 	core := d.Informers.Core().V1()
 	c := &Controller{Deps: d, namespaces: core.Namespaces().Lister(), maps: core.ConfigMaps().Lister()}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.OnChange(core.Namespaces().Informer(), func(_, ns *v1.Namespace) {
 			if ns != nil {
-				c.loop.Add(ns.Name)
+				c.queue.Add(ns.Name)
 			}
 		}),
 		controller.OnChange(core.ConfigMaps().Informer(), func(old, cm *v1.ConfigMap) {
-			if cm := controller.Either(old, cm); cm.Name == configMap {
-				c.loop.Add(cm.Namespace)
+			if cm := controller.Latest(old, cm); cm.Name == configMap {
+				c.queue.Add(cm.Namespace)
 			}
 		}),
 	)
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 func (c *Controller) sync(ctx context.Context, namespace string) error {
 	ns, err := c.namespaces.Get(namespace)
@@ -81,7 +81,7 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 		}, metav1.CreateOptions{})
 		if err == nil || apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
 			// It may go before the cache has shown that it came, and then nobody would be told.
-			c.loop.AddAfter(namespace, recheck)
+			c.queue.AddAfter(namespace, recheck)
 			return nil
 		}
 	case err == nil && !(maps.Equal(cm.Data, data) && len(cm.BinaryData) == 0 && cm.Annotations[descriptionAnnotation] != ""):

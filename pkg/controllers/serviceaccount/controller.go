@@ -30,7 +30,7 @@ const recheck = time.Minute
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop       *controller.Loop
+	queue      *controller.Queue
 	namespaces corelisters.NamespaceLister
 	accounts   corelisters.ServiceAccountLister
 }
@@ -39,23 +39,23 @@ type Controller struct {
 func New(d controller.Deps) (controller.Controller, error) {
 	core := d.Informers.Core().V1()
 	c := &Controller{Deps: d, namespaces: core.Namespaces().Lister(), accounts: core.ServiceAccounts().Lister()}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.OnChange(core.Namespaces().Informer(), func(_, ns *v1.Namespace) {
 			if ns != nil {
-				c.loop.Add(ns.Name)
+				c.queue.Add(ns.Name)
 			}
 		}),
 		controller.OnChange(core.ServiceAccounts().Informer(), func(old, sa *v1.ServiceAccount) {
 			if sa == nil && old.Name == account {
-				c.loop.Add(old.Namespace)
+				c.queue.Add(old.Namespace)
 			}
 		}),
 	)
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 func (c *Controller) sync(ctx context.Context, namespace string) error {
 	ns, err := c.namespaces.Get(namespace)
@@ -74,6 +74,6 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 		return fmt.Errorf("create service account: %w", err)
 	}
 	// It may go before the cache has shown that it came, and then nobody would be told.
-	c.loop.AddAfter(namespace, recheck)
+	c.queue.AddAfter(namespace, recheck)
 	return nil
 }

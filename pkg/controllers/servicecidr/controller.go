@@ -42,7 +42,7 @@ const (
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop      *controller.Loop
+	queue     *controller.Queue
 	ranges    networkinglisters.ServiceCIDRLister
 	addresses networkinglisters.IPAddressLister
 	grace     time.Duration
@@ -54,16 +54,16 @@ func New(d controller.Deps) (controller.Controller, error) { return newControlle
 func newController(d controller.Deps, grace time.Duration) (controller.Controller, error) {
 	networking := d.Informers.Networking().V1()
 	c := &Controller{Deps: d, ranges: networking.ServiceCIDRs().Lister(), addresses: networking.IPAddresses().Lister(), grace: grace}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.OnChange(networking.ServiceCIDRs().Informer(), func(old, r *networkingv1.ServiceCIDR) {
-			c.loop.AddObject(controller.Either(old, r))
+			c.queue.AddObject(controller.Latest(old, r))
 			if old == nil || r == nil {
-				c.related(prefixes(controller.Either(old, r)))
+				c.related(prefixes(controller.Latest(old, r)))
 			}
 		}),
 		controller.OnChange(networking.IPAddresses().Informer(), func(old, ip *networkingv1.IPAddress) {
-			if a, ok := addressOf(controller.Either(old, ip)); ok && (old == nil || ip == nil) {
+			if a, ok := addressOf(controller.Latest(old, ip)); ok && (old == nil || ip == nil) {
 				c.related([]netip.Prefix{netip.PrefixFrom(a, a.BitLen())})
 			}
 		}),
@@ -71,7 +71,7 @@ func newController(d controller.Deps, grace time.Duration) (controller.Controlle
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 // related has the ranges looked at that overlap with others.
 func (c *Controller) related(with []netip.Prefix) {
@@ -82,7 +82,7 @@ func (c *Controller) related(with []netip.Prefix) {
 	for _, r := range all {
 		for _, p := range prefixes(r) {
 			if slices.ContainsFunc(with, p.Overlaps) {
-				c.loop.Add(r.Name)
+				c.queue.Add(r.Name)
 			}
 		}
 	}
@@ -121,7 +121,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 			"There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR")
 	}
 	if left := r.DeletionTimestamp.Add(c.grace).Sub(c.Clock.Now()); left > 0 {
-		c.loop.AddAfter(name, left)
+		c.queue.AddAfter(name, left)
 		return nil
 	}
 	return c.patch(ctx, name, `{"metadata":{"$deleteFromPrimitiveList/finalizers":["`+finalizer+`"]}}`)

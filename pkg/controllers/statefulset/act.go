@@ -48,7 +48,7 @@ func (a *actor) carryOutPhase(ctx context.Context, phase []step) error {
 		return nil
 	}
 	for some := range slices.Chunk(phase, atOnce) {
-		if _, err := controller.Batches(len(some), func(i int) error { return a.do(ctx, some[i]) }); err != nil {
+		if _, err := controller.RunBatches(len(some), func(i int) error { return a.do(ctx, some[i]) }); err != nil {
 			return err
 		}
 	}
@@ -144,7 +144,7 @@ func (a *actor) repair(ctx context.Context, pod *v1.Pod) error {
 
 // delete deletes the pod that was looked at, and no later one of its name.
 func (a *actor) delete(ctx context.Context, pod *v1.Pod) error {
-	a.expected.Deletes(controller.Key(a.set), pod.UID)
+	a.expected.ExpectDeletion(controller.Key(a.set), pod.UID)
 	err := a.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
 	if err != nil {
 		a.expected.Deleted(controller.Key(a.set), pod.UID)

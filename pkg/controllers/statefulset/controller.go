@@ -49,7 +49,7 @@ var (
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop       *controller.Loop
+	queue      *controller.Queue
 	sets       appslisters.StatefulSetLister
 	claimsOf   corelisters.PersistentVolumeClaimLister
 	setCache   cache.SharedIndexInformer
@@ -74,17 +74,17 @@ func New(d controller.Deps) (controller.Controller, error) {
 		Deps: d, sets: sets.Lister(), claimsOf: pvcs.Lister(), history: store, written: newWritten(), expected: controller.NewExpectations(d.Clock),
 		setCache: sets.Informer(), podCache: pods, claimCache: pvcs.Informer(), metrics: newMetrics(d.Metrics),
 	}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.IndexByController(pods),
-		controller.OnChange(c.setCache, func(old, set *appsv1.StatefulSet) { c.loop.AddObject(controller.Either(old, set)) }),
-		controller.OnChange(pods, controller.Follower{Owner: ownerOf, Selecting: c.selecting, Expected: c.expected, Add: c.loop.Add}.PodChanged),
+		controller.OnChange(c.setCache, func(old, set *appsv1.StatefulSet) { c.queue.AddObject(controller.Latest(old, set)) }),
+		controller.OnChange(pods, controller.Follower{Owner: ownerOf, Selecting: c.selecting, Expected: c.expected, Add: c.queue.Add}.PodChanged),
 		controller.OnChange(c.claimCache, c.claimChanged),
 	)
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 // ownerOf is the key of the set that controls a pod.
 func ownerOf(pod *v1.Pod) string {
@@ -110,7 +110,7 @@ func (c *Controller) claimChanged(old, claim *v1.PersistentVolumeClaim) {
 	if claim != nil && (old == nil || equality.Semantic.DeepEqual(old.OwnerReferences, claim.OwnerReferences)) {
 		return
 	}
-	last := controller.Either(old, claim)
+	last := controller.Latest(old, claim)
 	parent, _, ok := parse(last.Name)
 	if !ok {
 		return
@@ -122,14 +122,14 @@ func (c *Controller) claimChanged(old, claim *v1.PersistentVolumeClaim) {
 	for _, set := range sets {
 		for i := range set.Spec.VolumeClaimTemplates {
 			if parent == set.Spec.VolumeClaimTemplates[i].Name+"-"+set.Name {
-				c.loop.AddObject(set)
+				c.queue.AddObject(set)
 			}
 		}
 	}
 }
 
 func (c *Controller) sync(ctx context.Context, key string) error {
-	namespace, name := controller.Split(key)
+	namespace, name := controller.SplitKey(key)
 	set, err := c.sets.StatefulSets(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
 		c.written.forget(key)
@@ -142,14 +142,14 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	}
 	if late := c.written.behind(key); late != nil || !c.expected.Met(key, set.UID) {
 		c.metrics.skip(c.resource(late))
-		c.loop.AddAfter(key, catchUp)
+		c.queue.AddAfter(key, catchUp)
 		return nil
 	}
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
 		return nil // the API server refuses such a selector; there is nothing to do
 	}
-	owner := controller.Owner{Object: set, Kind: kind, Selector: selector, Fresh: func() (metav1.Object, error) {
+	owner := controller.Owner{Object: set, Kind: kind, Selector: selector, GetLive: func() (metav1.Object, error) {
 		return c.Client.AppsV1().StatefulSets(namespace).Get(ctx, name, metav1.GetOptions{})
 	}}
 	sorted, err := c.claimRevisions(ctx, owner)
@@ -224,7 +224,7 @@ func (c *Controller) bring(ctx context.Context, set *appsv1.StatefulSet, pods []
 	failure := a.carryOut(ctx, p)
 	st, again := status(s, r.collisions, a.replaced.Load())
 	if again > 0 {
-		c.loop.AddAfter(controller.Key(set), again)
+		c.queue.AddAfter(controller.Key(set), again)
 	}
 	return errors.Join(failure, c.writeStatus(ctx, set, st))
 }

@@ -75,7 +75,7 @@ func toBe(set *appsv1.StatefulSet, r revision, ordinal int) *v1.Pod {
 
 // newPod is the pod of an ordinal at a revision.
 func newPod(set *appsv1.StatefulSet, r revision, ordinal int) *v1.Pod {
-	pod := controller.FromTemplate(r.template, set, kind)
+	pod := controller.NewPodFromTemplate(r.template, set, kind)
 	pod.GenerateName = ""
 	pod.Name = podName(set, ordinal)
 	// These two cannot be changed later: they are not put right by identify.

@@ -39,7 +39,7 @@ const (
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop     *controller.Loop
+	queue    *controller.Queue
 	versions listers.StorageVersionLister
 	// servers are the leases of API servers alone: those of nodes change all the time.
 	servers informers.SharedInformerFactory
@@ -56,13 +56,13 @@ func New(d controller.Deps) (controller.Controller, error) {
 			o.LabelSelector = identityLabel + "=" + identityServer
 		}))
 	c.leases = c.servers.Coordination().V1().Leases().Informer()
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	if err := controller.OnChange(c.leases, c.leaseChanged); err != nil {
 		return nil, err
 	}
 	return c, controller.OnChange(versions.Informer(), func(_, v *apiserverinternalv1alpha1.StorageVersion) {
 		if v != nil {
-			c.loop.Add(v.Name)
+			c.queue.Add(v.Name)
 		}
 	})
 }
@@ -77,7 +77,7 @@ func (c *Controller) leaseChanged(_, lease *coordinationv1.Lease) {
 		c.Log.Error("Storage versions not listed", "err", err)
 	}
 	for _, v := range versions {
-		c.loop.Add(v.Name)
+		c.queue.Add(v.Name)
 	}
 }
 
@@ -86,7 +86,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.servers.Start(ctx.Done())
 	defer c.servers.Shutdown()
 	c.servers.WaitForCacheSync(ctx.Done())
-	return c.loop.Run(ctx)
+	return c.queue.Run(ctx)
 }
 
 // sync takes out what servers have said that are gone.

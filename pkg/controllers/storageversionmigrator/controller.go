@@ -46,7 +46,7 @@ type migration = storagemigrationv1beta1.StorageVersionMigration
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop       *controller.Loop
+	queue      *controller.Queue
 	migrations listers.StorageVersionMigrationLister
 }
 
@@ -54,10 +54,10 @@ type Controller struct {
 func New(d controller.Deps) (controller.Controller, error) {
 	migrations := d.Informers.Storagemigration().V1beta1().StorageVersionMigrations()
 	c := &Controller{Deps: d, migrations: migrations.Lister()}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, controller.OnChange(migrations.Informer(), func(old, m *migration) {
 		// The next one of the resource may begin when one is gone.
-		c.loop.Add(keyOf(controller.Either(old, m)))
+		c.queue.Add(keyOf(controller.Latest(old, m)))
 	})
 }
 
@@ -65,7 +65,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 func keyOf(m *migration) string { return m.Spec.Resource.String() }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 // sync takes the migrations of a resource a step further.
 func (c *Controller) sync(ctx context.Context, key string) error {
@@ -151,7 +151,7 @@ func (c *Controller) run(ctx context.Context, m *migration) error {
 		return fmt.Errorf("resource: %w", err)
 	case what == nil && c.Clock.Since(m.CreationTimestamp.Time) < patience:
 		c.Mapper.Reset()
-		c.loop.AddAfter(keyOf(m), retry)
+		c.queue.AddAfter(keyOf(m), retry)
 		return nil
 	case what == nil:
 		return c.fail(ctx, m, "resource does not exist in discovery")

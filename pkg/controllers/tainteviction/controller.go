@@ -30,7 +30,7 @@ const Name = "taint-eviction-controller"
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop  *controller.Loop
+	queue *controller.Queue
 	nodes corelisters.NodeLister
 	pods  cache.SharedIndexInformer
 	seen  *sightings
@@ -40,20 +40,20 @@ type Controller struct {
 func New(d controller.Deps) (controller.Controller, error) {
 	core := d.Informers.Core().V1()
 	c := &Controller{Deps: d, nodes: core.Nodes().Lister(), pods: core.Pods().Informer(), seen: newSightings()}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.IndexByNode(c.pods),
 		controller.OnChange(core.Nodes().Informer(), c.nodeChanged),
 		controller.OnChange(c.pods, func(old, pod *v1.Pod) {
 			if pod != nil && pod.Spec.NodeName != "" && (old == nil || old.Spec.NodeName == "" || old.Generation != pod.Generation) {
-				c.loop.AddObject(pod)
+				c.queue.AddObject(pod)
 			}
 		}),
 	)
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 func (c *Controller) nodeChanged(old, n *v1.Node) {
 	if n == nil {
@@ -62,8 +62,8 @@ func (c *Controller) nodeChanged(old, n *v1.Node) {
 	}
 	c.seen.note(n, c.Clock.Now())
 	if old == nil || !slices.EqualFunc(old.Spec.Taints, n.Spec.Taints, func(a, b v1.Taint) bool { return a.MatchTaint(&b) }) {
-		for _, pod := range controller.PodsOn(c.pods, n.Name) {
-			c.loop.AddObject(pod)
+		for _, pod := range controller.PodsOnNode(c.pods, n.Name) {
+			c.queue.AddObject(pod)
 		}
 	}
 }
@@ -90,7 +90,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		return nil
 	}
 	if left := at.Sub(now); left > 0 {
-		c.loop.AddAfter(key, left)
+		c.queue.AddAfter(key, left)
 		return nil
 	}
 	return c.evict(ctx, pod)

@@ -30,7 +30,7 @@ const recheck = time.Minute
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop     *controller.Loop
+	queue    *controller.Queue
 	secrets  corelisters.SecretLister
 	accounts corelisters.ServiceAccountLister
 	sign     signer
@@ -44,23 +44,23 @@ func New(d controller.Deps) (controller.Controller, error) {
 	}
 	core := d.Informers.Core().V1()
 	c := &Controller{Deps: d, secrets: core.Secrets().Lister(), accounts: core.ServiceAccounts().Lister(), sign: sign}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.OnChange(core.Secrets().Informer(), func(_, s *v1.Secret) {
 			if s != nil && s.Type == v1.SecretTypeServiceAccountToken {
-				c.loop.AddObject(s)
+				c.queue.AddObject(s)
 			}
 		}),
 		controller.OnChange(core.ServiceAccounts().Informer(), func(old, sa *v1.ServiceAccount) {
 			if sa == nil || old == nil || old.UID != sa.UID {
-				c.accountChanged(controller.Either(old, sa))
+				c.accountChanged(controller.Latest(old, sa))
 			}
 		}),
 	)
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 func (c *Controller) accountChanged(sa *v1.ServiceAccount) {
 	list, err := c.secrets.Secrets(sa.Namespace).List(labels.Everything())
@@ -69,13 +69,13 @@ func (c *Controller) accountChanged(sa *v1.ServiceAccount) {
 	}
 	for _, s := range list {
 		if s.Type == v1.SecretTypeServiceAccountToken && s.Annotations[v1.ServiceAccountNameKey] == sa.Name {
-			c.loop.AddObject(s)
+			c.queue.AddObject(s)
 		}
 	}
 }
 
 func (c *Controller) sync(ctx context.Context, key string) error {
-	namespace, name := controller.Split(key)
+	namespace, name := controller.SplitKey(key)
 	secret, err := c.secrets.Secrets(namespace).Get(name)
 	if apierrors.IsNotFound(err) || err == nil && secret.DeletionTimestamp != nil {
 		return nil
@@ -106,7 +106,7 @@ func (c *Controller) account(ctx context.Context, s *v1.Secret) (*v1.ServiceAcco
 		return nil, nil
 	}
 	// It may go before the cache has shown that it came, and then nobody would be told.
-	c.loop.AddAfter(controller.Key(s), recheck)
+	c.queue.AddAfter(controller.Key(s), recheck)
 	return sa, err
 }
 

@@ -26,7 +26,7 @@ const Name = "ttl-controller"
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop  *controller.Loop
+	queue *controller.Queue
 	nodes corelisters.NodeLister
 
 	mu    sync.Mutex
@@ -38,7 +38,7 @@ type Controller struct {
 func New(d controller.Deps) (controller.Controller, error) {
 	nodes := d.Informers.Core().V1().Nodes()
 	c := &Controller{Deps: d, nodes: nodes.Lister()}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, controller.OnChange(nodes.Informer(), func(old, n *v1.Node) {
 		switch {
 		case old == nil:
@@ -47,12 +47,12 @@ func New(d controller.Deps) (controller.Controller, error) {
 			c.counted(-1)
 			return
 		}
-		c.loop.AddObject(n)
+		c.queue.AddObject(n)
 	})
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 func (c *Controller) counted(more int) {
 	c.mu.Lock()

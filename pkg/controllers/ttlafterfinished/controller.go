@@ -25,27 +25,27 @@ const Name = "ttl-after-finished-controller"
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop *controller.Loop
-	jobs batchlisters.JobLister
+	queue *controller.Queue
+	jobs  batchlisters.JobLister
 }
 
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
 	jobs := d.Informers.Batch().V1().Jobs()
 	c := &Controller{Deps: d, jobs: jobs.Lister()}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, controller.OnChange(jobs.Informer(), func(_, job *batchv1.Job) {
 		if job == nil {
 			return
 		}
 		if _, ends := expiry(job); ends {
-			c.loop.AddObject(job)
+			c.queue.AddObject(job)
 		}
 	})
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 // expiry is when a job is to be deleted, if it is.
 func expiry(job *batchv1.Job) (time.Time, bool) {
@@ -62,7 +62,7 @@ func expiry(job *batchv1.Job) (time.Time, bool) {
 }
 
 func (c *Controller) sync(ctx context.Context, key string) error {
-	namespace, name := controller.Split(key)
+	namespace, name := controller.SplitKey(key)
 	job, err := c.jobs.Jobs(namespace).Get(name)
 	if err == nil && c.expired(job) {
 		// The time may have been changed since.
@@ -85,7 +85,7 @@ func (c *Controller) expired(job *batchv1.Job) bool {
 	at, ends := expiry(job)
 	left := at.Sub(c.Clock.Now())
 	if ends && left > 0 {
-		c.loop.AddAfter(controller.Key(job), left)
+		c.queue.AddAfter(controller.Key(job), left)
 	}
 	return ends && left <= 0
 }

@@ -37,7 +37,7 @@ const recheck = time.Minute
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	loop    *controller.Loop
+	queue   *controller.Queue
 	classes storagelisters.VolumeAttributesClassLister
 	users   []cache.Indexer
 }
@@ -47,11 +47,11 @@ func New(d controller.Deps) (controller.Controller, error) {
 	core, classes := d.Informers.Core().V1(), d.Informers.Storage().V1().VolumeAttributesClasses()
 	volumes, claims := core.PersistentVolumes().Informer(), core.PersistentVolumeClaims().Informer()
 	c := &Controller{Deps: d, classes: classes.Lister(), users: []cache.Indexer{volumes.GetIndexer(), claims.GetIndexer()}}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.OnChange(classes.Informer(), func(_, class *storagev1.VolumeAttributesClass) {
 			if class != nil && mustSync(class) {
-				c.loop.AddObject(class)
+				c.queue.AddObject(class)
 			}
 		}),
 		follow(c, volumes, ofVolume),
@@ -81,7 +81,7 @@ func follow[T any](c *Controller, informer cache.SharedIndexInformer, classes fu
 		}
 		for _, name := range classes(old) {
 			if !slices.Contains(now, name) {
-				c.loop.Add(name)
+				c.queue.Add(name)
 			}
 		}
 	})
@@ -107,7 +107,7 @@ func named(name *string) []string {
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 // mustSync tells whether a class lacks the finalizer, or may have to lose it.
 func mustSync(class *storagev1.VolumeAttributesClass) bool {
@@ -131,7 +131,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 		}
 		if used, err := c.stillUsed(ctx, name); err != nil || used {
 			// What uses it may go before the caches have shown that it came.
-			c.loop.AddAfter(name, recheck)
+			c.queue.AddAfter(name, recheck)
 			return err
 		}
 		next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == finalizer })

@@ -46,7 +46,7 @@ const (
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	claims, volumes *controller.Loop
+	claims, volumes *controller.Queue
 	claimLister     corelisters.PersistentVolumeClaimLister
 	volumeLister    corelisters.PersistentVolumeLister
 	classes         storagelisters.StorageClassLister
@@ -63,8 +63,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 		Deps: d, claimLister: core.PersistentVolumeClaims().Lister(), volumeLister: core.PersistentVolumes().Lister(), classes: classes.Lister(),
 		claimCache: claims.GetIndexer(), volumeCache: volumes.GetIndexer(), podCache: pods.GetIndexer(),
 	}
-	c.claims = controller.NewLoop(Name+"/claims", d.Clock, d.Log, d.Options.Workers, unlessGone(c.syncClaim))
-	c.volumes = controller.NewLoop(Name+"/volumes", d.Clock, d.Log, d.Options.Workers, unlessGone(c.syncVolume))
+	c.claims = controller.NewQueue(Name+"/claims", d.Clock, d.Log, d.Options.Workers, unlessGone(c.syncClaim))
+	c.volumes = controller.NewQueue(Name+"/volumes", d.Clock, d.Log, d.Options.Workers, unlessGone(c.syncVolume))
 	return c, errors.Join(
 		claims.AddIndexers(cache.Indexers{byVolume: index(volumeOf), unbound: index(waitsOf)}),
 		volumes.AddIndexers(cache.Indexers{freeOfClass: index(freeClassOf), byClaim: index(claimOf)}),
@@ -122,7 +122,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	g.Go(func() error { return c.claims.Run(ctx) })
 	g.Go(func() error { return c.volumes.Run(ctx) })
 	// Their users are told what they wait for, each time.
-	controller.Every(ctx, c.Clock, c.Options.Periods.Claims, func(context.Context) { c.lookAtWaiting(all) })
+	controller.RunEvery(ctx, c.Clock, c.Options.Periods.Claims, func(context.Context) { c.lookAtWaiting(all) })
 	return g.Wait()
 }
 
@@ -150,7 +150,7 @@ func (c *Controller) claimChanged(old, claim *v1.PersistentVolumeClaim) {
 
 // volumeChanged has a volume looked at, and the claims that name it or may have it now.
 func (c *Controller) volumeChanged(old, v *v1.PersistentVolume) {
-	name := controller.Either(old, v).Name
+	name := controller.Latest(old, v).Name
 	c.volumes.Add(name)
 	keys, err := c.claimCache.IndexKeys(byVolume, name)
 	if err == nil {

@@ -32,7 +32,7 @@ func unlessGone(sync func(context.Context, string) error) func(context.Context, 
 }
 
 func (c *Controller) syncClaim(ctx context.Context, key string) error {
-	namespace, name := controller.Split(key)
+	namespace, name := controller.SplitKey(key)
 	claim, err := c.claimLister.PersistentVolumeClaims(namespace).Get(name)
 	if err != nil {
 		return err

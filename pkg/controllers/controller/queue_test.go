@@ -17,10 +17,11 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// A change is synced at once when nothing was synced lately; those that follow
-// are synced together, and none of them is forgotten.
+// TestAddPaced checks that the first change is synced at once, that the changes after it are
+// synced together, and that no change is missed.
 func TestAddPaced(t *testing.T) {
-	// No sync begins or ends at the instant of a change: which of them comes first would be left to chance.
+	// With this duration no sync starts or ends at the instant of a change, when the order of the
+	// two would be random.
 	const changes, took = 1000, 20*time.Millisecond + 137*time.Microsecond
 	for name, paced := range map[string]bool{"paced": true, "not paced": false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -28,7 +29,7 @@ func TestAddPaced(t *testing.T) {
 			seen, syncs := 0, 0
 			var made atomic.Int32 // virtual time orders the accesses, which the race detector cannot see
 			var first time.Duration
-			l := NewLoop("test", c, slog.New(slog.DiscardHandler), 1, func(context.Context, string) error {
+			q := NewQueue("test", c, slog.New(slog.DiscardHandler), 1, func(context.Context, string) error {
 				if syncs++; syncs == 1 {
 					first = time.Since(began)
 				}
@@ -38,13 +39,13 @@ func TestAddPaced(t *testing.T) {
 			})
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
-			go func() { _ = l.Run(ctx); close(done) }()
+			go func() { _ = q.Run(ctx); close(done) }()
 			for range changes {
 				made.Add(1)
 				if paced {
-					l.AddPaced("k")
+					q.AddPaced("k")
 				} else {
-					l.Add("k")
+					q.Add("k")
 				}
 				<-c.After(time.Millisecond)
 			}
@@ -54,20 +55,20 @@ func TestAddPaced(t *testing.T) {
 			if first != 0 || seen != changes {
 				t.Errorf("%s: the first sync after %v; %d of %d changes seen", name, first, seen, changes)
 			}
-			if few := syncs <= changes/int(took/time.Millisecond)/share+2; few != paced {
+			if few := syncs <= changes/int(took/time.Millisecond)/pauseFactor+2; few != paced {
 				t.Errorf("%s: %d syncs", name, syncs)
 			}
 		})
 	}
 }
 
-// Conflicts are what caches that are behind bring about, many at a time: they do not
-// make a key wait for long that then fails for another reason, of which no change tells.
-func TestConflictsAreNoFailures(t *testing.T) {
+// TestConflictsDoNotDelayRetries checks that many conflicts in a row, which a lagging cache
+// causes, do not lengthen the back-off after a later failure. No event follows such a failure.
+func TestConflictsDoNotDelayRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const conflicts = 30
 		var calls atomic.Int32
-		l := NewLoop("test", clock.Real(), slog.New(slog.DiscardHandler), 1, func(context.Context, string) error {
+		q := NewQueue("test", clock.Real(), slog.New(slog.DiscardHandler), 1, func(context.Context, string) error {
 			switch n := calls.Add(1); {
 			case n <= conflicts:
 				return apierrors.NewConflict(schema.GroupResource{Resource: "things"}, "a", nil)
@@ -78,20 +79,20 @@ func TestConflictsAreNoFailures(t *testing.T) {
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- l.Run(ctx) }()
+		go func() { done <- q.Run(ctx) }()
 		for calls.Load() < conflicts {
-			l.Add("default/a") // somebody else's change, each time
+			q.Add("default/a") // another client changed the object
 			synctest.Wait()
 		}
-		<-l.clock.After(conflictMax)
+		<-q.clock.After(conflictMax)
 		synctest.Wait()
 		if got := calls.Load(); got < conflicts+1 {
-			t.Errorf("%v after the last conflict it has not been tried again", conflictMax)
+			t.Errorf("not retried within %v of the last conflict", conflictMax)
 		}
-		<-l.clock.After(time.Second)
+		<-q.clock.After(time.Second)
 		synctest.Wait()
 		if got := calls.Load(); got < conflicts+2 {
-			t.Error("a second after its first failure it has not been tried again")
+			t.Error("not retried within 1 s of the first failure")
 		}
 		cancel()
 		if err := <-done; err != nil {

@@ -12,21 +12,21 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Loss orders pods by how little is lost when they end, as Kubernetes documents
-// it: those without a node; pending ones before running ones; those that are not
-// ready; those that became ready last; those that restarted more often; those
-// that were created last.
-type Loss struct {
-	// Prefer, unless it is nil, decides between pods that are equally far.
+// DeletionOrder orders the pods of an owner that scales down, as Kubernetes documents it. These
+// pods are deleted first, in order of precedence: pods without a node; pending before running
+// ones; pods that are not ready; pods that became ready last; pods with more restarts; pods that
+// were created last.
+type DeletionOrder struct {
+	// Prefer, unless it is nil, compares pods that are equal in node, phase and readiness.
 	Prefer func(a, b *v1.Pod) int
-	// Now, unless it is zero, has ages compared by their order of magnitude only, so
-	// that not always the newest pod goes; of the same one, UIDs decide, which is as
-	// good as chance.
+	// Now, unless it is zero, is the time at which ages are compared on a logarithmic scale.
+	// Then the newest pod is not always deleted first: among pods of about the same age the
+	// UIDs decide, which is as good as random.
 	Now time.Time
 }
 
-// Compare is negative if less is lost with a.
-func (l Loss) Compare(a, b *v1.Pod) int {
+// Compare returns a negative number if a should be deleted before b.
+func (l DeletionOrder) Compare(a, b *v1.Pod) int {
 	stage := cmp.Or(
 		trueFirst(a.Spec.NodeName == "", b.Spec.NodeName == ""),
 		cmp.Compare(phaseRank(a), phaseRank(b)),
@@ -38,7 +38,7 @@ func (l Loss) Compare(a, b *v1.Pod) int {
 	return cmp.Or(
 		stage,
 		l.latestFirst(a, b, readySince),
-		moreFirst(restarts(a), restarts(b)),
+		moreFirst(countRestarts(a), countRestarts(b)),
 		l.latestFirst(a, b, func(p *v1.Pod) time.Time { return p.CreationTimestamp.Time }),
 	)
 }
@@ -63,8 +63,8 @@ func phaseRank(p *v1.Pod) int {
 	return 1
 }
 
-// latestFirst has what has no time before all.
-func (l Loss) latestFirst(a, b *v1.Pod, of func(*v1.Pod) time.Time) int {
+// latestFirst compares two times of pods. The later one comes first, and a zero time before all.
+func (l DeletionOrder) latestFirst(a, b *v1.Pod, of func(*v1.Pod) time.Time) int {
 	s, t := of(a), of(b)
 	switch {
 	case s.Equal(t):
@@ -91,8 +91,8 @@ func readySince(p *v1.Pod) time.Time {
 	return time.Time{}
 }
 
-// restarts are the most restarts of a container, and of a sidecar.
-func restarts(p *v1.Pod) [2]int32 {
+// countRestarts returns the highest restart count of a container and of a sidecar.
+func countRestarts(p *v1.Pod) [2]int32 {
 	var n [2]int32
 	for i := range p.Status.ContainerStatuses {
 		n[0] = max(n[0], p.Status.ContainerStatuses[i].RestartCount)
@@ -106,10 +106,3 @@ func restarts(p *v1.Pod) [2]int32 {
 }
 
 func moreFirst(a, b [2]int32) int { return slices.Compare(b[:], a[:]) }
-
-// Sidecar tells whether an init container of that name runs along with the others.
-func Sidecar(p *v1.Pod, name string) bool {
-	return slices.ContainsFunc(p.Spec.InitContainers, func(c v1.Container) bool {
-		return c.Name == name && c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
-	})
-}

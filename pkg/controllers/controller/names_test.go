@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// What a hash says of a template does not depend on where its parts are in
-// memory, and does on its content and on the names that were taken before.
+// TestTemplateHash checks that a hash depends on the template's content and on the number of
+// collisions, but not on the addresses of its pointers.
 func TestTemplateHash(t *testing.T) {
 	template := func(image string) *v1.PodTemplateSpec {
 		seconds := int64(30)

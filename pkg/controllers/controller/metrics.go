@@ -9,11 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// StaleSkips counts a sync that is put off because a cache does not show yet what
-// the controller wrote of a resource.
+// StaleSkips counts a sync that was postponed because the cache of a resource does not show the
+// controller's own writes yet.
 type StaleSkips func(schema.GroupResource)
 
-// NewStaleSkips registers the count of a controller of a kind; a nil registerer has none.
+// NewStaleSkips registers the counter of the controller of a kind. r may be nil.
 func NewStaleSkips(r prometheus.Registerer, subsystem, kind string) StaleSkips {
 	count := promauto.With(r).NewCounterVec(prometheus.CounterOpts{
 		Subsystem: subsystem, Name: "stale_sync_skips_total",
