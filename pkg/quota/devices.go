@@ -11,7 +11,6 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	quota "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/apiserver/pkg/quota/v1/generic"
 	resourcelisters "k8s.io/client-go/listers/resource/v1"
 	"k8s.io/utils/ptr"
@@ -27,25 +26,25 @@ type Devices struct {
 // devices evaluates claims of devices: how many of each class they may come to
 // have. They count as well for the extended resources that classes stand for, but
 // for what is charged to the pod already that a claim was made for.
-func devices(lister quota.ListerForResourceFunc, around Devices, charged func(*corev1.Pod) corev1.ResourceList) *evaluator[*resourcev1.ResourceClaim] {
+func devices(facts Devices, charged func(*corev1.Pod) corev1.ResourceList) *evaluator[*resourcev1.ResourceClaim] {
 	gvr := resourcev1.SchemeGroupVersion.WithResource("resourceclaims")
 	countName := generic.ObjectCountQuotaResourceNameFor(gvr.GroupResource())
 	return &evaluator[*resourcev1.ResourceClaim]{
 		resource: gvr.GroupResource(),
 		matching: func(n corev1.ResourceName) bool {
-			return n == countName || strings.HasSuffix(string(n), corev1.ResourceClaimsPerClass) || around.standFor(n)
+			return n == countName || strings.HasSuffix(string(n), corev1.ResourceClaimsPerClass) || facts.standFor(n)
 		},
 		usage: func(c *resourcev1.ResourceClaim) corev1.ResourceList {
 			out, requests := corev1.ResourceList{countName: count(1)}, corev1.ResourceList{}
 			for class, n := range devicesOf(c) {
 				out[corev1.ResourceName(class+corev1.ResourceClaimsPerClass)] = count(n)
 				requests[corev1.ResourceName(requestsPrefix+resourcev1.ResourceDeviceClassPrefix+class)] = count(n)
-				if name := around.nameOf(class); name != "" {
+				if name := facts.nameOf(class); name != "" {
 					requests[corev1.ResourceName(requestsPrefix+name)] = count(n)
 				}
 			}
 			paid := corev1.ResourceList{}
-			if pod := around.owner(c); pod != nil {
+			if pod := facts.owner(c); pod != nil {
 				paid = charged(pod)
 			}
 			for name, n := range requests {
@@ -56,7 +55,6 @@ func devices(lister quota.ListerForResourceFunc, around Devices, charged func(*c
 			}
 			return out
 		},
-		list: generic.ListResourceUsingListerFunc(lister, gvr),
 	}
 }
 

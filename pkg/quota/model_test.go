@@ -10,67 +10,50 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	quotav1 "k8s.io/apiserver/pkg/quota/v1"
-	"k8s.io/apiserver/pkg/quota/v1/generic"
-	"k8s.io/client-go/tools/cache"
 	"pgregory.net/rapid"
 
 	"keelson.dev/api/clock"
 )
 
-// model counts as a reader of the documentation would: one number at a time.
-type model struct{ pods, bounded, mCPU, nodePorts, claims, gib int64 }
+// model is a naive count: one number for each thing that the test's quotas limit.
+type model struct{ pods, withDeadline, mCPU, nodePorts, claims, gib int64 }
 
-// TestUsageModel compares what a namespace uses with a naive count.
+// TestUsageModel adds up the usage of random objects and compares it with a naive count.
 func TestUsageModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		stores := map[string]cache.Indexer{}
-		lister := func(gvr schema.GroupVersionResource) (cache.GenericLister, error) {
-			if stores[gvr.Resource] == nil {
-				stores[gvr.Resource] = cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
-			}
-			return cache.NewGenericLister(stores[gvr.Resource], gvr.GroupResource()), nil
-		}
-		add := func(resource string, obj any) {
-			if _, err := lister(core(resource)); err != nil {
-				t.Fatal(err)
-			}
-			if err := stores[resource].Add(obj); err != nil {
-				t.Fatal(err)
-			}
+		objects := map[schema.GroupResource][]runtime.Object{}
+		add := func(resource string, obj runtime.Object) {
+			objects[core(resource)] = append(objects[core(resource)], obj)
 		}
 		want := model{}
 		for i := range rapid.IntRange(0, 20).Draw(t, "objects") {
-			m := metav1.ObjectMeta{Namespace: rapid.SampledFrom([]string{"here", "there"}).Draw(t, "namespace"), Name: fmt.Sprint(i)}
-			here := int64(0)
-			if m.Namespace == "here" {
-				here = 1
-			}
+			m := metav1.ObjectMeta{Name: fmt.Sprint(i)}
 			switch rapid.IntRange(0, 2).Draw(t, "kind") {
 			case 0:
-				add("pods", drawPod(t, m, here, &want))
+				add("pods", drawPod(t, m, &want))
 			case 1:
 				n := rapid.Int64Range(1, 3).Draw(t, "ports")
 				s := &corev1.Service{ObjectMeta: m, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Ports: make([]corev1.ServicePort, n)}}
-				want.nodePorts += here * n
+				want.nodePorts += n
 				add("services", s)
 			case 2:
 				gib := rapid.Int64Range(1, 9).Draw(t, "size")
-				want.claims += here
-				want.gib += here * gib
+				want.claims++
+				want.gib += gib
 				add("persistentvolumeclaims", &corev1.PersistentVolumeClaim{ObjectMeta: m, Spec: corev1.PersistentVolumeClaimSpec{
 					Resources: corev1.VolumeResourceRequirements{Requests: list("storage", fmt.Sprintf("%dGi", gib))},
 				}})
 			}
 		}
-		registry := generic.NewRegistry(Configuration(lister, clock.Real(), seenWith(nil, nil)).Evaluators())
+		evaluators := Configuration(clock.Real(), seenWith(nil, nil)).Evaluators()
 		usage := func(hard corev1.ResourceList, scopes ...corev1.ResourceQuotaScope) corev1.ResourceList {
-			got, err := quotav1.CalculateUsage("here", scopes, hard, registry, nil)
-			if err != nil {
-				t.Fatal(err)
+			quota := &corev1.ResourceQuota{
+				Spec: corev1.ResourceQuotaSpec{Hard: hard, Scopes: scopes}, Status: corev1.ResourceQuotaStatus{Hard: hard},
 			}
-			return got
+			return addUsage(t, quota, evaluators, objects)
 		}
 		hard := list("pods", "1", "requests.cpu", "1", "services.nodeports", "1", "persistentvolumeclaims", "1", "requests.storage", "1")
 		expect(t, usage(hard), corev1.ResourceList{
@@ -78,12 +61,40 @@ func TestUsageModel(t *testing.T) {
 			"services.nodeports": count(int(want.nodePorts)), "persistentvolumeclaims": count(int(want.claims)),
 			"requests.storage": *resource.NewQuantity(want.gib<<30, resource.BinarySI),
 		})
-		expect(t, usage(list("pods", "1"), corev1.ResourceQuotaScopeTerminating), corev1.ResourceList{"pods": count(int(want.bounded))})
-		expect(t, usage(list("pods", "1"), corev1.ResourceQuotaScopeNotTerminating), corev1.ResourceList{"pods": count(int(want.pods - want.bounded))})
+		expect(t, usage(list("pods", "1"), corev1.ResourceQuotaScopeTerminating), corev1.ResourceList{"pods": count(int(want.withDeadline))})
+		expect(t, usage(list("pods", "1"), corev1.ResourceQuotaScopeNotTerminating), corev1.ResourceList{"pods": count(int(want.pods - want.withDeadline))})
 	})
 }
 
-func drawPod(t *rapid.T, m metav1.ObjectMeta, here int64, want *model) *corev1.Pod {
+// addUsage returns the sum of what all objects count for in a quota.
+func addUsage(
+	t *rapid.T, q *corev1.ResourceQuota, evaluators []quotav1.Evaluator, objects map[schema.GroupResource][]runtime.Object,
+) corev1.ResourceList {
+	names := quotav1.ResourceNames(q.Spec.Hard)
+	sum := corev1.ResourceList{}
+	for _, name := range names {
+		sum[name] = count(0)
+	}
+	for _, e := range evaluators {
+		for _, obj := range objects[e.GroupResource()] {
+			matches, err := e.Matches(q, obj)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !matches {
+				continue
+			}
+			usage, err := e.Usage(obj)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum = quotav1.Add(sum, quotav1.Mask(usage, names))
+		}
+	}
+	return sum
+}
+
+func drawPod(t *rapid.T, m metav1.ObjectMeta, want *model) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: m}
 	milli := int64(0)
 	for range rapid.IntRange(1, 3).Draw(t, "containers") {
@@ -96,16 +107,16 @@ func drawPod(t *rapid.T, m metav1.ObjectMeta, here int64, want *model) *corev1.P
 		pod.Spec.InitContainers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list("cpu", fmt.Sprintf("%dm", n))}}}
 	}
 	pod.Status.Phase = rapid.SampledFrom([]corev1.PodPhase{corev1.PodPending, corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed}).Draw(t, "phase")
-	isBounded := rapid.Bool().Draw(t, "bounded")
-	if isBounded {
+	hasDeadline := rapid.Bool().Draw(t, "has deadline")
+	if hasDeadline {
 		deadline := int64(5)
 		pod.Spec.ActiveDeadlineSeconds = &deadline
 	}
 	if pod.Status.Phase == corev1.PodPending || pod.Status.Phase == corev1.PodRunning {
-		want.pods += here
-		want.mCPU += here * milli
-		if isBounded {
-			want.bounded += here
+		want.pods++
+		want.mCPU += milli
+		if hasDeadline {
+			want.withDeadline++
 		}
 	}
 	return pod

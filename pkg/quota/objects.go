@@ -12,14 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apiserver/pkg/admission"
 	quota "k8s.io/apiserver/pkg/quota/v1"
-	"k8s.io/apiserver/pkg/quota/v1/generic"
 	"k8s.io/utils/ptr"
 )
 
-func services(lister quota.ListerForResourceFunc) quota.Evaluator {
+func services() quota.Evaluator {
 	countName := objects("services")
 	return &evaluator[*corev1.Service]{
-		resource: core("services").GroupResource(),
+		resource: core("services"),
 		matching: func(n corev1.ResourceName) bool {
 			return slices.Contains([]corev1.ResourceName{countName, corev1.ResourceServices, corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers}, n)
 		},
@@ -37,7 +36,6 @@ func services(lister quota.ListerForResourceFunc) quota.Evaluator {
 			}
 			return out
 		},
-		list: generic.ListResourceUsingListerFunc(lister, core("services")),
 	}
 }
 
@@ -58,11 +56,11 @@ func intendedPorts(s *corev1.Service) int {
 
 const byClass = ".storageclass.storage.k8s.io/"
 
-func claims(lister quota.ListerForResourceFunc) quota.Evaluator {
+func claims() quota.Evaluator {
 	countName := objects("persistentvolumeclaims")
 	names := []corev1.ResourceName{corev1.ResourcePersistentVolumeClaims, corev1.ResourceRequestsStorage}
 	return &evaluator[*corev1.PersistentVolumeClaim]{
-		resource: core("persistentvolumeclaims").GroupResource(),
+		resource: core("persistentvolumeclaims"),
 		matching: func(n corev1.ResourceName) bool {
 			return n == countName || slices.Contains(names, n) || slices.ContainsFunc(names, func(r corev1.ResourceName) bool {
 				return strings.HasSuffix(string(n), byClass+string(r))
@@ -99,7 +97,6 @@ func claims(lister quota.ListerForResourceFunc) quota.Evaluator {
 			}
 			return attributesInScope(s, attributesClasses(c))
 		},
-		list: generic.ListResourceUsingListerFunc(lister, core("persistentvolumeclaims")),
 	}
 }
 

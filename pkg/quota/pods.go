@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/admission"
 	quota "k8s.io/apiserver/pkg/quota/v1"
-	"k8s.io/apiserver/pkg/quota/v1/generic"
 	podresources "k8s.io/component-helpers/resource"
 
 	"keelson.dev/api/clock"
@@ -44,10 +43,10 @@ func mandatory() []corev1.ResourceName {
 
 const requestsPrefix = corev1.DefaultResourceRequestsPrefix
 
-func pods(lister quota.ListerForResourceFunc, clk clock.Clock) *evaluator[*corev1.Pod] {
+func pods(clk clock.Clock) *evaluator[*corev1.Pod] {
 	countName, compute := objects("pods"), computeNames()
 	return &evaluator[*corev1.Pod]{
-		resource: core("pods").GroupResource(),
+		resource: core("pods"),
 		matching: func(n corev1.ResourceName) bool {
 			return n == countName || slices.Contains(compute, n) || hugePages(n) ||
 				hugePages(corev1.ResourceName(strings.TrimPrefix(string(n), requestsPrefix))) || extendedQuota(n)
@@ -63,7 +62,6 @@ func pods(lister quota.ListerForResourceFunc, clk clock.Clock) *evaluator[*corev
 		handles:     podWrite,
 		inScope:     podInScope,
 		constraints: podConstraints,
-		list:        generic.ListResourceUsingListerFunc(lister, core("pods")),
 	}
 }
 

@@ -11,6 +11,7 @@
 package quota
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -25,19 +26,17 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// Configuration returns the evaluators of the built-in kinds. lister finds what
-// exists, for a controller; nil is enough for admission.
-func Configuration(lister quota.ListerForResourceFunc, clk clock.Clock, around Devices) quota.Configuration {
-	pods := pods(lister, clk)
-	evaluators := []quota.Evaluator{pods, services(lister), claims(lister), devices(lister, around, pods.usage)}
+// Configuration returns the evaluators of the built-in kinds.
+func Configuration(clk clock.Clock, facts Devices) quota.Configuration {
+	pods := pods(clk)
+	evaluators := []quota.Evaluator{pods, services(), claims(), devices(facts, pods.usage)}
 	for name, alias := range map[string]corev1.ResourceName{
 		"configmaps":             corev1.ResourceConfigMaps,
 		"resourcequotas":         corev1.ResourceQuotas,
 		"replicationcontrollers": corev1.ResourceReplicationControllers,
 		"secrets":                corev1.ResourceSecrets,
 	} {
-		gvr := corev1.SchemeGroupVersion.WithResource(name)
-		evaluators = append(evaluators, generic.NewObjectCountEvaluator(gvr.GroupResource(), generic.ListResourceUsingListerFunc(lister, gvr), alias))
+		evaluators = append(evaluators, generic.NewObjectCountEvaluator(core(name), nil, alias))
 	}
 	return generic.NewConfiguration(evaluators, Ignored())
 }
@@ -67,7 +66,6 @@ type evaluator[T runtime.Object] struct {
 	handles     func(a admission.Attributes) bool
 	inScope     func(s corev1.ScopedResourceSelectorRequirement, obj T) (bool, error)
 	constraints func(required []corev1.ResourceName, obj T) error
-	list        generic.ListFuncByNamespace
 }
 
 var _ quota.Evaluator = (*evaluator[*corev1.Pod])(nil)
@@ -162,9 +160,12 @@ func (e *evaluator[T]) Usage(item runtime.Object) (corev1.ResourceList, error) {
 	return e.usage(obj), nil
 }
 
-// UsageStats is what all objects of a namespace count for.
-func (e *evaluator[T]) UsageStats(o quota.UsageStatsOptions) (quota.UsageStats, error) {
-	return generic.CalculateUsageStats(o, e.list, e.scope, e.Usage)
+var errNoUsageStats = errors.New("quota evaluators do not list objects")
+
+// UsageStats implements quota.Evaluator. It always returns an error: admission does not call it,
+// and the quota controller adds up the usage of the objects that it watches.
+func (e *evaluator[T]) UsageStats(quota.UsageStatsOptions) (quota.UsageStats, error) {
+	return quota.UsageStats{}, errNoUsageStats
 }
 
 func count(n int) resource.Quantity { return *resource.NewQuantity(int64(n), resource.DecimalSI) }
@@ -174,6 +175,6 @@ func objects(name string) corev1.ResourceName {
 	return generic.ObjectCountQuotaResourceNameFor(schema.GroupResource{Resource: name})
 }
 
-func core(name string) schema.GroupVersionResource {
-	return corev1.SchemeGroupVersion.WithResource(name)
+func core(name string) schema.GroupResource {
+	return corev1.SchemeGroupVersion.WithResource(name).GroupResource()
 }

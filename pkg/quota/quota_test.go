@@ -57,7 +57,7 @@ func TestPodUsage(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := pods(nil, clock.Real()).Usage(&tc.pod)
+			got, err := pods(clock.Real()).Usage(&tc.pod)
 			if err != nil || !quotav1.Equals(got, tc.want) {
 				t.Errorf("got %v, %v\nwant %v", got, err, tc.want)
 			}
@@ -69,7 +69,7 @@ func TestPodConstraints(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{
 		{Name: "a", Resources: corev1.ResourceRequirements{Requests: list("cpu", "1")}}, {Name: "b"},
 	}}}
-	err := pods(nil, clock.Real()).Constraints([]corev1.ResourceName{"cpu", "limits.memory", "pods", "ephemeral-storage"}, pod)
+	err := pods(clock.Real()).Constraints([]corev1.ResourceName{"cpu", "limits.memory", "pods", "ephemeral-storage"}, pod)
 	want := "must specify cpu for: b; limits.memory for: a,b"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
@@ -78,7 +78,7 @@ func TestPodConstraints(t *testing.T) {
 
 func TestClaimUsage(t *testing.T) {
 	class := "fast"
-	got, err := claims(nil).Usage(&corev1.PersistentVolumeClaim{
+	got, err := claims().Usage(&corev1.PersistentVolumeClaim{
 		Spec: corev1.PersistentVolumeClaimSpec{
 			StorageClassName: &class,
 			Resources:        corev1.VolumeResourceRequirements{Requests: list("storage", "1Gi")},
@@ -105,7 +105,7 @@ func TestDeviceUsage(t *testing.T) {
 		exactly("gold", n, 2), exactly("gold", n, 1), exactly("tin", all, 0), exactly("new", "Unheard", 7), {},
 		{FirstAvailable: []resourcev1.DeviceSubRequest{sub("gold", n, 1), sub("gold", n, 4), sub("wood", n, 3)}},
 	}}}}
-	e := devices(nil, seenWith(nil, nil), nil)
+	e := devices(seenWith(nil, nil), nil)
 	got, err := e.Usage(claim)
 	const per = ".deviceclass.resource.k8s.io/devices"
 	want := list("count/resourceclaims.resource.k8s.io", "1", "gold"+per, "7", "wood"+per, "3", "tin"+per, "32", "new"+per, "0",
@@ -181,19 +181,19 @@ func TestExtendedUsage(t *testing.T) {
 		"not for extended":        {plain, told, nil, whole},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := devices(nil, seenWith(tc.pod, tc.others), pods(nil, clock.Real()).usage)
+			e := devices(seenWith(tc.pod, tc.others), pods(clock.Real()).usage)
 			got, err := e.Usage(tc.claim)
 			if err != nil || !quotav1.Equals(got, tc.want) {
 				t.Errorf("got %v, %v\nwant %v", got, err, tc.want)
 			}
 		})
 	}
-	e := devices(nil, seenWith(nil, nil), nil)
+	e := devices(seenWith(nil, nil), nil)
 	names := []corev1.ResourceName{"requests." + gpu, corev1.ResourceName(byName + "gpu")}
 	if got := e.MatchingResources(append(names, "requests.cpu", gpu, corev1.ResourceName(byName+"none"), "requests.example.com/none")); !slices.Equal(got, names) {
 		t.Errorf("counts for %v", got)
 	}
-	if got := pods(nil, clock.Real()).MatchingResources(names); !slices.Equal(got, names) {
+	if got := pods(clock.Real()).MatchingResources(names); !slices.Equal(got, names) {
 		t.Errorf("pods count for %v", got)
 	}
 }

@@ -50,7 +50,7 @@ func newResourceQuota(deps Deps) (admission.Interface, error) {
 	access := &quotaAccess{
 		client: deps.Client, lister: informer.Lister(), synced: informer.Informer().HasSynced, newer: lru.New(quotasKept),
 	}
-	c := quota.Configuration(nil, deps.Clock, quotaDevices(deps))
+	c := quota.Configuration(deps.Clock, quotaDevices(deps))
 	return &quotas{
 		Handler:   admission.NewHandler(admission.Create, admission.Update),
 		evaluator: resourcequota.NewQuotaEvaluator(access, c.IgnoredResources(), generic.NewRegistry(c.Evaluators()), nil, settings, quotaWorkers, deps.Drained),
