@@ -16,35 +16,36 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Devices is what claims of devices are seen in the light of.
-type Devices struct {
+// DeviceSources are the objects that the usage of a claim of devices depends on.
+type DeviceSources struct {
 	Classes resourcelisters.DeviceClassLister
 	Pod     func(namespace, name string) (*corev1.Pod, error)
 	Claims  func(namespace string) ([]*resourcev1.ResourceClaim, error)
 }
 
-// devices evaluates claims of devices: how many of each class they may come to
-// have. They count as well for the extended resources that classes stand for, but
-// for what is charged to the pod already that a claim was made for.
-func devices(facts Devices, charged func(*corev1.Pod) corev1.ResourceList) *evaluator[*resourcev1.ResourceClaim] {
+// newDeviceClaimEvaluator evaluates claims of devices: the maximum number of devices of each class
+// that a claim can get. A device also counts for the extended resource that its class provides.
+// What a pod was already charged for its extended resources is not charged again for the claim that
+// was created for that pod.
+func newDeviceClaimEvaluator(facts DeviceSources, charged func(*corev1.Pod) corev1.ResourceList) *evaluator[*resourcev1.ResourceClaim] {
 	gvr := resourcev1.SchemeGroupVersion.WithResource("resourceclaims")
 	countName := generic.ObjectCountQuotaResourceNameFor(gvr.GroupResource())
 	return &evaluator[*resourcev1.ResourceClaim]{
 		resource: gvr.GroupResource(),
-		matching: func(n corev1.ResourceName) bool {
-			return n == countName || strings.HasSuffix(string(n), corev1.ResourceClaimsPerClass) || facts.standFor(n)
+		counts: func(n corev1.ResourceName) bool {
+			return n == countName || strings.HasSuffix(string(n), corev1.ResourceClaimsPerClass) || facts.limitsRequests(n)
 		},
 		usage: func(c *resourcev1.ResourceClaim) corev1.ResourceList {
-			out, requests := corev1.ResourceList{countName: count(1)}, corev1.ResourceList{}
-			for class, n := range devicesOf(c) {
-				out[corev1.ResourceName(class+corev1.ResourceClaimsPerClass)] = count(n)
-				requests[corev1.ResourceName(requestsPrefix+resourcev1.ResourceDeviceClassPrefix+class)] = count(n)
-				if name := facts.nameOf(class); name != "" {
-					requests[corev1.ResourceName(requestsPrefix+name)] = count(n)
+			out, requests := corev1.ResourceList{countName: quantity(1)}, corev1.ResourceList{}
+			for class, n := range maxDevicesPerClass(c) {
+				out[corev1.ResourceName(class+corev1.ResourceClaimsPerClass)] = quantity(n)
+				requests[corev1.ResourceName(requestsPrefix+resourcev1.ResourceDeviceClassPrefix+class)] = quantity(n)
+				if name := facts.extendedResource(class); name != "" {
+					requests[corev1.ResourceName(requestsPrefix+name)] = quantity(n)
 				}
 			}
 			paid := corev1.ResourceList{}
-			if pod := facts.owner(c); pod != nil {
+			if pod := facts.chargedPod(c); pod != nil {
 				paid = charged(pod)
 			}
 			for name, n := range requests {
@@ -58,17 +59,18 @@ func devices(facts Devices, charged func(*corev1.Pod) corev1.ResourceList) *eval
 	}
 }
 
-// nameOf is the extended resource that a class stands for; "": none.
-func (d Devices) nameOf(class string) string {
+// extendedResource returns the name of the extended resource that a class provides, or "".
+func (d DeviceSources) extendedResource(class string) string {
 	c, err := d.Classes.Get(class)
 	if err != nil {
-		return "" // there is no such class
+		return "" // the class does not exist
 	}
 	return ptr.Deref(c.Spec.ExtendedResourceName, "")
 }
 
-// standFor reports whether a name limits requests for what a class stands for.
-func (d Devices) standFor(n corev1.ResourceName) bool {
+// limitsRequests reports whether a quota name limits the requests for the devices of an existing
+// class.
+func (d DeviceSources) limitsRequests(n corev1.ResourceName) bool {
 	resource, ok := strings.CutPrefix(string(n), requestsPrefix)
 	if !ok {
 		return false
@@ -83,11 +85,11 @@ func (d Devices) standFor(n corev1.ResourceName) bool {
 	})
 }
 
-// owner is the pod for whose extended resources a claim was made. Only one claim
-// is taken for that: the one that the pod names or, as long as it names none, the
-// first. Anybody could say of more that they are.
-func (d Devices) owner(c *resourcev1.ResourceClaim) *corev1.Pod {
-	ref := madeFor(c)
+// chargedPod returns the pod for whose extended resources a claim was created, or nil. It accepts
+// only one claim for a pod: the one that the pod's status names or, as long as it names none, the
+// oldest. Otherwise a user could create more claims that refer to the pod and are not charged.
+func (d DeviceSources) chargedPod(c *resourcev1.ResourceClaim) *corev1.Pod {
+	ref := extendedResourceOwner(c)
 	if ref == nil {
 		return nil
 	}
@@ -103,16 +105,17 @@ func (d Devices) owner(c *resourcev1.ResourceClaim) *corev1.Pod {
 	}
 	all, err := d.Claims(c.Namespace)
 	if err != nil || slices.ContainsFunc(all, func(other *resourcev1.ResourceClaim) bool {
-		o := madeFor(other)
-		return o != nil && o.UID == ref.UID && other.UID != c.UID && before(other, c)
+		o := extendedResourceOwner(other)
+		return o != nil && o.UID == ref.UID && other.UID != c.UID && createdBefore(other, c)
 	}) {
 		return nil
 	}
 	return pod
 }
 
-// madeFor names the pod for whose extended resources a claim says it was made.
-func madeFor(c *resourcev1.ResourceClaim) *metav1.OwnerReference {
+// extendedResourceOwner returns the reference to the pod for whose extended resources a claim was
+// created, according to the claim, or nil.
+func extendedResourceOwner(c *resourcev1.ResourceClaim) *metav1.OwnerReference {
 	ref := metav1.GetControllerOfNoCopy(c)
 	if c.Annotations[resourcev1.ExtendedResourceClaimAnnotation] != "true" || ref == nil || ref.Kind != "Pod" || ref.APIVersion != "v1" {
 		return nil
@@ -120,9 +123,9 @@ func madeFor(c *resourcev1.ResourceClaim) *metav1.OwnerReference {
 	return ref
 }
 
-// before tells which of two claims came first. One that is about to be made has
-// no time yet.
-func before(a, b *resourcev1.ResourceClaim) bool {
+// createdBefore reports whether claim a was created before claim b. A claim that is about to be
+// created has no creation time and is the newest.
+func createdBefore(a, b *resourcev1.ResourceClaim) bool {
 	switch {
 	case b.CreationTimestamp.IsZero():
 		return true
@@ -132,18 +135,18 @@ func before(a, b *resourcev1.ResourceClaim) bool {
 	return a.CreationTimestamp.Before(&b.CreationTimestamp)
 }
 
-// devicesOf are the most devices of each class that a claim can get.
-func devicesOf(c *resourcev1.ResourceClaim) map[string]int {
+// maxDevicesPerClass returns the maximum number of devices of each class that a claim can get.
+func maxDevicesPerClass(c *resourcev1.ResourceClaim) map[string]int {
 	out := map[string]int{}
 	for i := range c.Spec.Devices.Requests {
 		r := &c.Spec.Devices.Requests[i]
 		if e := r.Exactly; e != nil {
-			out[e.DeviceClassName] += mostDevices(e.AllocationMode, e.Count)
+			out[e.DeviceClassName] += maxDevices(e.AllocationMode, e.Count)
 		}
-		most := map[string]int{} // it gets one of these
+		most := map[string]int{} // the request gets one of these alternatives
 		for j := range r.FirstAvailable {
 			s := &r.FirstAvailable[j]
-			most[s.DeviceClassName] = max(most[s.DeviceClassName], mostDevices(s.AllocationMode, s.Count))
+			most[s.DeviceClassName] = max(most[s.DeviceClassName], maxDevices(s.AllocationMode, s.Count))
 		}
 		for class, n := range most {
 			out[class] += n
@@ -152,8 +155,9 @@ func devicesOf(c *resourcev1.ResourceClaim) map[string]int {
 	return out
 }
 
-// mostDevices is how many devices a request can get; none if its mode is not known.
-func mostDevices(mode resourcev1.DeviceAllocationMode, exact int64) int {
+// maxDevices returns the maximum number of devices that a request can get, or 0 if its mode is
+// unknown.
+func maxDevices(mode resourcev1.DeviceAllocationMode, exact int64) int {
 	switch mode {
 	case resourcev1.DeviceAllocationModeExactCount:
 		return int(exact)

@@ -26,7 +26,7 @@ func TestUsageModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		objects := map[schema.GroupResource][]runtime.Object{}
 		add := func(resource string, obj runtime.Object) {
-			objects[core(resource)] = append(objects[core(resource)], obj)
+			objects[coreResource(resource)] = append(objects[coreResource(resource)], obj)
 		}
 		want := model{}
 		for i := range rapid.IntRange(0, 20).Draw(t, "objects") {
@@ -48,7 +48,7 @@ func TestUsageModel(t *testing.T) {
 				}})
 			}
 		}
-		evaluators := Configuration(clock.Real(), seenWith(nil, nil)).Evaluators()
+		evaluators := Configuration(clock.Real(), newDeviceSources(nil, nil)).Evaluators()
 		usage := func(hard corev1.ResourceList, scopes ...corev1.ResourceQuotaScope) corev1.ResourceList {
 			quota := &corev1.ResourceQuota{
 				Spec: corev1.ResourceQuotaSpec{Hard: hard, Scopes: scopes}, Status: corev1.ResourceQuotaStatus{Hard: hard},
@@ -57,12 +57,12 @@ func TestUsageModel(t *testing.T) {
 		}
 		hard := list("pods", "1", "requests.cpu", "1", "services.nodeports", "1", "persistentvolumeclaims", "1", "requests.storage", "1")
 		expect(t, usage(hard), corev1.ResourceList{
-			"pods": count(int(want.pods)), "requests.cpu": *resource.NewMilliQuantity(want.mCPU, resource.DecimalSI),
-			"services.nodeports": count(int(want.nodePorts)), "persistentvolumeclaims": count(int(want.claims)),
+			"pods": quantity(int(want.pods)), "requests.cpu": *resource.NewMilliQuantity(want.mCPU, resource.DecimalSI),
+			"services.nodeports": quantity(int(want.nodePorts)), "persistentvolumeclaims": quantity(int(want.claims)),
 			"requests.storage": *resource.NewQuantity(want.gib<<30, resource.BinarySI),
 		})
-		expect(t, usage(list("pods", "1"), corev1.ResourceQuotaScopeTerminating), corev1.ResourceList{"pods": count(int(want.withDeadline))})
-		expect(t, usage(list("pods", "1"), corev1.ResourceQuotaScopeNotTerminating), corev1.ResourceList{"pods": count(int(want.pods - want.withDeadline))})
+		expect(t, usage(list("pods", "1"), corev1.ResourceQuotaScopeTerminating), corev1.ResourceList{"pods": quantity(int(want.withDeadline))})
+		expect(t, usage(list("pods", "1"), corev1.ResourceQuotaScopeNotTerminating), corev1.ResourceList{"pods": quantity(int(want.pods - want.withDeadline))})
 	})
 }
 
@@ -73,7 +73,7 @@ func addUsage(
 	names := quotav1.ResourceNames(q.Spec.Hard)
 	sum := corev1.ResourceList{}
 	for _, name := range names {
-		sum[name] = count(0)
+		sum[name] = quantity(0)
 	}
 	for _, e := range evaluators {
 		for _, obj := range objects[e.GroupResource()] {

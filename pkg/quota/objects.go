@@ -15,33 +15,33 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-func services() quota.Evaluator {
-	countName := objects("services")
+func newServiceEvaluator() quota.Evaluator {
+	countName := objectCountName("services")
 	return &evaluator[*corev1.Service]{
-		resource: core("services"),
-		matching: func(n corev1.ResourceName) bool {
+		resource: coreResource("services"),
+		counts: func(n corev1.ResourceName) bool {
 			return slices.Contains([]corev1.ResourceName{countName, corev1.ResourceServices, corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers}, n)
 		},
 		usage: func(s *corev1.Service) corev1.ResourceList {
 			out := corev1.ResourceList{
-				countName: count(1), corev1.ResourceServices: count(1),
-				corev1.ResourceServicesLoadBalancers: count(0), corev1.ResourceServicesNodePorts: count(0),
+				countName: quantity(1), corev1.ResourceServices: quantity(1),
+				corev1.ResourceServicesLoadBalancers: quantity(0), corev1.ResourceServicesNodePorts: quantity(0),
 			}
 			switch s.Spec.Type {
 			case corev1.ServiceTypeNodePort:
-				out[corev1.ResourceServicesNodePorts] = count(len(s.Spec.Ports))
+				out[corev1.ResourceServicesNodePorts] = quantity(len(s.Spec.Ports))
 			case corev1.ServiceTypeLoadBalancer:
-				out[corev1.ResourceServicesLoadBalancers] = count(1)
-				out[corev1.ResourceServicesNodePorts] = count(intendedPorts(s))
+				out[corev1.ResourceServicesLoadBalancers] = quantity(1)
+				out[corev1.ResourceServicesNodePorts] = quantity(countNodePorts(s))
 			}
 			return out
 		},
 	}
 }
 
-// intendedPorts is how many node ports a load balancer will have: they are not
-// allocated yet when it is asked.
-func intendedPorts(s *corev1.Service) int {
+// countNodePorts returns how many node ports a load balancer will have. They are not allocated yet
+// when its quota is checked.
+func countNodePorts(s *corev1.Service) int {
 	if a := s.Spec.AllocateLoadBalancerNodePorts; a == nil || *a {
 		return len(s.Spec.Ports)
 	}
@@ -54,28 +54,28 @@ func intendedPorts(s *corev1.Service) int {
 	return n
 }
 
-const byClass = ".storageclass.storage.k8s.io/"
+const classInfix = ".storageclass.storage.k8s.io/"
 
-func claims() quota.Evaluator {
-	countName := objects("persistentvolumeclaims")
+func newClaimEvaluator() quota.Evaluator {
+	countName := objectCountName("persistentvolumeclaims")
 	names := []corev1.ResourceName{corev1.ResourcePersistentVolumeClaims, corev1.ResourceRequestsStorage}
 	return &evaluator[*corev1.PersistentVolumeClaim]{
-		resource: core("persistentvolumeclaims"),
-		matching: func(n corev1.ResourceName) bool {
+		resource: coreResource("persistentvolumeclaims"),
+		counts: func(n corev1.ResourceName) bool {
 			return n == countName || slices.Contains(names, n) || slices.ContainsFunc(names, func(r corev1.ResourceName) bool {
-				return strings.HasSuffix(string(n), byClass+string(r))
+				return strings.HasSuffix(string(n), classInfix+string(r))
 			})
 		},
 		usage: func(c *corev1.PersistentVolumeClaim) corev1.ResourceList {
-			out := corev1.ResourceList{countName: count(1)}
+			out := corev1.ResourceList{countName: quantity(1)}
 			add := func(n corev1.ResourceName, q resource.Quantity) {
 				out[n] = q
-				if class := classOf(c); class != "" {
-					out[corev1.ResourceName(class+byClass+string(n))] = q
+				if class := storageClass(c); class != "" {
+					out[corev1.ResourceName(class+classInfix+string(n))] = q
 				}
 			}
-			add(corev1.ResourcePersistentVolumeClaims, count(1))
-			if q, ok := storage(c); ok {
+			add(corev1.ResourcePersistentVolumeClaims, quantity(1))
+			if q, ok := chargedStorage(c); ok {
 				add(corev1.ResourceRequestsStorage, q)
 			}
 			return out
@@ -95,13 +95,14 @@ func claims() quota.Evaluator {
 			if s.ScopeName != corev1.ResourceQuotaScopeVolumeAttributesClass {
 				return false, nil
 			}
-			return attributesInScope(s, attributesClasses(c))
+			return attributesInScope(s, attributesClassNames(c))
 		},
 	}
 }
 
-// attributesClasses are the classes of attributes that a claim has, or is to have.
-func attributesClasses(c *corev1.PersistentVolumeClaim) []string {
+// attributesClassNames returns the names of the VolumeAttributesClasses that a claim has or
+// requests.
+func attributesClassNames(c *corev1.PersistentVolumeClaim) []string {
 	names := []string{ptr.Deref(c.Spec.VolumeAttributesClassName, ""), ptr.Deref(c.Status.CurrentVolumeAttributesClassName, "")}
 	if m := c.Status.ModifyVolumeStatus; m != nil {
 		names = append(names, m.TargetVolumeAttributesClassName)
@@ -110,23 +111,23 @@ func attributesClasses(c *corev1.PersistentVolumeClaim) []string {
 	return slices.DeleteFunc(slices.Compact(names), func(n string) bool { return n == "" })
 }
 
-// attributesInScope reports whether a selector takes one of the classes.
+// attributesInScope reports whether a scope selector matches one of the classes.
 func attributesInScope(s corev1.ScopedResourceSelectorRequirement, classes []string) (bool, error) {
 	if s.Operator == corev1.ScopeSelectorOpExists {
 		return len(classes) > 0, nil
 	}
 	if len(classes) == 0 {
-		return selects(s, "")
+		return selectorMatches(s, "")
 	}
 	for _, name := range classes {
-		if ok, err := selects(s, name); ok || err != nil {
+		if ok, err := selectorMatches(s, name); ok || err != nil {
 			return ok, err
 		}
 	}
 	return false, nil
 }
 
-func classOf(c *corev1.PersistentVolumeClaim) string {
+func storageClass(c *corev1.PersistentVolumeClaim) string {
 	if n, ok := c.Annotations[corev1.BetaStorageClassAnnotation]; ok {
 		return n
 	}
@@ -136,9 +137,9 @@ func classOf(c *corev1.PersistentVolumeClaim) string {
 	return ""
 }
 
-// storage is what a claim is charged: what it asks for, or what an expansion
-// that goes on has allocated beyond, in whole bytes.
-func storage(c *corev1.PersistentVolumeClaim) (resource.Quantity, bool) {
+// chargedStorage returns the storage that a claim is charged for, rounded up to whole bytes. It is
+// the request or, during an expansion, the larger size that was already allocated.
+func chargedStorage(c *corev1.PersistentVolumeClaim) (resource.Quantity, bool) {
 	q, ok := c.Spec.Resources.Requests[corev1.ResourceStorage]
 	if !ok {
 		return q, false

@@ -22,7 +22,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// computeNames are the names that count what pods ask for, beside prefixed ones.
+// computeNames are the quota names that count what pods request, except those with a prefix.
 func computeNames() []corev1.ResourceName {
 	return []corev1.ResourceName{
 		corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage,
@@ -32,8 +32,9 @@ func computeNames() []corev1.ResourceName {
 	}
 }
 
-// mandatory are the names whose quota makes every container state its share.
-func mandatory() []corev1.ResourceName {
+// requiredPerContainer are the quota names for which each container must state a request or a
+// limit.
+func requiredPerContainer() []corev1.ResourceName {
 	return []corev1.ResourceName{
 		corev1.ResourceCPU, corev1.ResourceMemory,
 		corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,
@@ -43,36 +44,36 @@ func mandatory() []corev1.ResourceName {
 
 const requestsPrefix = corev1.DefaultResourceRequestsPrefix
 
-func pods(clk clock.Clock) *evaluator[*corev1.Pod] {
-	countName, compute := objects("pods"), computeNames()
+func newPodEvaluator(clk clock.Clock) *evaluator[*corev1.Pod] {
+	countName, compute := objectCountName("pods"), computeNames()
 	return &evaluator[*corev1.Pod]{
-		resource: core("pods"),
-		matching: func(n corev1.ResourceName) bool {
-			return n == countName || slices.Contains(compute, n) || hugePages(n) ||
-				hugePages(corev1.ResourceName(strings.TrimPrefix(string(n), requestsPrefix))) || extendedQuota(n)
+		resource: coreResource("pods"),
+		counts: func(n corev1.ResourceName) bool {
+			return n == countName || slices.Contains(compute, n) || isHugePages(n) ||
+				isHugePages(corev1.ResourceName(strings.TrimPrefix(string(n), requestsPrefix))) || isExtendedQuota(n)
 		},
 		usage: func(p *corev1.Pod) corev1.ResourceList {
-			out := corev1.ResourceList{countName: count(1)}
-			if counts(p, clk.Now()) {
+			out := corev1.ResourceList{countName: quantity(1)}
+			if isCharged(p, clk.Now()) {
 				options := podresources.PodResourcesOptions{UseStatusResources: true}
-				out = quota.Add(out, shares(podresources.PodRequests(p, options), podresources.PodLimits(p, options)))
+				out = quota.Add(out, computeUsage(podresources.PodRequests(p, options), podresources.PodLimits(p, options)))
 			}
 			return out
 		},
-		handles:     podWrite,
+		handles:     podWriteHandled,
 		inScope:     podInScope,
 		constraints: podConstraints,
 	}
 }
 
-// podWrite reports whether a write may change what a pod counts for.
-func podWrite(a admission.Attributes) bool {
+// podWriteHandled reports whether a write may change the usage of a pod.
+func podWriteHandled(a admission.Attributes) bool {
 	switch a.GetSubresource() {
 	case "":
 		if a.GetOperation() == admission.Update {
 			pod, ok := a.GetObject().(*corev1.Pod)
 			old, ok2 := a.GetOldObject().(*corev1.Pod)
-			return ok && ok2 && bounded(pod) != bounded(old)
+			return ok && ok2 && hasDeadline(pod) != hasDeadline(old)
 		}
 		return a.GetOperation() == admission.Create
 	case "resize":
@@ -81,9 +82,9 @@ func podWrite(a admission.Attributes) bool {
 	return false
 }
 
-// counts reports whether a pod is still charged: not when it has ended, nor when
-// it ought to have.
-func counts(p *corev1.Pod, now time.Time) bool {
+// isCharged reports whether a pod is charged for compute resources: not if it has ended, nor if its
+// grace period is over.
+func isCharged(p *corev1.Pod, now time.Time) bool {
 	if p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded {
 		return false
 	}
@@ -94,13 +95,13 @@ func counts(p *corev1.Pod, now time.Time) bool {
 	return true
 }
 
-func hugePages(n corev1.ResourceName) bool {
+func isHugePages(n corev1.ResourceName) bool {
 	return strings.HasPrefix(string(n), corev1.ResourceHugePagesPrefix)
 }
 
-// extended reports whether n is a resource that is not Kubernetes' own, or the
-// devices of a class.
-func extended(n corev1.ResourceName) bool {
+// isExtended reports whether n is a resource outside of Kubernetes' own domains, or the devices of
+// a class.
+func isExtended(n corev1.ResourceName) bool {
 	s := string(n)
 	if strings.HasPrefix(s, resourcev1.ResourceDeviceClassPrefix) {
 		return true
@@ -109,19 +110,19 @@ func extended(n corev1.ResourceName) bool {
 	return ok && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io") && !strings.HasPrefix(s, requestsPrefix)
 }
 
-func extendedQuota(n corev1.ResourceName) bool {
+func isExtendedQuota(n corev1.ResourceName) bool {
 	rest, ok := strings.CutPrefix(string(n), requestsPrefix)
-	return ok && extended(corev1.ResourceName(rest))
+	return ok && isExtended(corev1.ResourceName(rest))
 }
 
-// shares names requests and limits as quotas do.
-func shares(requests, limits corev1.ResourceList) corev1.ResourceList {
-	out := corev1.ResourceList{corev1.ResourcePods: count(1)}
+// computeUsage returns requests and limits under the names that quotas use.
+func computeUsage(requests, limits corev1.ResourceList) corev1.ResourceList {
+	out := corev1.ResourceList{corev1.ResourcePods: quantity(1)}
 	for n, q := range requests {
 		switch {
-		case n == corev1.ResourceCPU || n == corev1.ResourceMemory || n == corev1.ResourceEphemeralStorage || hugePages(n):
+		case n == corev1.ResourceCPU || n == corev1.ResourceMemory || n == corev1.ResourceEphemeralStorage || isHugePages(n):
 			out[n], out[corev1.ResourceName(requestsPrefix+string(n))] = q, q
-		case extended(n):
+		case isExtended(n):
 			out[corev1.ResourceName(requestsPrefix+string(n))] = q
 		}
 	}
@@ -139,8 +140,8 @@ func podConstraints(required []corev1.ResourceName, p *corev1.Pod) error {
 	}
 	missing := map[corev1.ResourceName]sets.Set[string]{}
 	for _, c := range slices.Concat(p.Spec.Containers, p.Spec.InitContainers) {
-		have := shares(c.Resources.Requests, c.Resources.Limits)
-		for _, n := range quota.Intersection(required, mandatory()) {
+		have := computeUsage(c.Resources.Requests, c.Resources.Limits)
+		for _, n := range quota.Intersection(required, requiredPerContainer()) {
 			if _, ok := have[n]; !ok {
 				if missing[n] == nil {
 					missing[n] = sets.New[string]()
@@ -159,12 +160,12 @@ func podConstraints(required []corev1.ResourceName, p *corev1.Pod) error {
 	return fmt.Errorf("must specify %s", strings.Join(parts, "; "))
 }
 
-// bounded reports whether a pod ends by itself.
-func bounded(p *corev1.Pod) bool {
+// hasDeadline reports whether a pod has an active deadline.
+func hasDeadline(p *corev1.Pod) bool {
 	return p.Spec.ActiveDeadlineSeconds != nil && *p.Spec.ActiveDeadlineSeconds >= 0
 }
 
-func bestEffort(p *corev1.Pod) bool {
+func isBestEffort(p *corev1.Pod) bool {
 	if q := p.Status.QOSClass; q != "" {
 		return q == corev1.PodQOSBestEffort
 	}
@@ -183,26 +184,27 @@ func bestEffort(p *corev1.Pod) bool {
 func podInScope(s corev1.ScopedResourceSelectorRequirement, p *corev1.Pod) (bool, error) {
 	switch s.ScopeName {
 	case corev1.ResourceQuotaScopeTerminating:
-		return bounded(p), nil
+		return hasDeadline(p), nil
 	case corev1.ResourceQuotaScopeNotTerminating:
-		return !bounded(p), nil
+		return !hasDeadline(p), nil
 	case corev1.ResourceQuotaScopeBestEffort:
-		return bestEffort(p), nil
+		return isBestEffort(p), nil
 	case corev1.ResourceQuotaScopeNotBestEffort:
-		return !bestEffort(p), nil
+		return !isBestEffort(p), nil
 	case corev1.ResourceQuotaScopePriorityClass:
 		if s.Operator == corev1.ScopeSelectorOpExists {
 			return p.Spec.PriorityClassName != "", nil
 		}
-		return selects(s, p.Spec.PriorityClassName)
+		return selectorMatches(s, p.Spec.PriorityClassName)
 	case corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
-		return crossNamespace(p), nil
+		return hasCrossNamespaceAffinity(p), nil
 	}
 	return false, nil
 }
 
-// selects reports whether a selector takes value; an empty value is none.
-func selects(s corev1.ScopedResourceSelectorRequirement, value string) (bool, error) {
+// selectorMatches reports whether a scope selector matches value. An empty value means that the
+// object has none.
+func selectorMatches(s corev1.ScopedResourceSelectorRequirement, value string) (bool, error) {
 	operator := map[corev1.ScopeSelectorOperator]selection.Operator{
 		corev1.ScopeSelectorOpIn: selection.In, corev1.ScopeSelectorOpNotIn: selection.NotIn,
 		corev1.ScopeSelectorOpExists: selection.Exists, corev1.ScopeSelectorOpDoesNotExist: selection.DoesNotExist,
@@ -218,8 +220,8 @@ func selects(s corev1.ScopedResourceSelectorRequirement, value string) (bool, er
 	return requirement.Matches(set), nil
 }
 
-// crossNamespace reports whether a pod's affinity looks into other namespaces.
-func crossNamespace(p *corev1.Pod) bool {
+// hasCrossNamespaceAffinity reports whether a pod's affinity terms refer to other namespaces.
+func hasCrossNamespaceAffinity(p *corev1.Pod) bool {
 	if p.Spec.Affinity == nil {
 		return false
 	}

@@ -1,13 +1,13 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package quota says what objects count for in resource quotas: pods by what
-// their containers ask for, claims by their storage or by their devices, services
-// by their ports, and everything by its number.
+// Package quota computes the usage of objects for resource quotas: pods by the requests and limits
+// of their containers, claims by their storage or devices, services by their ports, and all objects
+// by number.
 //
-// Admission asks it what a write would add, and the quota controller what a
-// namespace uses. Limits, scopes and arithmetic are the library's
-// (k8s.io/apiserver/pkg/quota/v1).
+// Admission uses it to check how much a write would add, and the quota controller to add up the
+// usage of a namespace. Limits, scopes and arithmetic are those of the library
+// k8s.io/apiserver/pkg/quota/v1.
 package quota
 
 import (
@@ -27,22 +27,23 @@ import (
 )
 
 // Configuration returns the evaluators of the built-in kinds.
-func Configuration(clk clock.Clock, facts Devices) quota.Configuration {
-	pods := pods(clk)
-	evaluators := []quota.Evaluator{pods, services(), claims(), devices(facts, pods.usage)}
+func Configuration(clk clock.Clock, facts DeviceSources) quota.Configuration {
+	pods := newPodEvaluator(clk)
+	evaluators := []quota.Evaluator{pods, newServiceEvaluator(), newClaimEvaluator(), newDeviceClaimEvaluator(facts, pods.usage)}
 	for name, alias := range map[string]corev1.ResourceName{
 		"configmaps":             corev1.ResourceConfigMaps,
 		"resourcequotas":         corev1.ResourceQuotas,
 		"replicationcontrollers": corev1.ResourceReplicationControllers,
 		"secrets":                corev1.ResourceSecrets,
 	} {
-		evaluators = append(evaluators, generic.NewObjectCountEvaluator(core(name), nil, alias))
+		evaluators = append(evaluators, generic.NewObjectCountEvaluator(coreResource(name), nil, alias))
 	}
-	return generic.NewConfiguration(evaluators, Ignored())
+	return generic.NewConfiguration(evaluators, IgnoredResources())
 }
 
-// Ignored are the resources that no quota counts: what is not stored, and events.
-func Ignored() map[schema.GroupResource]struct{} {
+// IgnoredResources returns the resources that no quota counts: those that are not stored, and
+// events.
+func IgnoredResources() map[schema.GroupResource]struct{} {
 	out := map[schema.GroupResource]struct{}{}
 	for group, names := range map[string][]string{
 		"":                      {"bindings", "componentstatuses", "events"},
@@ -57,11 +58,11 @@ func Ignored() map[schema.GroupResource]struct{} {
 	return out
 }
 
-// evaluator evaluates objects of type T. Functions left nil mean: handles
-// creates and updates of the object itself, no scopes, no constraints.
+// evaluator evaluates objects of type T. If handles is nil, it handles creates and updates of the
+// object itself. If inScope is nil, no object is in a scope. If constraints is nil, there are none.
 type evaluator[T runtime.Object] struct {
 	resource    schema.GroupResource
-	matching    func(name corev1.ResourceName) bool
+	counts      func(name corev1.ResourceName) bool
 	usage       func(obj T) corev1.ResourceList
 	handles     func(a admission.Attributes) bool
 	inScope     func(s corev1.ScopedResourceSelectorRequirement, obj T) (bool, error)
@@ -70,7 +71,7 @@ type evaluator[T runtime.Object] struct {
 
 var _ quota.Evaluator = (*evaluator[*corev1.Pod])(nil)
 
-func typed[T runtime.Object](obj runtime.Object) (T, error) {
+func castTo[T runtime.Object](obj runtime.Object) (T, error) {
 	t, ok := obj.(T)
 	if !ok {
 		return t, fmt.Errorf("expected %T, got %T", t, obj)
@@ -78,19 +79,19 @@ func typed[T runtime.Object](obj runtime.Object) (T, error) {
 	return t, nil
 }
 
-// GroupResource is the resource evaluated.
+// GroupResource returns the resource that the evaluator evaluates.
 func (e *evaluator[T]) GroupResource() schema.GroupResource { return e.resource }
 
-// Constraints refuses objects that leave out what a quota counts.
+// Constraints returns an error if an object does not state a value that a quota requires.
 func (e *evaluator[T]) Constraints(required []corev1.ResourceName, item runtime.Object) error {
-	obj, err := typed[T](item)
+	obj, err := castTo[T](item)
 	if err != nil || e.constraints == nil {
 		return err
 	}
 	return e.constraints(required, obj)
 }
 
-// Handles reports whether a write may change usage.
+// Handles reports whether a write may change the usage.
 func (e *evaluator[T]) Handles(a admission.Attributes) bool {
 	if e.handles != nil {
 		return e.handles(a)
@@ -99,7 +100,7 @@ func (e *evaluator[T]) Handles(a admission.Attributes) bool {
 }
 
 func (e *evaluator[T]) scope(s corev1.ScopedResourceSelectorRequirement, item runtime.Object) (bool, error) {
-	obj, err := typed[T](item)
+	obj, err := castTo[T](item)
 	if err != nil || e.inScope == nil {
 		return false, err
 	}
@@ -111,7 +112,7 @@ func (e *evaluator[T]) Matches(q *corev1.ResourceQuota, item runtime.Object) (bo
 	return generic.Matches(q, item, e.MatchingResources, e.scope)
 }
 
-// MatchingScopes are those of scopes that an object is in.
+// MatchingScopes returns the given scopes that an object is in.
 func (e *evaluator[T]) MatchingScopes(item runtime.Object, scopes []corev1.ScopedResourceSelectorRequirement) ([]corev1.ScopedResourceSelectorRequirement, error) {
 	out := []corev1.ScopedResourceSelectorRequirement{}
 	for _, s := range scopes {
@@ -126,7 +127,7 @@ func (e *evaluator[T]) MatchingScopes(item runtime.Object, scopes []corev1.Scope
 	return out, nil
 }
 
-// UncoveredQuotaScopes are those of limited that no matched one covers.
+// UncoveredQuotaScopes returns the limited scopes that no matched scope covers.
 func (e *evaluator[T]) UncoveredQuotaScopes(limited, matched []corev1.ScopedResourceSelectorRequirement) ([]corev1.ScopedResourceSelectorRequirement, error) {
 	out := []corev1.ScopedResourceSelectorRequirement{}
 	if e.inScope == nil {
@@ -140,20 +141,20 @@ func (e *evaluator[T]) UncoveredQuotaScopes(limited, matched []corev1.ScopedReso
 	return out, nil
 }
 
-// MatchingResources are those of names that count objects of this kind.
+// MatchingResources returns the given quota names that count objects of this kind.
 func (e *evaluator[T]) MatchingResources(names []corev1.ResourceName) []corev1.ResourceName {
 	out := []corev1.ResourceName{}
 	for _, n := range names {
-		if e.matching(n) {
+		if e.counts(n) {
 			out = append(out, n)
 		}
 	}
 	return out
 }
 
-// Usage is what one object counts for.
+// Usage returns the usage of one object.
 func (e *evaluator[T]) Usage(item runtime.Object) (corev1.ResourceList, error) {
-	obj, err := typed[T](item)
+	obj, err := castTo[T](item)
 	if err != nil {
 		return corev1.ResourceList{}, err
 	}
@@ -168,13 +169,13 @@ func (e *evaluator[T]) UsageStats(quota.UsageStatsOptions) (quota.UsageStats, er
 	return quota.UsageStats{}, errNoUsageStats
 }
 
-func count(n int) resource.Quantity { return *resource.NewQuantity(int64(n), resource.DecimalSI) }
+func quantity(n int) resource.Quantity { return *resource.NewQuantity(int64(n), resource.DecimalSI) }
 
-// objects is the name that counts the stored objects of a resource.
-func objects(name string) corev1.ResourceName {
+// objectCountName returns the quota name that counts the stored objects of a resource.
+func objectCountName(name string) corev1.ResourceName {
 	return generic.ObjectCountQuotaResourceNameFor(schema.GroupResource{Resource: name})
 }
 
-func core(name string) schema.GroupResource {
+func coreResource(name string) schema.GroupResource {
 	return corev1.SchemeGroupVersion.WithResource(name).GroupResource()
 }

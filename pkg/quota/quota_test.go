@@ -57,7 +57,7 @@ func TestPodUsage(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := pods(clock.Real()).Usage(&tc.pod)
+			got, err := newPodEvaluator(clock.Real()).Usage(&tc.pod)
 			if err != nil || !quotav1.Equals(got, tc.want) {
 				t.Errorf("got %v, %v\nwant %v", got, err, tc.want)
 			}
@@ -69,7 +69,7 @@ func TestPodConstraints(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{
 		{Name: "a", Resources: corev1.ResourceRequirements{Requests: list("cpu", "1")}}, {Name: "b"},
 	}}}
-	err := pods(clock.Real()).Constraints([]corev1.ResourceName{"cpu", "limits.memory", "pods", "ephemeral-storage"}, pod)
+	err := newPodEvaluator(clock.Real()).Constraints([]corev1.ResourceName{"cpu", "limits.memory", "pods", "ephemeral-storage"}, pod)
 	want := "must specify cpu for: b; limits.memory for: a,b"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
@@ -78,7 +78,7 @@ func TestPodConstraints(t *testing.T) {
 
 func TestClaimUsage(t *testing.T) {
 	class := "fast"
-	got, err := claims().Usage(&corev1.PersistentVolumeClaim{
+	got, err := newClaimEvaluator().Usage(&corev1.PersistentVolumeClaim{
 		Spec: corev1.PersistentVolumeClaimSpec{
 			StorageClassName: &class,
 			Resources:        corev1.VolumeResourceRequirements{Requests: list("storage", "1Gi")},
@@ -92,7 +92,7 @@ func TestClaimUsage(t *testing.T) {
 	}
 }
 
-// TestDeviceUsage: a claim counts for the most devices that each of its requests can get.
+// TestDeviceUsage checks that a claim counts for the maximum number of devices of each request.
 func TestDeviceUsage(t *testing.T) {
 	exactly := func(class string, mode resourcev1.DeviceAllocationMode, n int64) resourcev1.DeviceRequest {
 		return resourcev1.DeviceRequest{Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: class, AllocationMode: mode, Count: n}}
@@ -105,11 +105,11 @@ func TestDeviceUsage(t *testing.T) {
 		exactly("gold", n, 2), exactly("gold", n, 1), exactly("tin", all, 0), exactly("new", "Unheard", 7), {},
 		{FirstAvailable: []resourcev1.DeviceSubRequest{sub("gold", n, 1), sub("gold", n, 4), sub("wood", n, 3)}},
 	}}}}
-	e := devices(seenWith(nil, nil), nil)
+	e := newDeviceClaimEvaluator(newDeviceSources(nil, nil), nil)
 	got, err := e.Usage(claim)
 	const per = ".deviceclass.resource.k8s.io/devices"
 	want := list("count/resourceclaims.resource.k8s.io", "1", "gold"+per, "7", "wood"+per, "3", "tin"+per, "32", "new"+per, "0",
-		byName+"gold", "7", byName+"wood", "3", byName+"tin", "32")
+		classRequestPrefix+"gold", "7", classRequestPrefix+"wood", "3", classRequestPrefix+"tin", "32")
 	if err != nil || !quotav1.Equals(got, want) {
 		t.Errorf("got %v, %v\nwant %v", got, err, want)
 	}
@@ -119,14 +119,14 @@ func TestDeviceUsage(t *testing.T) {
 	}
 }
 
-const byName = "requests." + resourcev1.ResourceDeviceClassPrefix
+const classRequestPrefix = "requests." + resourcev1.ResourceDeviceClassPrefix
 
-// seenWith is what claims are seen in the light of: the class gpu stands for example.com/gpu.
-func seenWith(pod *corev1.Pod, claims []*resourcev1.ResourceClaim) Devices {
+// newDeviceSources returns sources with a class gpu that provides example.com/gpu.
+func newDeviceSources(pod *corev1.Pod, claims []*resourcev1.ResourceClaim) DeviceSources {
 	classes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 	name := "example.com/gpu"
 	_ = classes.Add(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}, Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: &name}})
-	return Devices{
+	return DeviceSources{
 		Classes: resourcelisters.NewDeviceClassLister(classes),
 		Pod: func(_, name string) (*corev1.Pod, error) {
 			if pod == nil || pod.Name != name {
@@ -138,7 +138,7 @@ func seenWith(pod *corev1.Pod, claims []*resourcev1.ResourceClaim) Devices {
 	}
 }
 
-// TestExtendedUsage: devices count for the extended resource as well, each once.
+// TestExtendedUsage checks that devices also count for the extended resource, each once.
 func TestExtendedUsage(t *testing.T) {
 	const gpu, per = "example.com/gpu", ".deviceclass.resource.k8s.io/devices"
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{
@@ -155,11 +155,11 @@ func TestExtendedUsage(t *testing.T) {
 			}}},
 		}
 	}
-	told, other := pod.DeepCopy(), pod.DeepCopy()
-	told.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "b"}
+	named, other := pod.DeepCopy(), pod.DeepCopy()
+	named.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "b"}
 	other.UID = "later"
-	whole := list("count/resourceclaims.resource.k8s.io", "1", "gpu"+per, "3", "requests."+gpu, "3", byName+"gpu", "3")
-	rest := list("count/resourceclaims.resource.k8s.io", "1", "gpu"+per, "3", "requests."+gpu, "1", byName+"gpu", "2")
+	whole := list("count/resourceclaims.resource.k8s.io", "1", "gpu"+per, "3", "requests."+gpu, "3", classRequestPrefix+"gpu", "3")
+	rest := list("count/resourceclaims.resource.k8s.io", "1", "gpu"+per, "3", "requests."+gpu, "1", classRequestPrefix+"gpu", "2")
 	plain := claim("b")
 	plain.Annotations = nil
 	early, made := claim("c"), claim("b")
@@ -170,30 +170,30 @@ func TestExtendedUsage(t *testing.T) {
 		others []*resourcev1.ResourceClaim
 		want   corev1.ResourceList
 	}{
-		"of the pod":              {claim("b"), told, nil, rest},
-		"about to be made":        {claim(""), pod, nil, rest},
-		"the pod names another":   {claim("a"), told, nil, whole},
-		"another was made":        {claim(""), pod, []*resourcev1.ResourceClaim{claim("a")}, whole},
-		"another was made before": {made, pod, []*resourcev1.ResourceClaim{made, early}, whole},
-		"another was made later":  {early, pod, []*resourcev1.ResourceClaim{made, early}, rest},
-		"of a pod before":         {claim("b"), other, nil, whole},
-		"no pod":                  {claim("b"), nil, nil, whole},
-		"not for extended":        {plain, told, nil, whole},
+		"created for the pod":   {claim("b"), named, nil, rest},
+		"about to be created":   {claim(""), pod, nil, rest},
+		"the pod names another": {claim("a"), named, nil, whole},
+		"another exists":        {claim(""), pod, []*resourcev1.ResourceClaim{claim("a")}, whole},
+		"an older one exists":   {made, pod, []*resourcev1.ResourceClaim{made, early}, whole},
+		"a newer one exists":    {early, pod, []*resourcev1.ResourceClaim{made, early}, rest},
+		"of an earlier pod":     {claim("b"), other, nil, whole},
+		"no pod":                {claim("b"), nil, nil, whole},
+		"not for extended":      {plain, named, nil, whole},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := devices(seenWith(tc.pod, tc.others), pods(clock.Real()).usage)
+			e := newDeviceClaimEvaluator(newDeviceSources(tc.pod, tc.others), newPodEvaluator(clock.Real()).usage)
 			got, err := e.Usage(tc.claim)
 			if err != nil || !quotav1.Equals(got, tc.want) {
 				t.Errorf("got %v, %v\nwant %v", got, err, tc.want)
 			}
 		})
 	}
-	e := devices(seenWith(nil, nil), nil)
-	names := []corev1.ResourceName{"requests." + gpu, corev1.ResourceName(byName + "gpu")}
-	if got := e.MatchingResources(append(names, "requests.cpu", gpu, corev1.ResourceName(byName+"none"), "requests.example.com/none")); !slices.Equal(got, names) {
+	e := newDeviceClaimEvaluator(newDeviceSources(nil, nil), nil)
+	names := []corev1.ResourceName{"requests." + gpu, corev1.ResourceName(classRequestPrefix + "gpu")}
+	if got := e.MatchingResources(append(names, "requests.cpu", gpu, corev1.ResourceName(classRequestPrefix+"none"), "requests.example.com/none")); !slices.Equal(got, names) {
 		t.Errorf("counts for %v", got)
 	}
-	if got := pods(clock.Real()).MatchingResources(names); !slices.Equal(got, names) {
+	if got := newPodEvaluator(clock.Real()).MatchingResources(names); !slices.Equal(got, names) {
 		t.Errorf("pods count for %v", got)
 	}
 }

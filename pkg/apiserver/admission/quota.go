@@ -170,8 +170,8 @@ func recharge(base, charged, live *corev1.ResourceQuota) (*corev1.ResourceQuota,
 
 // quotaDevices asks for pods and claims when they are needed, which is seldom: to
 // keep all pods only for that would be dear.
-func quotaDevices(deps Deps) quota.Devices {
-	return quota.Devices{
+func quotaDevices(deps Deps) quota.DeviceSources {
+	return quota.DeviceSources{
 		Classes: deps.Informers.Resource().V1().DeviceClasses().Lister(),
 		Pod: func(namespace, name string) (*corev1.Pod, error) {
 			return deps.Client.CoreV1().Pods(namespace).Get(context.Background(), name, metav1.GetOptions{})

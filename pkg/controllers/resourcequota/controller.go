@@ -74,7 +74,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	c := &Controller{Deps: d, quotas: core.ResourceQuotas().Lister(), watched: map[schema.GroupResource]cache.InformerSynced{}, view: newView()}
 	c.monitors = newMonitors(d.Metadata, c.changed, c.view.clear)
 	resources := d.Informers.Resource().V1()
-	c.builtin = quota.Configuration(d.Clock, quota.Devices{
+	c.builtin = quota.Configuration(d.Clock, quota.DeviceSources{
 		Classes: resources.DeviceClasses().Lister(),
 		Pod:     func(namespace, name string) (*v1.Pod, error) { return core.Pods().Lister().Pods(namespace).Get(name) },
 		Claims: func(namespace string) ([]*resourcev1.ResourceClaim, error) {
@@ -276,7 +276,7 @@ func (c *Controller) evaluators(q *v1.ResourceQuota) (out []quotav1.Evaluator, u
 			continue
 		}
 		resource := schema.ParseGroupResource(text)
-		if _, ignored := quota.Ignored()[resource]; ignored {
+		if _, ignored := quota.IgnoredResources()[resource]; ignored {
 			continue
 		}
 		if _, err := c.resolve(resource); err != nil {
