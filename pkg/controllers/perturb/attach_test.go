@@ -16,15 +16,15 @@ import (
 	"keelson.dev/keelson/pkg/controllers/perturb"
 )
 
-// fault is a ConfigMap that is made when what must never be was seen.
+// fault is the name of a ConfigMap that is created when a forbidden state was seen.
 const fault = "fault"
 
-// attacher is the finalizer of a driver's attacher.
+// attacher is the finalizer of a CSI driver's attacher.
 const attacher = "external-attacher/d"
 
-// attach plays the attacher of a driver and the kubelets: what is asked for is
-// attached, what is to go is detached, and a volume is in use on the node of its pod.
-// It notes when a volume is attached to two nodes.
+// attach simulates a CSI driver's attacher and the kubelets: it attaches and detaches as requested,
+// and reports a volume as in use on the node of its pod. It records when a volume is attached to
+// two nodes.
 func attach(ctx context.Context, u *perturb.Users) error {
 	list, err := u.Client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -83,8 +83,8 @@ func work(ctx context.Context, u *perturb.Users, a *storagev1.VolumeAttachment) 
 	return nil
 }
 
-// use has each node say that it uses the volume as long as a pod runs there, as a
-// kubelet does: if it is listed as attached once it has said so.
+// use updates the nodes' status as kubelets do: a node reports its attached volumes as in use while
+// a pod runs there.
 func use(ctx context.Context, u *perturb.Users) error {
 	nodes, err := u.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -113,7 +113,7 @@ func use(ctx context.Context, u *perturb.Users) error {
 	return nil
 }
 
-// neverTwice fails when what must never be was seen.
+// neverTwice fails if attach recorded a forbidden state.
 func neverTwice(ctx context.Context, u *perturb.Users) error {
 	got, err := u.Client.CoreV1().ConfigMaps("default").Get(ctx, fault, metav1.GetOptions{})
 	switch {

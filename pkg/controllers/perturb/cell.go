@@ -24,9 +24,9 @@ import (
 
 // Cell is an API server in a bubble of virtual time.
 type Cell struct {
-	// Client may do everything, and nothing disturbs it.
+	// Client acts as an administrator, and no faults are injected into its calls.
 	Client kubernetes.Interface
-	// Dynamic is the same for any kind.
+	// Dynamic is the same for objects of any kind.
 	Dynamic dynamic.Interface
 
 	tb       testing.TB
@@ -40,19 +40,19 @@ type Cell struct {
 	revisions []revision
 }
 
-// revision is that of the store at a time.
+// revision is the store's revision at a time.
 type revision struct {
 	at time.Time
 	rv int64
 }
 
-// NewCell starts a server, which serves some APIs beside those that always are. It
-// has to be called within a bubble, whose test ends it.
+// NewCell starts an API server that serves the given APIs in addition to the default ones. It must
+// be called within a synctest bubble; the server stops when the bubble's test ends.
 func NewCell(tb testing.TB, serve map[string]bool) *Cell {
 	tb.Helper()
 	c := &Cell{tb: tb, clock: clock.Real(), pipes: newPipes()}
 	c.server = testserver.Start(tb, testserver.Options{Listener: c.pipes, Configure: func(cfg *config.Config) {
-		lean(cfg)
+		disablePeriodicWork(cfg)
 		cfg.RuntimeConfig = serve
 		cfg.Features.Turned = features.Turned{
 			features.StorageVersionAPI:      serve["internal.apiserver.k8s.io/v1alpha1"],
@@ -79,19 +79,20 @@ func NewCell(tb testing.TB, serve map[string]bool) *Cell {
 	return c
 }
 
-// lean leaves out what has work to do every so often and means nothing to controllers.
-func lean(cfg *config.Config) {
+// disablePeriodicWork disables server features that do periodic work and do not matter to
+// controllers.
+func disablePeriodicWork(cfg *config.Config) {
 	cfg.PriorityAndFairness = false
-	cfg.AdvertiseAddress = "127.0.0.1" // such a server publishes no endpoints
+	cfg.AdvertiseAddress = "127.0.0.1" // a server with a loopback address publishes no endpoints
 	cfg.DisableAdmission = append(cfg.DisableAdmission,
 		"ValidatingAdmissionPolicy", "MutatingAdmissionPolicy", "ValidatingAdmissionWebhook", "MutatingAdmissionWebhook")
 }
 
-// startup is how long a server is left alone that has just started.
+// startup is how long to wait after the server has started.
 const startup = 10 * time.Second
 
-// config is a client's configuration over a transport, as a service account of
-// kube-system or (account is "") as the administrator.
+// config returns a client configuration for a transport. The client acts as a service account of
+// kube-system, or as the administrator if account is "".
 func (c *Cell) config(rt http.RoundTripper, account string) *rest.Config {
 	rc := &rest.Config{Host: c.server.URL, QPS: -1, Transport: rt}
 	rc.ContentType = "application/vnd.kubernetes.protobuf"
@@ -105,10 +106,10 @@ func (c *Cell) config(rt http.RoundTripper, account string) *rest.Config {
 	return rc
 }
 
-// settle lets virtual time pass.
+// settle waits for a virtual duration.
 func (c *Cell) settle(d time.Duration) { <-c.clock.After(d) }
 
-// Contents are the store's keys and values.
+// Contents returns the store's keys and values.
 func (c *Cell) Contents() map[string][]byte {
 	c.tb.Helper()
 	all, err := c.server.KV.Range(context.Background(), kv.RangeOptions{Prefix: "/"})
@@ -122,7 +123,7 @@ func (c *Cell) Contents() map[string][]byte {
 	return out
 }
 
-// reset puts the store back to what it was when the server had started.
+// reset restores the store to the state after the server's start.
 func (c *Cell) reset() {
 	c.tb.Helper()
 	ctx := context.Background()
@@ -150,14 +151,14 @@ func (c *Cell) reset() {
 	c.mu.Lock()
 	c.revisions = nil
 	c.mu.Unlock()
-	c.note()
+	c.recordRevision()
 }
 
-// note remembers the store's revision now.
-func (c *Cell) note() int64 {
+// recordRevision records the store's present revision and returns it.
+func (c *Cell) recordRevision() int64 {
 	rv, err := c.server.KV.Revision(context.Background())
 	if err != nil {
-		panic("perturb: revision of a store in memory: " + err.Error()) // it has none that fails
+		panic("perturb: revision of a store in memory: " + err.Error()) // a store in memory never fails
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,19 +168,19 @@ func (c *Cell) note() int64 {
 	return rv
 }
 
-// stale is how old what an API server answers from its cache can be.
-const stale = 20 * time.Second
+// maxStaleness is the maximum age of what an API server returns from its cache.
+const maxStaleness = 20 * time.Second
 
-// revisionAgo is the revision as of which a list is to be answered; "": the present.
-func (c *Cell) revisionAgo(f *Faults, what string) string {
-	c.note()
+// oldRevision returns the revision at which a list is to be answered, or "" for the present.
+func (c *Cell) oldRevision(f *Faults, what string) string {
+	c.recordRevision()
 	hit, x := f.draw(old, what)
 	if !hit {
 		return ""
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	oldest := c.clock.Now().Add(-stale)
+	oldest := c.clock.Now().Add(-maxStaleness)
 	var usable []revision
 	for _, r := range c.revisions {
 		if !r.at.Before(oldest) {

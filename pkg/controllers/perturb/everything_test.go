@@ -34,11 +34,11 @@ import (
 // full is the namespace that has an object of every kind.
 const full = "everything"
 
-// widget is the kind of the custom resource among them.
+// widget is the kind of the custom resource among these objects.
 var widget = schema.GroupKind{Group: "example.com", Kind: "Widget"}
 
-// TestNamespaceOfEverything: a namespace with objects of every namespaced kind, and the finalizers of
-// all controllers, ends within a minute of its deletion, and leaves nothing in the store.
+// TestNamespaceOfEverything checks that a namespace with objects of every namespaced kind, and with
+// the finalizers of all controllers, is deleted within a minute and leaves nothing in the store.
 func TestNamespaceOfEverything(t *testing.T) {
 	objects := everything(t)
 	resources := map[schema.GroupKind]string{widget: "widgets"}
@@ -70,7 +70,8 @@ func TestNamespaceOfEverything(t *testing.T) {
 	})
 }
 
-// account is whom a controller acts as. The role of the drivers' controller comes with the drivers.
+// account returns the service account of a controller. The CSI drivers' controller has none here,
+// because its role is installed together with the drivers.
 func account(e controllers.Entry) string {
 	if e.Name == csidrivers.Name {
 		return ""
@@ -78,7 +79,7 @@ func account(e controllers.Entry) string {
 	return e.Account
 }
 
-// everything reads the objects.
+// everything reads the objects from testdata.
 func everything(t *testing.T) []*unstructured.Unstructured {
 	t.Helper()
 	text, err := os.ReadFile("testdata/everything.yaml")
@@ -98,8 +99,8 @@ func everything(t *testing.T) []*unstructured.Unstructured {
 	}
 }
 
-// endEverything makes the objects in a namespace, and deletes the namespace once controllers have done
-// their part.
+// endEverything creates the objects in a namespace, waits for the controllers, and deletes the
+// namespace.
 func endEverything(ctx context.Context, u *perturb.Users, objects []*unstructured.Unstructured, resources map[schema.GroupKind]string) error {
 	if err := define(ctx, u); err != nil {
 		return err
@@ -114,7 +115,7 @@ func endEverything(ctx context.Context, u *perturb.Users, objects []*unstructure
 			return fmt.Errorf("%s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 	}
-	u.Wait(time.Minute + 10*time.Second) // a minute has a schedule of the CronJob
+	u.Wait(time.Minute + 10*time.Second) // the CronJob runs every minute
 	if err := namespaces.Delete(ctx, full, metav1.DeleteOptions{}); err != nil {
 		return err
 	}
@@ -127,15 +128,15 @@ func endEverything(ctx context.Context, u *perturb.Users, objects []*unstructure
 			return err
 		}
 	}
-	return fmt.Errorf("the namespace has not ended: %v", ns.Object["status"])
+	return fmt.Errorf("the namespace was not deleted: %v", ns.Object["status"])
 }
 
-// makeOne creates an object, and gives it its status if it has one.
+// makeOne creates an object, with its status if it has one.
 func makeOne(ctx context.Context, u *perturb.Users, o *unstructured.Unstructured, resource string) error {
 	client := u.Dynamic.Resource(o.GroupVersionKind().GroupVersion().WithResource(resource)).Namespace(full)
 	_, err := client.Create(ctx, o, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) && o.GetName() == "default" {
-		return nil // the controller of service accounts made it
+		return nil // the service account controller created it
 	}
 	status, has := o.Object["status"]
 	if err != nil || !has {
@@ -149,7 +150,7 @@ func makeOne(ctx context.Context, u *perturb.Users, o *unstructured.Unstructured
 	return err
 }
 
-// define makes the custom resource, and returns once it is served.
+// define creates the custom resource definition and waits until the resource is served.
 func define(ctx context.Context, u *perturb.Users) error {
 	crd := &unstructured.Unstructured{}
 	if err := crd.UnmarshalJSON([]byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.example.com"},
@@ -171,7 +172,7 @@ func define(ctx context.Context, u *perturb.Users) error {
 	}
 }
 
-// nothingOf looks for what is left in the store.
+// nothingOf returns an error if the store still has keys of the namespace.
 func nothingOf(u *perturb.Users) error {
 	var left []string
 	for key := range u.Contents() {
@@ -180,7 +181,7 @@ func nothingOf(u *perturb.Users) error {
 		}
 	}
 	if len(left) > 0 {
-		return fmt.Errorf("the namespace is gone, and left %v", left)
+		return fmt.Errorf("the namespace was deleted but left %v", left)
 	}
 	return nil
 }

@@ -12,23 +12,23 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// fault is a kind of disturbance.
+// fault is a kind of fault.
 type fault string
 
 const (
-	conflict fault = "conflict" // a write meets a newer version
+	conflict fault = "conflict" // a write fails because the object has changed
 	refused  fault = "refused"  // a call fails and has no effect
-	lost     fault = "lost"     // a call has its effect, and its answer does not arrive
-	crash    fault = "crash"    // the process dies at a write
-	late     fault = "late"     // an event comes late
-	twice    fault = "twice"    // an event comes twice
+	lost     fault = "lost"     // a call takes effect, but its response is lost
+	crash    fault = "crash"    // the process is killed at a write
+	late     fault = "late"     // an event is delayed
+	twice    fault = "twice"    // an event is delivered twice
 	cut      fault = "cut"      // a watch ends
-	gone     fault = "gone"     // a watch cannot go on where it was
-	old      fault = "old"      // a list is as of some time ago
+	gone     fault = "gone"     // a watch cannot resume because its revision is too old
+	old      fault = "old"      // a list returns an old state
 )
 
-// levels are how likely a kind of fault is in a run, in per mille: each run has
-// one of them for each kind, so that some faults are alone and some together.
+// levels are the possible probabilities of a kind of fault, in per mille. Each run draws one of
+// them for each kind, so that some faults occur alone and some together.
 func (f fault) levels() [4]int {
 	switch f {
 	case conflict, lost:
@@ -48,18 +48,18 @@ func (f fault) levels() [4]int {
 	}
 }
 
-// maxCrashes bounds how often the process of one run dies, maxCuts how often the
-// watches of one resource end: a client that asks for all objects by a watch
-// asks again at once, and would never get a hundred of them at a stretch.
+// maxCrashes limits how often the process is killed in one run, and maxCuts how often the watches
+// of one resource end. A client that reads all objects by a watch starts over after each cut, and
+// could otherwise never read a hundred objects.
 const maxCrashes, maxCuts = 6, 20
 
-// Faults decides what is disturbed in one run. It is safe for concurrent use.
+// Faults decides which faults occur in one run. It is safe for concurrent use.
 type Faults struct {
 	seed  uint64
 	clock clock.Clock
 
 	mu      sync.Mutex
-	over    chan struct{} // closed when nothing is disturbed any more
+	over    chan struct{} // closed when the faults end
 	times   map[string]int
 	crashes int
 	cuts    map[string]int
@@ -67,7 +67,7 @@ type Faults struct {
 	began   time.Time
 }
 
-// NewFaults returns those of a seed. Seed 0 has none.
+// NewFaults returns the faults of a seed. Seed 0 has no faults.
 func NewFaults(c clock.Clock, seed uint64) *Faults {
 	f := &Faults{seed: seed, clock: c, over: make(chan struct{}), times: map[string]int{}, cuts: map[string]int{}, began: c.Now()}
 	if seed == 0 {
@@ -76,7 +76,7 @@ func NewFaults(c clock.Clock, seed uint64) *Faults {
 	return f
 }
 
-// End ends the disturbances.
+// End ends all faults.
 func (f *Faults) End() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -94,18 +94,18 @@ func (f *Faults) ended() bool {
 	}
 }
 
-// Log is what was disturbed.
+// Log returns the faults that occurred.
 func (f *Faults) Log() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([]string(nil), f.log...)
 }
 
-// hash is a number that only its arguments determine.
+// hash returns a number that depends only on its arguments and the seed.
 func (f *Faults) hash(what string, n int) uint64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%d\x00%s\x00%d", f.seed, what, n)
-	x := h.Sum64() // FNV's low bits follow its last input: mix them
+	x := h.Sum64() // FNV's low bits depend mostly on the last input, so mix them
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd
 	x ^= x >> 33
@@ -113,14 +113,13 @@ func (f *Faults) hash(what string, n int) uint64 {
 	return x ^ x>>33
 }
 
-// hit tells whether a fault happens to a thing; each time it is asked for the
-// same thing it draws anew.
+// hit reports whether a fault occurs for what. Each call with the same arguments draws again.
 func (f *Faults) hit(kind fault, what string) bool {
 	yes, _ := f.draw(kind, what)
 	return yes
 }
 
-// draw is hit, with a number for choosing among forms of the fault.
+// draw is like hit, and also returns a random number for choosing a variant of the fault.
 func (f *Faults) draw(kind fault, what string) (bool, uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -145,7 +144,7 @@ func (f *Faults) draw(kind fault, what string) (bool, uint64) {
 	return true, x / 1000
 }
 
-// lateness is how late an event comes.
+// lateness returns the delay of an event.
 func lateness(x uint64) time.Duration {
 	most := [4]time.Duration{50 * time.Millisecond, 500 * time.Millisecond, 3 * time.Second, 20 * time.Second}[x%4]
 	return time.Duration(x / 4 % uint64(most))

@@ -16,13 +16,13 @@ import (
 	"keelson.dev/keelson/pkg/controllers/perturb"
 )
 
-// without leaves a field out.
+// without returns a function that removes a field.
 func without(path ...string) func(*unstructured.Unstructured) {
 	return func(o *unstructured.Unstructured) { unstructured.RemoveNestedField(o.Object, path...) }
 }
 
-// sizes leaves out for which size of the Deployment an old set was scaled last:
-// that depends on how far the rollout was when the size changed.
+// sizes removes the annotations with the Deployment's size at the last scaling of an old
+// ReplicaSet. They depend on how far the rollout was when the size changed.
 func sizes(o *unstructured.Unstructured) {
 	if !is(o, "ReplicaSet") {
 		return
@@ -33,8 +33,8 @@ func sizes(o *unstructured.Unstructured) {
 	o.SetAnnotations(notes)
 }
 
-// podRanges leaves out which range a node has: that it has one is enough, and
-// that no two have the same is what the API server's own state shows.
+// podRanges removes which pod range a node has and keeps only that it has one. rangesDiffer checks
+// that no two nodes have the same range.
 func podRanges(o *unstructured.Unstructured) {
 	if cidrs, found, err := unstructured.NestedStringSlice(o.Object, "spec", "podCIDRs"); err != nil || !found || len(cidrs) != 1 {
 		return
@@ -49,8 +49,8 @@ func podRanges(o *unstructured.Unstructured) {
 	o.SetLabels(labels)
 }
 
-// unordered leaves out since when a node has its taints, and puts them in order:
-// both depend on which of its conditions was seen first.
+// unordered sorts a node's taints and removes the time at which they were added. Both depend on
+// which condition was seen first.
 func unordered(o *unstructured.Unstructured) {
 	taints, found, err := unstructured.NestedSlice(o.Object, "spec", "taints")
 	if err != nil || !found {
@@ -65,7 +65,7 @@ func unordered(o *unstructured.Unstructured) {
 	}
 }
 
-// changeTime leaves out when endpoints were last seen to change.
+// changeTime removes the annotation with the time of the last change of endpoints.
 func changeTime(o *unstructured.Unstructured) {
 	notes := o.GetAnnotations()
 	delete(notes, v1.EndpointsLastChangeTriggerTime)
@@ -75,14 +75,14 @@ func changeTime(o *unstructured.Unstructured) {
 	o.SetAnnotations(notes)
 }
 
-// minutes leaves out of which minute a job is.
+// minutes removes the scheduled minute from a job.
 func minutes(o *unstructured.Unstructured) {
 	unstructured.RemoveNestedField(o.Object, "status", "lastScheduleTime")
 	replace(o, `tick-\d+`, "tick-MINUTE")
 }
 
-// recycled leaves out the random part of the names of slices, which is not told
-// by a generateName when one took over another's place.
+// recycled removes the random part of the names of EndpointSlices. A generateName does not show it
+// if one slice replaced another.
 func recycled(o *unstructured.Unstructured) {
 	changeTime(o)
 	o.SetGenerateName("")
@@ -92,14 +92,15 @@ func recycled(o *unstructured.Unstructured) {
 func replace(o *unstructured.Unstructured, pattern, with string) {
 	b, err := o.MarshalJSON()
 	if err != nil {
-		panic(err) // what was decoded encodes
+		panic(err) // decoded objects always encode
 	}
 	if err := o.UnmarshalJSON(regexp.MustCompile(pattern).ReplaceAll(b, []byte(with))); err != nil {
 		panic(err)
 	}
 }
 
-// unseen leaves out that a job was held: nobody may have seen it.
+// unseen removes the Suspended condition: the controller may have missed that the job was
+// suspended.
 func unseen(o *unstructured.Unstructured) {
 	conditions, _, err := unstructured.NestedSlice(o.Object, "status", "conditions")
 	if err != nil {
@@ -111,7 +112,7 @@ func unseen(o *unstructured.Unstructured) {
 	}
 }
 
-// someFail has pods end well after a while, but for those of the job named fails.
+// someFail makes pods succeed after 3 s, except those of the job named fails, which fail.
 func someFail(pod *v1.Pod, age time.Duration) time.Duration {
 	const after = 3 * time.Second
 	if age < after {
@@ -126,9 +127,9 @@ func someFail(pod *v1.Pod, age time.Duration) time.Duration {
 	return 0
 }
 
-// claimNames leaves out the names of claims, of which a part is random, and by
-// what a claim without an allocation is held: by nothing, or by what the next
-// allocation needs anyway.
+// claimNames removes the names of claims, which have a random part. It also removes the finalizers
+// of claims, because a claim without an allocation may still have the one that its next allocation
+// needs.
 func claimNames(o *unstructured.Unstructured) {
 	if is(o, "ResourceClaim") {
 		o.SetFinalizers(nil)

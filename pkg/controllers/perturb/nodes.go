@@ -14,21 +14,21 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Kubelet says what becomes of a pod some time after it was created or changed;
-// again is when it has to be asked again, 0 never.
+// Kubelet sets the status of a pod at some age. It is called when the pod was created or changed,
+// and again after the returned duration unless that is 0.
 type Kubelet func(pod *v1.Pod, age time.Duration) (again time.Duration)
 
-// nodes play the scheduler and the kubelets of all nodes.
+// nodes simulates the scheduler and the kubelets of all nodes.
 type nodes struct {
 	cell    *Cell
 	kubelet Kubelet
 }
 
-// tick is how often they look.
+// tick is the interval at which nodes handles changes.
 const tick = 200 * time.Millisecond
 
-// run plays until ctx ends. Pods are looked at together, at set times: what
-// becomes of them does not depend on which came first.
+// run runs until ctx ends. It handles all pods together at fixed intervals, so that the outcome
+// does not depend on the order in which pods were created.
 func (n *nodes) run(ctx context.Context) {
 	factory := informers.NewSharedInformerFactory(n.cell.Client, 0)
 	changed := make(chan struct{}, 1)
@@ -43,7 +43,7 @@ func (n *nodes) run(ctx context.Context) {
 		AddFunc: func(any) { wake() }, UpdateFunc: func(any, any) { wake() }, DeleteFunc: func(any) { wake() },
 	})
 	if err != nil {
-		panic("perturb: handler of a new informer: " + err.Error()) // it has not stopped
+		panic("perturb: handler of a new informer: " + err.Error()) // the informer has not stopped
 	}
 	factory.Start(ctx.Done())
 	defer factory.Shutdown()
@@ -51,11 +51,11 @@ func (n *nodes) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		list, err := pods.Lister().List(labels.Everything())
 		if err != nil {
-			panic("perturb: list of a cache: " + err.Error()) // it does not fail
+			panic("perturb: list of a cache: " + err.Error()) // a cache never fails
 		}
 		var again time.Duration
 		for _, pod := range list {
-			if d := n.look(ctx, pod.DeepCopy()); d > 0 && (again == 0 || d < again) {
+			if d := n.handle(ctx, pod.DeepCopy()); d > 0 && (again == 0 || d < again) {
 				again = d
 			}
 		}
@@ -75,8 +75,9 @@ func (n *nodes) run(ctx context.Context) {
 	}
 }
 
-// look does what is to be done for a pod. What fails is tried when it changes.
-func (n *nodes) look(ctx context.Context, pod *v1.Pod) time.Duration {
+// handle binds, updates or deletes a pod, and returns when to call it again (0 for never). A failed
+// write is retried when the pod changes.
+func (n *nodes) handle(ctx context.Context, pod *v1.Pod) time.Duration {
 	pods := n.cell.Client.CoreV1().Pods(pod.Namespace)
 	switch {
 	case pod.DeletionTimestamp != nil:
@@ -96,10 +97,10 @@ func (n *nodes) look(ctx context.Context, pod *v1.Pod) time.Duration {
 	return 0
 }
 
-// DefaultNode is where pods go that do not ask for a node.
+// DefaultNode is the node of pods that do not request another one.
 const DefaultNode = "node-0"
 
-// nodeFor is the node that the pod of a daemon asks for by name, or DefaultNode.
+// nodeFor returns the node that a daemon pod requests by name, or DefaultNode.
 func nodeFor(pod *v1.Pod) string {
 	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 		for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
@@ -113,7 +114,7 @@ func nodeFor(pod *v1.Pod) string {
 	return DefaultNode
 }
 
-// Running has every pod ready.
+// Running is a Kubelet that makes every pod run and become ready at once.
 func Running(pod *v1.Pod, _ time.Duration) time.Duration {
 	if pod.Status.Phase == v1.PodRunning {
 		return 0
@@ -129,7 +130,7 @@ func Ready(pod *v1.Pod) {
 	pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue, LastTransitionTime: pod.CreationTimestamp}}
 }
 
-// Ending has every pod end after a while, with success.
+// Ending returns a Kubelet that makes every pod succeed at an age.
 func Ending(after time.Duration) Kubelet {
 	return func(pod *v1.Pod, age time.Duration) time.Duration {
 		if age < after {
@@ -141,7 +142,7 @@ func Ending(after time.Duration) Kubelet {
 	}
 }
 
-// End ends a pod.
+// End sets a pod's status to an ended phase.
 func End(pod *v1.Pod, phase v1.PodPhase) {
 	pod.Status.Phase = phase
 	code := int32(0)

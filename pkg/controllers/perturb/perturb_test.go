@@ -19,26 +19,28 @@ import (
 	"github.com/google/go-cmp/cmp"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
+	"keelson.dev/apiserver/leaktest"
 	"keelson.dev/keelson/pkg/controllers/perturb"
 )
 
 var (
-	seeds   = flag.Uint64("seeds", 1, "how many seeds each scenario is run with")
+	seeds   = flag.Uint64("seeds", 1, "number of seeds with which each scenario runs")
 	first   = flag.Uint64("first", 1, "the first seed")
-	explain = flag.Bool("explain", false, "tell what was disturbed and what was written, and log")
+	explain = flag.Bool("explain", false, "print the faults and writes of each run, and the controllers' logs")
 )
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// The library's own handlers of errors sleep by the machine's time.
+	// client-go's own error handlers sleep in real time.
 	utilruntime.ErrorHandlers = nil
-	runtime.GOMAXPROCS(1) // goroutines that are ready at the same instant run in much the same order each time
+	// With one processor the order of goroutines that are ready at the same instant varies less.
+	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(400)
-	os.Exit(m.Run())
+	leaktest.Main(m)
 }
 
-// TestControllers: whatever is disturbed on the way, every controller brings the
-// cluster to the state that it has undisturbed, and then is quiet.
+// TestControllers checks that with any faults every controller brings the cluster to the same state
+// as without faults, and then stops writing.
 func TestControllers(t *testing.T) {
 	for name, s := range scenarios(t) {
 		t.Run(name, func(t *testing.T) {
@@ -55,16 +57,16 @@ func compare(t *testing.T, s perturb.Scenario) {
 	}
 	want, err := c.Run(s, 0, log)
 	if err != nil {
-		t.Fatal("undisturbed: ", err)
+		t.Fatal("without faults: ", err)
 	}
 	if len(want.State) == 0 {
-		t.Fatal("the undisturbed run left nothing to compare")
+		t.Fatal("the run without faults left nothing to compare")
 	}
 	if want.Restless > 0 {
-		t.Errorf("undisturbed: %d writes when everything was done; last: %v", want.Restless, tail(want.Trace))
+		t.Errorf("without faults: %d writes after everything was done; last: %v", want.Restless, tail(want.Trace))
 	}
 	if *explain {
-		t.Logf("undisturbed:\n%s\n%s", strings.Join(want.Trace, "\n"), strings.Join(want.State, "\n"))
+		t.Logf("without faults:\n%s\n%s", strings.Join(want.Trace, "\n"), strings.Join(want.State, "\n"))
 	}
 	run := slices.Clone(s.Found)
 	for seed := *first; seed < *first+*seeds; seed++ {
@@ -73,22 +75,22 @@ func compare(t *testing.T, s perturb.Scenario) {
 	for _, seed := range run {
 		got, err := c.Run(s, seed, log)
 		if *explain {
-			t.Logf("seed %d: disturbed:\n%s\nwritten:\n%s", seed, strings.Join(got.Faults, "\n"), strings.Join(got.Trace, "\n"))
+			t.Logf("seed %d: faults:\n%s\nwrites:\n%s", seed, strings.Join(got.Faults, "\n"), strings.Join(got.Trace, "\n"))
 		}
 		if err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 			continue
 		}
 		if d := cmp.Diff(want.State, got.State); d != "" {
-			t.Errorf("seed %d: another state than undisturbed (-undisturbed +disturbed):\n%s", seed, d)
+			t.Errorf("seed %d: state differs from the run without faults (-without +with faults):\n%s", seed, d)
 		}
 		if got.Restless > 0 {
-			t.Errorf("seed %d: %d writes when everything was done; last: %v", seed, got.Restless, tail(got.Trace))
+			t.Errorf("seed %d: %d writes after everything was done; last: %v", seed, got.Restless, tail(got.Trace))
 		}
 	}
 }
 
-// tail is the end of a trace.
+// tail returns the last lines of a trace.
 func tail(lines []string) []string {
 	const n = 5
 	return slices.Clone(lines[max(len(lines)-n, 0):])

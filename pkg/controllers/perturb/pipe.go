@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// pipes is a listener whose connections are in memory: virtual time stands still
-// while a goroutine waits for a real one.
+// pipes is a listener for connections in memory. Virtual time does not advance while a goroutine
+// waits for a real connection.
 type pipes struct {
 	waiting chan net.Conn
 	closed  chan struct{}

@@ -21,13 +21,13 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// Member is a controller of the process that is disturbed, with its account.
+// Member is a controller in the process under test, with its service account.
 type Member struct {
 	Account string
 	New     func(controller.Deps) (controller.Controller, error)
 }
 
-// process is one life of a controller manager.
+// process is one process of a controller manager, until it is killed.
 type process struct {
 	cell    *Cell
 	faults  *Faults
@@ -41,15 +41,14 @@ type process struct {
 	cancel context.CancelFunc
 }
 
-// die ends the process as kill -9 would: from here on nothing it does reaches
-// the API server.
+// die simulates kill -9: no later call of the process reaches the API server.
 func (p *process) die() error {
 	p.dead.Store(true)
 	p.cancel()
 	return errDead
 }
 
-// run lives until ctx ends or the process dies.
+// run runs the controllers until ctx ends or the process is killed.
 func (p *process) run(ctx context.Context) error {
 	ctx, p.cancel = context.WithCancel(ctx)
 	defer p.cancel()
@@ -71,7 +70,8 @@ func (p *process) run(ctx context.Context) error {
 	factory.Start(ctx.Done())
 	defer factory.Shutdown()
 	factory.WaitForCacheSync(ctx.Done())
-	// One that died before its caches were filled runs all the same: what New made is ended by Run.
+	// Run the controllers even if the process was killed before its caches were filled: Run stops
+	// what New started.
 	errs := make([]error, len(made))
 	var wg sync.WaitGroup
 	for i, c := range made {
@@ -98,16 +98,15 @@ func (p *process) make(m Member, factory informers.SharedInformerFactory, rt *tr
 	}
 	return m.New(controller.Deps{
 		Client: client, Informers: factory, Metadata: md, Discovery: client.Discovery(),
-		// The mapper asks while it holds its lock, and virtual time stands still while
-		// somebody waits for a lock: it is not disturbed, and never has to wait.
+		// No faults are injected into the mapper's calls. It calls while it holds a lock, and
+		// virtual time does not advance while a goroutine waits for a lock.
 		Mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(p.cell.Client.Discovery())),
 		Events: &record.FakeRecorder{}, Clock: p.cell.clock, Log: p.log, Options: p.options,
 	})
 }
 
-// lives runs processes, each after the one before has died, until ctx ends. The
-// writes of the last one are counted in writes.
-func (c *Cell) lives(ctx context.Context, next func() *process) error {
+// runProcesses runs a process until it is killed and then the next one, until ctx ends.
+func (c *Cell) runProcesses(ctx context.Context, next func() *process) error {
 	for life := 0; ctx.Err() == nil; life++ {
 		p := next()
 		if err := p.run(ctx); err != nil {
@@ -125,5 +124,5 @@ func (c *Cell) lives(ctx context.Context, next func() *process) error {
 	return nil
 }
 
-// maxPause is how long it takes at most until a process is started again.
+// maxPause is the maximum time until a killed process is started again.
 const maxPause = 5 * time.Second

@@ -16,71 +16,70 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// Scenario is what happens to a controller, and what is looked at in the end.
+// Scenario describes what happens to a controller and what is checked at the end.
 type Scenario struct {
-	// Members are the controllers that run, as one process.
+	// Members are the controllers, which run in one process.
 	Members []Member
-	// Options are theirs.
+	// Options are the controllers' options.
 	Options controller.Options
-	// Serve are APIs that the server has beside those that it always has.
+	// Serve are APIs that the server serves in addition to the default ones.
 	Serve map[string]bool
-	// Script is what users do. It returns when they are done.
+	// Script does what users do, and returns when they are done.
 	Script func(ctx context.Context, u *Users) error
-	// Also is what goes on until the end of the run; nil: nothing.
+	// Also, unless it is nil, runs in parallel until the end of the run.
 	Also func(ctx context.Context, u *Users)
-	// Kubelet says what becomes of pods; nil: nothing, they stay pending.
+	// Kubelet sets the status of pods. If it is nil, pods stay pending.
 	Kubelet Kubelet
-	// Kinds are those whose objects are compared.
+	// Kinds are the resources whose objects are compared.
 	Kinds []schema.GroupVersionResource
-	// Ignore takes from an object what may differ.
+	// Ignore removes from an object what may differ.
 	Ignore func(*unstructured.Unstructured)
-	// Found are seeds that have failed once, and are run always.
+	// Found are seeds that failed once. They are always run.
 	Found []uint64
-	// Settle is how long it takes at most until everything is done after the
-	// last disturbance; 0: 6 minutes, of which 5 are how long a write is waited for
-	// that the cache does not show.
+	// Settle is the maximum time from the last fault until everything is done. The default is 6
+	// minutes, because a controller waits up to 5 minutes for a write that its cache does not show.
 	Settle time.Duration
-	// Check is what has to hold in the end beside the state; nil: nothing.
+	// Check, unless it is nil, checks more than the state at the end.
 	Check func(ctx context.Context, u *Users) error
 }
 
-// Users are those who use the cluster.
+// Users gives scripts access to the cluster.
 type Users struct {
 	*Cell
 }
 
-// Now is the virtual time.
+// Now returns the virtual time.
 func (u *Users) Now() time.Time { return u.clock.Now() }
 
-// Wait lets virtual time pass.
+// Wait waits for a virtual duration.
 func (u *Users) Wait(d time.Duration) { u.settle(d) }
 
-// Outcome is what came of a run.
+// Outcome is the result of a run.
 type Outcome struct {
-	// State is the cluster's, a line an object.
+	// State is the state of the cluster, one line per object.
 	State []string
-	// Restless is how many writes there were when nothing was left to do.
+	// Restless is the number of writes after everything should have been done.
 	Restless int64
-	// Faults is what was disturbed, Trace what was written.
+	// Faults are the faults that occurred, Trace the writes.
 	Faults, Trace []string
 }
 
 const (
 	defaultSettle = 6 * time.Minute
-	// quiet is how long a process is watched for writes after everything was done.
+	// quiet is how long to watch for writes after everything should be done.
 	quiet = 3 * time.Minute
 )
 
-// Run plays a scenario with the disturbances of a seed; 0 has none.
+// Run runs a scenario with the faults of a seed. Seed 0 has no faults.
 func (c *Cell) Run(s Scenario, seed uint64, log *slog.Logger) (Outcome, error) {
 	c.reset()
-	c.settle(time.Second) // the server sees the old state go
+	c.settle(time.Second) // the server notices that the old state was deleted
 	faults := NewFaults(c.clock, seed)
 	var out Outcome
 	var mu sync.Mutex
 	began := c.clock.Now()
 	trace := func(line string) {
-		c.note()
+		c.recordRevision()
 		mu.Lock()
 		defer mu.Unlock()
 		out.Trace = append(out.Trace, fmt.Sprintf("%v %s", c.clock.Since(began), line))
@@ -98,7 +97,7 @@ func (c *Cell) Run(s Scenario, seed uint64, log *slog.Logger) (Outcome, error) {
 	var last *process
 	var failure error
 	wg.Go(func() {
-		failure = c.lives(ctx, func() *process {
+		failure = c.runProcesses(ctx, func() *process {
 			p := &process{cell: c, faults: faults, members: s.Members, options: s.Options, log: log, trace: trace}
 			p.options.Workers = max(p.options.Workers, 2)
 			p.options.Autoscaling, p.options.Periods, p.options.Slices = controller.DefaultAutoscaling(), controller.DefaultPeriods(), controller.DefaultSlices()
@@ -117,7 +116,7 @@ func (c *Cell) Run(s Scenario, seed uint64, log *slog.Logger) (Outcome, error) {
 		out.Faults = faults.Log()
 		return out, fmt.Errorf("script: %w", err)
 	}
-	c.settle(stale) // what was disturbed last may have its effect yet
+	c.settle(maxStaleness) // faults may still take effect for this long
 	faults.End()
 	settle := s.Settle
 	if settle == 0 {

@@ -66,8 +66,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/volumebinder"
 )
 
-// row is a scenario by the controllers that take part, the first of which it is
-// about, and the kinds that are compared. Its script is testdata/NAME.yaml.
+// row is a scenario: the controllers that run, of which the first is the one under test, and the
+// kinds that are compared. Its script is testdata/NAME.yaml, with the name of the first controller.
 type row struct {
 	members []string
 	kinds   string
@@ -84,7 +84,7 @@ type row struct {
 
 const podKinds = "v1/pods"
 
-// rows has one for each controller. Kinds are separated by blanks.
+// rows returns one row for each controller. Its kinds are separated by spaces.
 func rows(t *testing.T) []row {
 	key := privateKey(t)
 	return []row{
@@ -136,7 +136,7 @@ func rows(t *testing.T) []row {
 
 func of(names ...string) []string { return names }
 
-// scenarios are the rows, by the names of the controllers that they are about.
+// scenarios returns the rows by the name of the controller under test.
 func scenarios(t *testing.T) map[string]perturb.Scenario {
 	table := map[string]controllers.Entry{}
 	for _, e := range controllers.Table() {
@@ -161,28 +161,28 @@ func scenarios(t *testing.T) map[string]perturb.Scenario {
 	return out
 }
 
-// exempt are controllers without a row, and why.
+// exempt are controllers without a row, with the reason.
 func exempt() map[string]string {
 	return map[string]string{
-		"certificatesigningrequest-approving-controller": "one write for a request, which is its last",
-		"certificatesigningrequest-cleaner-controller":   "one deletion for a request",
-		"certificatesigningrequest-signing-controller":   "one write for a request, which is its last",
-		"csi-drivers-controller":                         "needs a driver; its own test kills it at each of its steps",
-		"horizontal-pod-autoscaler-controller":           "needs metrics that nobody serves here",
-		"legacy-serviceaccount-token-cleaner-controller": "one label, and a year later one deletion",
-		"persistentvolume-expander-controller":           "writes nothing but events",
-		"ingress-tls-controller":                         "two objects applied whole",
-		"service-lb-controller":                          "has a model of its own",
+		"certificatesigningrequest-approving-controller": "writes each request once",
+		"certificatesigningrequest-cleaner-controller":   "deletes each request once",
+		"certificatesigningrequest-signing-controller":   "writes each request once",
+		"csi-drivers-controller":                         "needs a CSI driver; its own test kills it at each step",
+		"horizontal-pod-autoscaler-controller":           "needs a metrics API, which the server does not have",
+		"legacy-serviceaccount-token-cleaner-controller": "sets one label and deletes the secret a year later",
+		"persistentvolume-expander-controller":           "writes only events",
+		"ingress-tls-controller":                         "applies two whole objects",
+		"service-lb-controller":                          "has its own model test",
 	}
 }
 
-// TestEveryControllerHasARow: what is added to the table is disturbed as well.
+// TestEveryControllerHasARow checks that each controller in the table has a scenario or is exempt.
 func TestEveryControllerHasARow(t *testing.T) {
 	has := scenarios(t)
 	for _, e := range controllers.Table() {
 		_, row := has[e.Name]
 		if _, none := exempt()[e.Name]; row == none {
-			t.Errorf("%s: has a row: %v, is exempt: %v", e.Name, row, none)
+			t.Errorf("%s: has a row: %v, exempt: %v", e.Name, row, none)
 		}
 	}
 }
@@ -199,7 +199,7 @@ func privateKey(t *testing.T) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
 }
 
-// renew renews the leases of the nodes whose names end in live.
+// renew renews the leases of the nodes with the label live=yes.
 func renew(ctx context.Context, u *perturb.Users) error {
 	nodes, err := u.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "live=yes"})
 	if err != nil {
@@ -223,7 +223,8 @@ func renew(ctx context.Context, u *perturb.Users) error {
 	return nil
 }
 
-// report is a kubelet that sees that it, or one of its pods, was taken for dead.
+// report simulates a kubelet that corrects the status of its node and pods after they were marked
+// as unknown or not ready.
 func report(ctx context.Context, u *perturb.Users, n *v1.Node) error {
 	pods, err := u.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.Name})
 	if err != nil {
@@ -251,7 +252,7 @@ func report(ctx context.Context, u *perturb.Users, n *v1.Node) error {
 	return err
 }
 
-// rangesDiffer: no two nodes have the same range.
+// rangesDiffer checks that no two nodes have the same pod range.
 func rangesDiffer(ctx context.Context, u *perturb.Users) error {
 	nodes, err := u.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -260,14 +261,14 @@ func rangesDiffer(ctx context.Context, u *perturb.Users) error {
 	of := map[string]string{}
 	for _, n := range nodes.Items {
 		if other := of[n.Spec.PodCIDR]; other != "" {
-			return fmt.Errorf("nodes %s and %s have both %s", other, n.Name, n.Spec.PodCIDR)
+			return fmt.Errorf("nodes %s and %s both have %s", other, n.Name, n.Spec.PodCIDR)
 		}
 		of[n.Spec.PodCIDR] = n.Name
 	}
 	return nil
 }
 
-// storedAnew: no object is left in the version that they were stored in.
+// storedAnew checks that every object was rewritten in the new storage version.
 func storedAnew(_ context.Context, u *perturb.Users) error {
 	n := 0
 	for key, value := range u.Contents() {
@@ -283,12 +284,12 @@ func storedAnew(_ context.Context, u *perturb.Users) error {
 		}
 	}
 	if n == 0 {
-		return errors.New("there is nothing that was to be stored anew")
+		return errors.New("the store has no objects of the migrated resource")
 	}
 	return nil
 }
 
-// is says that an object is of a kind.
+// is reports whether an object is of a kind.
 func is(o *unstructured.Unstructured, kind string) bool {
 	return o.GroupVersionKind().GroupKind() == (schema.GroupKind{Group: o.GroupVersionKind().Group, Kind: kind})
 }

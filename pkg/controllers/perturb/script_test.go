@@ -28,8 +28,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/perturb"
 )
 
-// step is a document of a script: an object, which is created, with its status if
-// it has one; or something that is done.
+// step is a document of a script: an object to create, with its status if it has one, or an action.
 type step struct {
 	// Do is wait (For), patch, patch-status (With, of Kind and Name) or delete.
 	Do          string                     `json:"do"`
@@ -41,13 +40,13 @@ type step struct {
 	Grace       *int64                     `json:"grace"`
 }
 
-// patience is for how many seconds a step is tried again whose object is not there
-// yet: twenty watches, each of which ends after an event that came 20 s late, and
-// what a client waits in between.
+// patience is the number of seconds for which a step is retried while its object does not exist
+// yet. It covers twenty watches that each end after an event that was 20 s late, and the client's
+// pauses between them.
 const patience = 900
 
-// script reads testdata/NAME.yaml. The account that pods are given is there
-// before it begins, unless the script is about accounts.
+// script returns a function that runs testdata/NAME.yaml. It first creates the default service
+// account, which pods need, unless the script is about accounts.
 func script(name string) func(context.Context, *perturb.Users) error {
 	return func(ctx context.Context, u *perturb.Users) error {
 		text, err := os.ReadFile(filepath.Join("testdata", name+".yaml"))
@@ -74,7 +73,7 @@ func script(name string) func(context.Context, *perturb.Users) error {
 			}
 			err := take(ctx, u, raw)
 			for tries := 0; apierrors.IsNotFound(err) && tries < patience; tries++ {
-				u.Wait(time.Second) // what a controller makes comes later when it is disturbed
+				u.Wait(time.Second) // faults delay what the controllers create
 				err = take(ctx, u, raw)
 			}
 			if err != nil {
@@ -116,7 +115,7 @@ func take(ctx context.Context, u *perturb.Users, raw json.RawMessage) error {
 		}
 		return c.Delete(ctx, name, o)
 	}
-	return fmt.Errorf("what is %q?", s.Do)
+	return fmt.Errorf("unknown action %q", s.Do)
 }
 
 func create(ctx context.Context, u *perturb.Users, raw json.RawMessage) error {
@@ -144,7 +143,7 @@ func create(ctx context.Context, u *perturb.Users, raw json.RawMessage) error {
 	return err
 }
 
-// refer fills in the UIDs of owners, which scripts cannot know.
+// refer sets the UIDs of owners, which scripts cannot know.
 func refer(ctx context.Context, u *perturb.Users, o *unstructured.Unstructured) error {
 	owners := o.GetOwnerReferences()
 	for i, r := range owners {
@@ -181,11 +180,11 @@ func client(u *perturb.Users, gvr schema.GroupVersionResource, name string) (dyn
 	return u.Dynamic.Resource(gvr).Namespace(namespace), base
 }
 
-// every does something until the run ends.
+// every calls do after each period until the run ends.
 func every(d time.Duration, do func(context.Context, *perturb.Users) error) func(context.Context, *perturb.Users) {
 	return func(ctx context.Context, u *perturb.Users) {
 		for ctx.Err() == nil {
-			_ = do(ctx, u) // tried again next time
+			_ = do(ctx, u) // an error is retried in the next period
 			u.Wait(d)
 		}
 	}

@@ -22,11 +22,10 @@ var (
 	aUID  = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 )
 
-// state is what objects of some kinds look like, one a line, in an order that
-// only their content determines.
+// state returns the objects of some kinds, one per line, sorted by content.
 func (c *Cell) state(ctx context.Context, kinds []schema.GroupVersionResource, ignore func(*unstructured.Unstructured)) ([]string, error) {
 	var lines []string
-	var made []string // names of which a part is random
+	var made []string // pairs of a name with a random part and its replacement
 	for _, kind := range kinds {
 		list, err := c.Dynamic.Resource(kind).List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -55,7 +54,7 @@ func (c *Cell) state(ctx context.Context, kinds []schema.GroupVersionResource, i
 	return lines, nil
 }
 
-// plain is an object without what differs between any two runs.
+// plain returns an object as JSON, without what differs between any two runs.
 func plain(o *unstructured.Unstructured, ignore func(*unstructured.Unstructured)) (string, error) {
 	generation, seen := o.GetGeneration(), int64(0)
 	if n, found, err := unstructured.NestedInt64(o.Object, "status", "observedGeneration"); err == nil && found {

@@ -16,8 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// stream is the body of a watch: whole events, each of which may be late or come
-// twice, and after each of which the watch may end.
+// stream is the body of a watch. It delivers whole events, each of which may be delayed or
+// delivered twice, and the watch may end after each.
 type stream struct {
 	faults *Faults
 	what   string
@@ -29,7 +29,7 @@ type stream struct {
 	frames []frame
 	err    error
 	more   chan struct{} // has a token when frames or err changed
-	rest   []byte        // of the frame that is being read
+	rest   []byte        // unread part of the current frame
 	ended  bool
 }
 
@@ -51,7 +51,7 @@ func newStream(ctx context.Context, f *Faults, what, contentType string, body io
 	return s
 }
 
-// receive takes events from the server as they come and says when they are due.
+// receive reads events from the server and decides when to deliver each.
 func (s *stream) receive(next func() ([]byte, string, error)) {
 	var last time.Time
 	for {
@@ -95,7 +95,7 @@ func (s *stream) Read(p []byte) (int, error) {
 			return 0, err
 		}
 		s.rest = fr.bytes
-		// An object can be seen to change without a change, but it can go only once.
+		// Duplicate only events of existing objects: an object can be deleted only once.
 		if (fr.kind == "ADDED" || fr.kind == "MODIFIED") && s.faults.hit(twice, s.what) {
 			s.rest = bytes.Repeat(fr.bytes, 2)
 		}
@@ -106,7 +106,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// first takes the next event, and waits for it.
+// first waits for the next event and removes it from the queue.
 func (s *stream) first() (frame, error) {
 	for {
 		s.mu.Lock()
@@ -129,7 +129,7 @@ func (s *stream) first() (frame, error) {
 	}
 }
 
-// wait waits until an event is due, or nothing is late any more.
+// wait waits until an event is due or the faults have ended.
 func (s *stream) wait(due time.Time) error {
 	d := due.Sub(s.faults.clock.Now())
 	if d <= 0 {
@@ -152,7 +152,7 @@ func (s *stream) Close() error {
 	return s.body.Close()
 }
 
-const prefixLength = 4 // of a protobuf frame: its size
+const prefixLength = 4 // the size of a protobuf frame precedes it
 
 func protobufFrames(r io.Reader) func() ([]byte, string, error) {
 	return func() ([]byte, string, error) {

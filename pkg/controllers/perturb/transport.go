@@ -17,11 +17,11 @@ import (
 )
 
 var (
-	errDead = errors.New("the process is dead")
+	errDead = errors.New("the process was killed")
 	errCut  = fmt.Errorf("connection broke: %w", io.ErrUnexpectedEOF)
 )
 
-// transport is between the clients of one process and the API server.
+// transport injects faults between the clients of one process and the API server.
 type transport struct {
 	base   http.RoundTripper
 	faults *Faults
@@ -41,7 +41,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	case query.Get("watch") != "":
 		return t.watch(r, query)
 	case query.Get("resourceVersion") == "0":
-		if rv := t.p.cell.revisionAgo(t.faults, what); rv != "" {
+		if rv := t.p.cell.oldRevision(t.faults, what); rv != "" {
 			query.Set("resourceVersion", rv)
 			query.Set("resourceVersionMatch", string(metav1.ResourceVersionMatchExact))
 			r = r.Clone(r.Context())
@@ -54,7 +54,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.base.RoundTrip(r)
 }
 
-// write is a call that changes something, or may.
+// write handles a call that may change something.
 func (t *transport) write(r *http.Request, what string) (*http.Response, error) {
 	t.p.writes.Add(1)
 	if t.faults.hit(crash, "before "+what) {
@@ -75,11 +75,11 @@ func (t *transport) write(r *http.Request, what string) (*http.Response, error) 
 		t.p.trace(fmt.Sprintf("%s: %d", what, resp.StatusCode))
 	}
 	if t.faults.hit(crash, "after "+what) {
-		_ = resp.Body.Close() // there is nobody to read it
+		_ = resp.Body.Close() // the process is dead and does not read it
 		return nil, t.p.die()
 	}
 	if hit, x := t.faults.draw(lost, what); hit {
-		_ = resp.Body.Close() // it is not passed on
+		_ = resp.Body.Close() // the response is lost
 		if x%2 == 0 {
 			return nil, errCut
 		}
@@ -88,8 +88,9 @@ func (t *transport) write(r *http.Request, what string) (*http.Response, error) 
 	return resp, nil
 }
 
-// refuse fails a call in one of several ways.
-func (t *transport) refuse(r *http.Request, what string) (*http.Response, error, bool) { // whether it failed comes last: either of the two may be nil
+// refuse makes a call fail in one of several ways. It reports whether it did so; the response or
+// the error may be nil then.
+func (t *transport) refuse(r *http.Request, what string) (*http.Response, error, bool) {
 	hit, x := t.faults.draw(refused, what)
 	if !hit {
 		return nil, nil, false
@@ -113,7 +114,7 @@ func (t *transport) refuse(r *http.Request, what string) (*http.Response, error,
 func (t *transport) watch(r *http.Request, query url.Values) (*http.Response, error) {
 	what := r.URL.Path
 	if query.Get("sendInitialEvents") == "true" && t.faults.hit(old, what) {
-		// The client lists instead, and may be given a list of some time ago.
+		// The client then lists instead, and may get an old list.
 		return status(r, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "sendInitialEvents is forbidden for watch"), nil
 	}
 	if query.Get("resourceVersion") != "" && query.Get("sendInitialEvents") == "" && t.faults.hit(gone, what) {
@@ -132,18 +133,18 @@ func (t *transport) watch(r *http.Request, query url.Values) (*http.Response, er
 
 func drain(r *http.Request) {
 	if r.Body != nil {
-		_ = r.Body.Close() // it is in memory
+		_ = r.Body.Close() // the body is in memory
 	}
 }
 
-// status is an answer that says why there is no other.
+// status returns an error response with a Status.
 func status(r *http.Request, code int, reason metav1.StatusReason, message string) *http.Response {
 	body, err := json.Marshal(metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
 		Status:   metav1.StatusFailure, Reason: reason, Code: int32(code), Message: strings.TrimSpace(message),
 	})
 	if err != nil {
-		panic("perturb: status does not encode: " + err.Error()) // plain data always does
+		panic("perturb: status does not encode: " + err.Error()) // plain data always encodes
 	}
 	return &http.Response{
 		Status: http.StatusText(code), StatusCode: code, Proto: "HTTP/2.0", ProtoMajor: 2, Request: r,
