@@ -22,7 +22,7 @@ const maxVerdicts = 1 << 18
 // is brought up to date with what has changed in the cell when it is used.
 type class struct {
 	filters []scheduling.Filter
-	looks   []lookingAround    // those of the filters that are versioned
+	looks   []lookingAround    // those of the filters that have a version
 	reject  *scheduling.Status // of a plugin that rejected the class on all nodes
 	scorers []weightedScorer
 
@@ -42,20 +42,39 @@ type class struct {
 	used uint64    // when it was used last, for eviction
 }
 
-// lookingAround is a filter with the version of which the verdicts are.
+// lookingAround is the version of a filter, with its value when the verdicts were computed.
 type lookingAround struct {
-	scheduling.Versioned
-	version uint64
+	version func() uint64
+	at      uint64
 }
 
 type weightedScorer struct {
 	scheduling.Scorer
 	plugin  string
 	weight  int64
-	norm    scheduling.Normalization // 0: none of the usual
-	highest int64                    // raw score of a node that fits, unless norm is AsIs
-	version uint64
+	highest int64  // raw score of a node that fits, unless Normalization is AsIs
+	at      uint64 // Version when the scores were computed
 }
+
+// score returns the raw score of a node.
+func (s *weightedScorer) score(n *scheduling.Node) int64 {
+	if s.ScoreAt != nil {
+		return s.ScoreAt(n.Index)
+	}
+	return s.Score(n)
+}
+
+// normalize maps raw scores of nodes to 0..MaxNodeScore, in place.
+func (s *weightedScorer) normalize(nodes []int32, scores []int64) {
+	if s.Normalize != nil {
+		s.Normalize(nodes, scores)
+		return
+	}
+	s.Normalization.Apply(scores)
+}
+
+// changed reports whether the scores were computed for another version.
+func (s *weightedScorer) changed() bool { return s.Version != nil && s.Version() != s.at }
 
 // classes are the classes seen lately.
 type classes struct {
@@ -114,31 +133,34 @@ func compile(v *view, p *profile.Profile, pod *scheduling.Pod) *class {
 			k.reject = st
 			return k
 		}
-		if f == nil {
+		if empty(&f.Filter) {
 			continue
 		}
-		k.filters = append(k.filters, f)
-		if vs, versioned := f.(scheduling.Versioned); versioned {
-			k.looks = append(k.looks, lookingAround{Versioned: vs})
+		k.filters = append(k.filters, f.Filter)
+		if f.Version != nil {
+			k.looks = append(k.looks, lookingAround{version: f.Version})
 		}
 	}
 	for _, plugin := range p.NodeScores {
-		s := plugin.CompileScore(v, pod)
-		if s == nil {
+		s, ok := compileScorer(plugin, v, pod)
+		if !ok {
 			continue
 		}
-		w := weightedScorer{Scorer: s, plugin: plugin.Name(), weight: plugin.Weight}
-		if u, ok := s.(scheduling.Usual); ok {
-			w.norm = u.Normalization()
-		}
-		k.usual = k.usual && w.norm != 0
-		k.scorers = append(k.scorers, w)
+		k.usual = k.usual && s.Normalization != 0
+		k.scorers = append(k.scorers, s)
 		k.raw = append(k.raw, make([]int64, nodes))
 	}
 	k.judged, k.status = make([]uint64, nodes), make([]*scheduling.Status, nodes)
 	k.rank, k.counts = newRanking(nodes), map[*scheduling.Status]int{}
 	k.judgeAll(v.Nodes())
 	return k
+}
+
+// compileScorer compiles the scorer of one plugin; ok is false if it ranks all nodes equally.
+func compileScorer(p profile.Score, v *view, pod *scheduling.Pod) (s weightedScorer, ok bool) {
+	scorer := p.Compile(v, pod)
+	s = weightedScorer{Scorer: scorer, plugin: p.Plugin, weight: p.Weight}
+	return s, scorer.Score != nil || scorer.ScoreAt != nil
 }
 
 // plansOf are what victims says for pods of a priority.
@@ -171,12 +193,10 @@ func (k *class) follow(v *view) {
 	changes, ok := v.Since(k.at)
 	k.at = v.Now()
 	for i := range k.scorers {
-		if vs, versioned := k.scorers[i].Scorer.(scheduling.Versioned); versioned && vs.Version() != k.scorers[i].version {
-			ok = false
-		}
+		ok = ok && !k.scorers[i].changed()
 	}
 	for i := range k.looks {
-		ok = k.looks[i].Version() == k.looks[i].version && ok
+		ok = ok && k.looks[i].version() == k.looks[i].at
 	}
 	if !ok || len(changes) > len(k.judged) {
 		k.judgeAll(v.Nodes())
@@ -201,12 +221,12 @@ func (k *class) judgeAll(nodes []*scheduling.Node) {
 	clear(k.status)
 	k.fits = len(nodes)
 	for i := range k.looks {
-		k.looks[i].version = k.looks[i].Version()
+		k.looks[i].at = k.looks[i].version()
 	}
 	for i := range k.scorers {
 		k.scorers[i].highest = 0
-		if vs, ok := k.scorers[i].Scorer.(scheduling.Versioned); ok {
-			k.scorers[i].version = vs.Version()
+		if version := k.scorers[i].Version; version != nil {
+			k.scorers[i].at = version()
 		}
 	}
 	for _, n := range nodes {
@@ -222,7 +242,7 @@ func (k *class) rankAll() {
 	}
 	for i := range k.scorers {
 		s := &k.scorers[i]
-		if s.norm == scheduling.AsIs {
+		if s.Normalization == scheduling.AsIs {
 			continue
 		}
 		s.highest = 0
@@ -250,10 +270,10 @@ func (k *class) judge(n *scheduling.Node) (moved bool) {
 		s := &k.scorers[i]
 		old, raw := k.raw[i][n.Index], int64(0)
 		if st == nil {
-			raw = s.Score(n)
+			raw = s.score(n)
 		}
 		k.raw[i][n.Index] = raw
-		if s.norm != scheduling.AsIs && (raw > s.highest || old == s.highest && raw < old) {
+		if s.Normalization != scheduling.AsIs && (raw > s.highest || old == s.highest && raw < old) {
 			moved = true
 		}
 	}
@@ -279,7 +299,7 @@ func (k *class) total(node int) int64 {
 	var sum int64
 	for i := range k.scorers {
 		s := &k.scorers[i]
-		sum += s.weight * s.norm.Of(k.raw[i][node], s.highest)
+		sum += s.weight * s.Normalization.Of(k.raw[i][node], s.highest)
 	}
 	return sum
 }
@@ -298,7 +318,7 @@ func (k *class) totals(nodes []int32, scores, out []int64) {
 		for j, n := range nodes {
 			scores[j] = k.raw[i][n]
 		}
-		s.Normalize(nodes, scores)
+		s.normalize(nodes, scores)
 		for j := range nodes {
 			out[j] += s.weight * scores[j]
 		}
@@ -310,7 +330,7 @@ func (k *class) totals(nodes []int32, scores, out []int64) {
 func (k *class) sameHighest(nodes []int32) bool {
 	for i := range k.scorers {
 		s := &k.scorers[i]
-		if s.norm == scheduling.AsIs || s.highest == 0 {
+		if s.Normalization == scheduling.AsIs || s.highest == 0 {
 			continue
 		}
 		if !slices.ContainsFunc(nodes, func(n int32) bool { return k.raw[i][n] == s.highest }) {
@@ -320,12 +340,23 @@ func (k *class) sameHighest(nodes []int32) bool {
 	return true
 }
 
-// first returns the first objection of filters against a node.
+// first returns the first objection of filters to a node.
 func first(filters []scheduling.Filter, n *scheduling.Node) *scheduling.Status {
-	for _, f := range filters {
-		if st := f.Filter(n); st != nil {
+	for i := range filters {
+		if st := check(&filters[i], n); st != nil {
 			return st
 		}
 	}
 	return nil
 }
+
+// check returns the objection of a filter to a node.
+func check(f *scheduling.Filter, n *scheduling.Node) *scheduling.Status {
+	if f.CheckAt != nil {
+		return f.CheckAt(n.Index)
+	}
+	return f.Check(n)
+}
+
+// empty reports whether a filter accepts every node.
+func empty(f *scheduling.Filter) bool { return f.Check == nil && f.CheckAt == nil }

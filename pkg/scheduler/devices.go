@@ -162,20 +162,10 @@ func (d *devices) wrote(c *resourcev1.ResourceClaim) {
 	}
 }
 
-// claimsFilter is the filter of a pod with claims; nil: it has none.
-func (e *evaluation) claimsFilter() *dynamicresources.Filter {
-	for _, f := range e.cell {
-		if d, ok := f.(*dynamicresources.Filter); ok {
-			return d
-		}
-	}
-	return nil
-}
-
 // deallocate has a claim give back devices that nobody uses and that keep the pod
 // from other nodes. It returns what there is to say of that.
 func (e *evaluation) deallocate(d *decision) string {
-	switch f := e.claimsFilter(); {
+	switch f := e.devices; {
 	case e.profile.DeviceTimeout == 0:
 		return ""
 	case len(e.pod.Spec.ResourceClaims) == 0 && f == nil:

@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"strings"
 
+	"keelson.dev/keelson/pkg/scheduler/plugins/dynamicresources"
+	"keelson.dev/keelson/pkg/scheduler/plugins/volumebinding"
 	"keelson.dev/keelson/pkg/scheduler/profile"
 	"keelson.dev/scheduling"
 )
@@ -40,8 +42,10 @@ type evaluation struct {
 	profile *profile.Profile
 	pod     *scheduling.Pod
 	class   *class
-	cell    []scheduling.Filter // compiled CellScope filters
-	scorers []weightedScorer    // compiled CellScope scorers
+	cell    []scheduling.Filter      // compiled CellScope filters
+	volumes *volumebinding.Filter    // the one of them that plans volumes, or nil
+	devices *dynamicresources.Filter // the one of them that plans devices, or nil
+	scorers []weightedScorer         // compiled CellScope scorers
 	buffers *buffers
 
 	nominated *nominations
@@ -89,8 +93,15 @@ func (ev *evaluator) begin(v *view, p *profile.Profile, pod *scheduling.Pod, cla
 			e.reject = st
 			return e
 		}
-		if f != nil {
-			e.cell = append(e.cell, f)
+		if empty(&f.Filter) {
+			continue
+		}
+		e.cell = append(e.cell, f.Filter)
+		if f.Volumes != nil {
+			e.volumes = f.Volumes
+		}
+		if f.Devices != nil {
+			e.devices = f.Devices
 		}
 	}
 	return e
@@ -119,8 +130,8 @@ func (e *evaluation) filterAll() {
 	e.statuses = e.class.status
 	if len(e.cell) > 0 {
 		e.narrow()
-		for _, f := range e.cell {
-			if e.reject = rejectMore(e.statuses, e.view.Nodes(), f); e.reject != nil {
+		for i := range e.cell {
+			if e.reject = rejectMore(e.statuses, e.view.Nodes(), &e.cell[i]); e.reject != nil {
 				return
 			}
 		}
@@ -190,11 +201,11 @@ func (e *evaluation) narrow() {
 
 // rejectMore asks a filter about the nodes that have no objection yet. It returns
 // what was said of the first node that could not be judged.
-func rejectMore(statuses []*scheduling.Status, nodes []*scheduling.Node, f scheduling.Filter) *scheduling.Status {
-	if indexed, ok := f.(scheduling.Indexed); ok {
+func rejectMore(statuses []*scheduling.Status, nodes []*scheduling.Node, f *scheduling.Filter) *scheduling.Status {
+	if f.CheckAt != nil {
 		for i, st := range statuses {
 			if st == nil {
-				statuses[i] = indexed.FilterAt(i)
+				statuses[i] = f.CheckAt(i)
 			}
 		}
 		return nil
@@ -203,7 +214,7 @@ func rejectMore(statuses []*scheduling.Status, nodes []*scheduling.Node, f sched
 		if st != nil {
 			continue
 		}
-		if st = f.Filter(nodes[i]); st != nil && st.Code == scheduling.Failed {
+		if st = f.Check(nodes[i]); st != nil && st.Code == scheduling.Failed {
 			return st
 		}
 		statuses[i] = st
@@ -293,8 +304,8 @@ func (e *evaluation) compileScorers() {
 		return
 	}
 	for _, plugin := range e.profile.CellScores {
-		if s := plugin.CompileScore(e.view, e.pod); s != nil {
-			e.scorers = append(e.scorers, weightedScorer{Scorer: s, plugin: plugin.Name(), weight: plugin.Weight})
+		if s, ok := compileScorer(plugin, e.view, e.pod); ok {
+			e.scorers = append(e.scorers, s)
 		}
 	}
 }
@@ -310,7 +321,7 @@ func (e *evaluation) totals(feasible []int32) []int64 {
 	e.class.totals(feasible, scores, totals)
 	for i := range e.scorers {
 		s := &e.scorers[i]
-		e.scoreCell(s.Scorer, feasible, scores)
+		e.scoreCell(s, feasible, scores)
 		for j := range totals {
 			totals[j] += s.weight * scores[j]
 		}
@@ -319,13 +330,13 @@ func (e *evaluation) totals(feasible []int32) []int64 {
 }
 
 // scoreCell gives the normalized scores of a scorer with CellScope.
-func (e *evaluation) scoreCell(s scheduling.Scorer, feasible []int32, scores []int64) {
-	if p, ok := s.(scheduling.Preparer); ok {
-		p.Prepare(feasible)
+func (e *evaluation) scoreCell(s *weightedScorer, feasible []int32, scores []int64) {
+	if s.Prepare != nil {
+		s.Prepare(feasible)
 	}
-	if indexed, ok := s.(scheduling.IndexedScorer); ok {
+	if s.ScoreAt != nil {
 		for j, i := range feasible {
-			scores[j] = indexed.ScoreAt(int(i))
+			scores[j] = s.ScoreAt(int(i))
 		}
 	} else {
 		nodes := e.view.Nodes()
@@ -333,5 +344,5 @@ func (e *evaluation) scoreCell(s scheduling.Scorer, feasible []int32, scores []i
 			scores[j] = s.Score(nodes[i])
 		}
 	}
-	s.Normalize(feasible, scores)
+	s.normalize(feasible, scores)
 }

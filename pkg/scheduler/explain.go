@@ -95,8 +95,8 @@ func (e *evaluation) addOthers(x *Explanation) {
 			continue
 		}
 		node := e.view.NodeByName(n.Node)
-		for _, f := range filters {
-			if st := f.Filter(node); st != nil && st.Plugin != n.Objection.Plugin {
+		for j := range filters {
+			if st := check(&filters[j], node); st != nil && st.Plugin != n.Objection.Plugin {
 				n.Others = append(n.Others, *objection(st))
 			}
 		}
@@ -111,12 +111,12 @@ func (e *evaluation) scoreEach(feasible []int32, f func(plugin string, weight in
 		for j, n := range feasible {
 			scores[j] = e.class.raw[i][n]
 		}
-		s.Normalize(feasible, scores)
+		s.normalize(feasible, scores)
 		f(s.plugin, s.weight, scores)
 	}
 	for i := range e.scorers {
 		s := &e.scorers[i]
-		e.scoreCell(s.Scorer, feasible, scores)
+		e.scoreCell(s, feasible, scores)
 		f(s.plugin, s.weight, scores)
 	}
 }

@@ -19,7 +19,7 @@ type keeper struct {
 }
 
 type kept struct {
-	scheduling.Lasting
+	scheduling.Tally
 	at         cell.Mark
 	namespaces uint64 // version of namespaces' labels
 	used       uint64
@@ -28,7 +28,7 @@ type kept struct {
 func newKeeper() *keeper { return &keeper{byKey: map[string]*kept{}} }
 
 // Keep implements scheduling.View.
-func (v *view) Keep(key string, make func() scheduling.Lasting) scheduling.Lasting {
+func (v *view) Keep(key string, make func() scheduling.Tally) scheduling.Tally {
 	k, now, namespaces := v.keeper, v.Now(), v.sources.namespacesChanged.Load()
 	c := k.byKey[key]
 	if c != nil {
@@ -40,14 +40,14 @@ func (v *view) Keep(key string, make func() scheduling.Lasting) scheduling.Lasti
 		}
 	}
 	if c == nil {
-		c = &kept{Lasting: make(), namespaces: namespaces}
+		c = &kept{Tally: make(), namespaces: namespaces}
 		k.byKey[key] = c
 		k.evict(len(v.Nodes()))
 	}
 	c.at = now
 	k.turn++
 	c.used = k.turn
-	return c.Lasting
+	return c.Tally
 }
 
 // evict drops what has not been used for longest: half at a time, so that the

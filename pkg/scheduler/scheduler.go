@@ -72,7 +72,7 @@ type Scheduler struct {
 
 // New returns a scheduler that has not yet talked to anybody.
 func New(cfg Config) (*Scheduler, error) {
-	if cfg.Profiles.Sort == nil {
+	if cfg.Profiles.Less == nil {
 		return nil, errors.New("no queue sort plugin is enabled")
 	}
 	sources, err := newSources(cfg.Client, len(cfg.Profiles.Extenders) > 0)
@@ -88,7 +88,7 @@ func New(cfg Config) (*Scheduler, error) {
 	s.view = &view{Cell: cell.New(), keeper: newKeeper(), sources: s.sources, devices: s.sources.devices, reserved: newReservations(), evicting: map[types.UID]bool{}}
 	s.view.nominated, s.nominated.changed = s.nominated, s.view.Touch
 	s.queue = queue.New(queue.Config{
-		Clock: cfg.Clock, Less: cfg.Profiles.Sort.Less, Gate: cfg.Profiles.Gate, Gang: gangKey,
+		Clock: cfg.Clock, Less: cfg.Profiles.Less, Gate: cfg.Profiles.Gate, Gang: gangKey,
 		InitialBackoff: cfg.Profiles.InitialBackoff, MaxBackoff: cfg.Profiles.MaxBackoff,
 	})
 	if s.metrics, err = newMetrics(cfg.Metrics, s.queue); err != nil {
@@ -286,8 +286,8 @@ func (s *Scheduler) evaluateOn(p *profile.Profile, item *queue.Item, node string
 // assume accounts for the pod on the node it gets.
 func (s *Scheduler) assume(e *evaluation, n *scheduling.Node) (decision, error) {
 	d := decision{node: n.Name, volumes: e.planVolumes(n)}
-	if f := e.claimsFilter(); f != nil {
-		plan, st := f.Plan(n)
+	if e.devices != nil {
+		plan, st := e.devices.Plan(n)
 		if st != nil {
 			return decision{}, fmt.Errorf("node %s: %s", n.Name, strings.Join(st.Reasons, ", "))
 		}
@@ -357,10 +357,10 @@ func (e *evaluation) events() scheduling.Event {
 		rejected[st.Plugin] = true
 	}
 	var events scheduling.Event
-	for _, plugins := range [][]scheduling.FilterPlugin{e.profile.NodeFilters, e.profile.CellFilters} {
+	for _, plugins := range [][]profile.Filter{e.profile.NodeFilters, e.profile.CellFilters} {
 		for _, p := range plugins {
-			if rejected[p.Name()] {
-				events |= p.Events()
+			if rejected[p.Plugin] {
+				events |= p.Events
 			}
 		}
 	}

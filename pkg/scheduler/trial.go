@@ -26,7 +26,7 @@ type adjustment struct {
 
 func (e *evaluation) trial(n *scheduling.Node) *trial {
 	c := *n
-	c.Requested, c.NonZero = n.Requested.Clone(), n.NonZero.Clone()
+	c.Requested.Scalar, c.NonZero.Scalar = maps.Clone(n.Requested.Scalar), maps.Clone(n.NonZero.Scalar)
 	c.Pods, c.Ports = maps.Clone(n.Pods), maps.Clone(n.Ports)
 	return &trial{e: e, node: &c}
 }
@@ -39,9 +39,9 @@ func (t *trial) adjust(pod *scheduling.Pod, d int) {
 }
 
 func (t *trial) tell(pod *scheduling.Pod, d int) {
-	for _, f := range t.e.cell {
-		if a, ok := f.(scheduling.Adjustable); ok {
-			a.Adjust(t.node, pod, d)
+	for i := range t.e.cell {
+		if adjust := t.e.cell[i].Adjust; adjust != nil {
+			adjust(t.node, pod, d)
 		}
 	}
 }

@@ -101,12 +101,10 @@ func (r reservations) withNode(claim *v1.PersistentVolumeClaim) *v1.PersistentVo
 }
 
 func (e *evaluation) planVolumes(n *scheduling.Node) volumePlan {
-	for _, f := range e.cell {
-		if v, ok := f.(*volumebinding.Filter); ok {
-			return volumePlan{v.Plan(n)}
-		}
+	if e.volumes == nil {
+		return volumePlan{}
 	}
-	return volumePlan{}
+	return volumePlan{e.volumes.Plan(n)}
 }
 
 // writes are the versions that prepareVolumes has seen of volumes and claims. What a

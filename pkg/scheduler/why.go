@@ -59,10 +59,8 @@ type asker struct {
 // why answers for a pod; at most limit nodes are explained (0: all).
 func (a *asker) why(pod *v1.Pod, limit int) (*Why, error) {
 	w := &Why{Pod: pod.Namespace + "/" + pod.Name, Node: pod.Spec.NodeName, Ended: ended(pod)}
-	for _, g := range a.profile.Gates {
-		if st := g.Gate(pod); st != nil {
-			w.Gated = st.Reasons
-		}
+	if st := a.profile.Gate(pod); st != nil {
+		w.Gated = st.Reasons
 	}
 	free := pod.DeepCopy() // as it was before it had a node
 	free.Spec.NodeName, free.Status.NominatedNodeName = "", ""
@@ -125,14 +123,14 @@ func (a *asker) fits(pod *v1.Pod) (nodes []*scheduling.Node) {
 	a.view.Without(pod.UID, func() {
 		p := a.view.NewPod(pod)
 		var filters []scheduling.Filter
-		for _, plugins := range [][]scheduling.FilterPlugin{a.profile.NodeFilters, a.profile.CellFilters} {
+		for _, plugins := range [][]profile.Filter{a.profile.NodeFilters, a.profile.CellFilters} {
 			for _, plugin := range plugins {
 				f, st := plugin.Compile(a.view, p)
 				if st != nil {
 					return
 				}
-				if f != nil {
-					filters = append(filters, f)
+				if !empty(&f.Filter) {
+					filters = append(filters, f.Filter)
 				}
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
+	"keelson.dev/keelson/pkg/scheduler/extender"
 	"keelson.dev/keelson/pkg/scheduler/plugins/dynamicresources"
 	"keelson.dev/keelson/pkg/scheduler/plugins/imagelocality"
 	"keelson.dev/keelson/pkg/scheduler/plugins/interpodaffinity"
@@ -34,104 +35,138 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// Factory makes a plugin from its arguments, JSON that may be empty.
+// Factory makes a plugin from its arguments, which are JSON and may be empty.
 type Factory func(args []byte) (scheduling.Plugin, error)
 
-// Registry has the factories of plugins by name.
+// Registry maps names of plugins to their factories.
 type Registry map[string]Factory
 
 // PreemptionName is the name of preemption in configuration.
 const PreemptionName = "DefaultPreemption"
 
-// Name implements scheduling.Plugin.
-func (*Preemption) Name() string { return PreemptionName }
-
-// optional are built in and not enabled unless they are named.
-var optional = Registry{
-	ownerturns.Name: plain(ownerturns.Plugin{}),
+// optional are the built-in plugins that are not enabled by default.
+var optional = map[string]factory{
+	ownerturns.Name: plain(ownerturns.New()),
 }
 
-// DefaultBinderName is the name of what binds pods. It can be named in a
-// configuration; there is no other binder to take its place, but an extender.
+// DefaultBinderName is the name of the built-in binder in configuration. No plugin can replace
+// it; an extender can.
 const DefaultBinderName = "DefaultBinder"
 
-type defaultBinder struct{}
+// plugin is a plugin with what only built-in plugins can do. docs/decisions/0030-plugin-api.md
+// says why there is more than the public API.
+type plugin struct {
+	scheduling.Plugin
+	// compile replaces Filter.Compile for a filter that also plans what the pod gets on its node.
+	compile func(view scheduling.View, pod *scheduling.Pod) (Compiled, *scheduling.Status)
+	// preemption is set for DefaultPreemption.
+	preemption *Preemption
+	// bindTimeout, of VolumeBinding, replaces the default unless it is 0.
+	bindTimeout time.Duration
+	// deviceTimeout is set for DynamicResources.
+	deviceTimeout time.Duration
+}
 
-// Name implements scheduling.Plugin.
-func (defaultBinder) Name() string { return DefaultBinderName }
+// factory makes a built-in plugin for a scheduler with these extenders.
+type factory func(args []byte, extenders []*extender.Extender) (plugin, error)
 
 type builtin struct {
 	name    string
 	weight  int64
-	factory Factory
+	factory factory
 }
 
 // builtins are the default plugins in upstream's order and with its weights.
 var builtins = []builtin{
-	{schedulinggates.Name, 0, plain(schedulinggates.Plugin{})},
-	{prioritysort.Name, 0, plain(prioritysort.Plugin{})},
-	{nodeunschedulable.Name, 0, plain(nodeunschedulable.Plugin{})},
-	{nodename.Name, 0, plain(nodename.Plugin{})},
-	{tainttoleration.Name, 3, plain(tainttoleration.Plugin{})},
-	{nodeaffinity.Name, 2, newNodeAffinity},
-	{nodeports.Name, 0, plain(nodeports.Plugin{})},
+	{schedulinggates.Name, 0, plain(schedulinggates.New())},
+	{prioritysort.Name, 0, plain(prioritysort.New())},
+	{nodeunschedulable.Name, 0, plain(nodeunschedulable.New())},
+	{nodename.Name, 0, plain(nodename.New())},
+	{tainttoleration.Name, 3, plain(tainttoleration.New())},
+	{nodeaffinity.Name, 2, public(newNodeAffinity)},
+	{nodeports.Name, 0, plain(nodeports.New())},
 	{noderesources.FitName, 1, newFit},
-	{volumerestrictions.Name, 0, plain(volumerestrictions.Plugin{})},
-	{nodevolumelimits.Name, 0, plain(nodevolumelimits.Plugin{})},
+	{volumerestrictions.Name, 0, plain(volumerestrictions.New())},
+	{nodevolumelimits.Name, 0, plain(nodevolumelimits.New())},
 	{volumebinding.Name, 0, newVolumeBinding},
-	{volumezone.Name, 0, plain(volumezone.Plugin{})},
-	{podtopologyspread.Name, 2, newSpread},
-	{interpodaffinity.Name, 2, newInterPodAffinity},
+	{volumezone.Name, 0, plain(volumezone.New())},
+	{podtopologyspread.Name, 2, public(newSpread)},
+	{interpodaffinity.Name, 2, public(newInterPodAffinity)},
 	{dynamicresources.Name, 2, newDynamicResources},
 	{PreemptionName, 0, newPreemption},
-	{noderesources.BalancedName, 1, newBalanced},
-	{imagelocality.Name, 1, plain(imagelocality.Plugin{})},
-	{DefaultBinderName, 0, plain(defaultBinder{})},
+	{noderesources.BalancedName, 1, public(newBalanced)},
+	{imagelocality.Name, 1, plain(imagelocality.New())},
+	{DefaultBinderName, 0, plain(scheduling.Plugin{Name: DefaultBinderName})},
 	{nodedeclaredfeatures.Name, 0, plain(nodedeclaredfeatures.New())},
 }
 
-func plain(p scheduling.Plugin) Factory {
-	return func(args []byte) (scheduling.Plugin, error) {
-		if len(args) > 0 {
-			return nil, fmt.Errorf("takes no arguments")
-		}
-		return p, nil
+// public wraps the factory of a plugin that needs no more than the public API.
+func public(f Factory) factory {
+	return func(args []byte, _ []*extender.Extender) (plugin, error) {
+		p, err := f(args)
+		return plugin{Plugin: p}, err
 	}
 }
 
-func newFit(args []byte) (scheduling.Plugin, error) {
+// plain returns the factory of a plugin that has no arguments.
+func plain(p scheduling.Plugin) factory {
+	return public(func(args []byte) (scheduling.Plugin, error) {
+		if len(args) > 0 {
+			return scheduling.Plugin{}, fmt.Errorf("takes no arguments")
+		}
+		return p, nil
+	})
+}
+
+// newFit ignores the resources that extenders manage.
+func newFit(args []byte, extenders []*extender.Extender) (plugin, error) {
 	a, err := fitArgs(args)
 	if err != nil {
-		return nil, err
+		return plugin{}, err
 	}
 	f := &noderesources.Fit{
 		Strategy: noderesources.Strategy(a.ScoringStrategy.Type), Resources: resources(a.ScoringStrategy.Resources),
 		Ignored: set(a.IgnoredResources), IgnoredGroups: set(a.IgnoredResourceGroups),
 	}
+	for _, e := range extenders {
+		for _, r := range e.IgnoredResources() {
+			f.Ignored[r] = true
+		}
+	}
+	if err := setShape(f, a.ScoringStrategy); err != nil {
+		return plugin{}, err
+	}
+	return plugin{Plugin: f.Plugin()}, nil
+}
+
+// setShape sets the shape of a strategy that has one, and rejects unknown strategies.
+func setShape(f *noderesources.Fit, s *configv1.ScoringStrategy) error {
 	switch f.Strategy {
 	case noderesources.LeastAllocated, noderesources.MostAllocated:
 	case noderesources.RequestedToCapacityRatio:
-		if a.ScoringStrategy.RequestedToCapacityRatio == nil || len(a.ScoringStrategy.RequestedToCapacityRatio.Shape) == 0 {
-			return nil, fmt.Errorf("scoringStrategy.requestedToCapacityRatio.shape is required")
+		if s.RequestedToCapacityRatio == nil || len(s.RequestedToCapacityRatio.Shape) == 0 {
+			return fmt.Errorf("scoringStrategy.requestedToCapacityRatio.shape is required")
 		}
-		for _, p := range a.ScoringStrategy.RequestedToCapacityRatio.Shape {
+		for _, p := range s.RequestedToCapacityRatio.Shape {
 			f.Shape = append(f.Shape, noderesources.Point{Utilization: int64(p.Utilization), Score: int64(p.Score)})
 		}
 		if !sort.SliceIsSorted(f.Shape, func(i, j int) bool { return f.Shape[i].Utilization < f.Shape[j].Utilization }) {
-			return nil, fmt.Errorf("scoringStrategy.requestedToCapacityRatio.shape: utilization values must be sorted in increasing order")
+			return fmt.Errorf("scoringStrategy.requestedToCapacityRatio.shape: utilization values must be sorted in increasing order")
 		}
 	default:
-		return nil, fmt.Errorf("scoringStrategy.type %q is not one of LeastAllocated, MostAllocated, RequestedToCapacityRatio", f.Strategy)
+		return fmt.Errorf("scoringStrategy.type %q is not one of LeastAllocated, MostAllocated, "+
+			"RequestedToCapacityRatio", f.Strategy)
 	}
-	return f, nil
+	return nil
 }
 
 func newBalanced(args []byte) (scheduling.Plugin, error) {
 	a, err := balancedArgs(args)
 	if err != nil {
-		return nil, err
+		return scheduling.Plugin{}, err
 	}
-	return &noderesources.Balanced{Resources: resources(a.Resources)}, nil
+	b := &noderesources.Balanced{Resources: resources(a.Resources)}
+	return b.Plugin(), nil
 }
 
 func resources(specs []configv1.ResourceSpec) []noderesources.Resource {
@@ -145,71 +180,107 @@ func resources(specs []configv1.ResourceSpec) []noderesources.Resource {
 func newNodeAffinity(args []byte) (scheduling.Plugin, error) {
 	a, err := affinityArgs(args)
 	if err != nil {
-		return nil, err
+		return scheduling.Plugin{}, err
 	}
 	return nodeaffinity.New(a.AddedAffinity)
 }
 
-// newVolumeBinding takes the arguments of the plugin; what of them concerns the
-// binding itself is read by the Set.
-func newVolumeBinding(args []byte) (scheduling.Plugin, error) {
+// newVolumeBinding leaves the timeout unset if the profile has no arguments: all profiles share
+// one timeout, and another profile may set it.
+func newVolumeBinding(args []byte, _ []*extender.Extender) (plugin, error) {
+	p := plugin{
+		Plugin: scheduling.Plugin{Name: volumebinding.Name, Filter: &scheduling.FilterPoint{
+			Scope: scheduling.CellScope, Events: volumebinding.Events,
+		}},
+		compile: func(view scheduling.View, pod *scheduling.Pod) (Compiled, *scheduling.Status) {
+			f, st := volumebinding.Compile(view, pod)
+			if f == nil {
+				return Compiled{}, st
+			}
+			return Compiled{Filter: scheduling.Filter{Check: f.Check}, Volumes: f}, nil
+		},
+	}
 	if len(args) == 0 {
-		return volumebinding.Plugin{}, nil // another profile may say how long
+		return p, nil
 	}
 	a, err := bindingArgs(args)
 	if err != nil {
-		return nil, err
+		return plugin{}, err
 	}
 	if *a.BindTimeoutSeconds < 0 {
-		return nil, fmt.Errorf("bindTimeoutSeconds must not be negative")
+		return plugin{}, fmt.Errorf("bindTimeoutSeconds must not be negative")
 	}
-	return volumebinding.Plugin{BindTimeout: time.Duration(*a.BindTimeoutSeconds) * time.Second}, nil
+	p.bindTimeout = time.Duration(*a.BindTimeoutSeconds) * time.Second
+	return p, nil
 }
 
-func newDynamicResources(args []byte) (scheduling.Plugin, error) {
+func newDynamicResources(args []byte, _ []*extender.Extender) (plugin, error) {
 	a, err := deviceArgs(args)
 	if err != nil {
-		return nil, err
+		return plugin{}, err
 	}
 	if a.FilterTimeout.Duration < 0 || a.BindingTimeout.Duration < time.Second {
-		return nil, fmt.Errorf("filterTimeout must not be negative, bindingTimeout at least one second")
+		return plugin{}, fmt.Errorf("filterTimeout must not be negative, bindingTimeout at least one second")
 	}
 	if a.FilterTimeout.Duration == 0 {
-		a.FilterTimeout.Duration = configv1.DynamicResourcesFilterTimeoutDefault // a search without end would hold up all pods
+		// Kubernetes disables the timeout. Here a search without end would delay all pods.
+		a.FilterTimeout.Duration = configv1.DynamicResourcesFilterTimeoutDefault
 	}
-	return dynamicresources.New(a.FilterTimeout.Duration, a.BindingTimeout.Duration), nil
+	devices := dynamicresources.New(a.FilterTimeout.Duration)
+	return plugin{
+		Plugin: scheduling.Plugin{
+			Name:   dynamicresources.Name,
+			Filter: &scheduling.FilterPoint{Scope: scheduling.CellScope, Events: dynamicresources.Events},
+			Score:  &scheduling.ScorePoint{Scope: scheduling.CellScope, Compile: devices.CompileScore},
+		},
+		compile: func(view scheduling.View, pod *scheduling.Pod) (Compiled, *scheduling.Status) {
+			f, st := devices.Compile(view, pod)
+			if f == nil {
+				return Compiled{}, st
+			}
+			return Compiled{Filter: scheduling.Filter{Check: f.Check}, Devices: f}, nil
+		},
+		deviceTimeout: a.BindingTimeout.Duration,
+	}, nil
 }
 
 func newSpread(args []byte) (scheduling.Plugin, error) {
 	a, err := spreadArgs(args)
 	if err != nil {
-		return nil, err
+		return scheduling.Plugin{}, err
 	}
 	if a.DefaultingType == configv1.ListDefaulting {
-		return &podtopologyspread.Plugin{Defaults: a.DefaultConstraints}, nil
+		return podtopologyspread.New(podtopologyspread.Config{Defaults: a.DefaultConstraints}), nil
 	}
 	if len(a.DefaultConstraints) > 0 {
-		return nil, fmt.Errorf("defaultConstraints need defaultingType List")
+		return scheduling.Plugin{}, fmt.Errorf("defaultConstraints need defaultingType List")
 	}
-	return &podtopologyspread.Plugin{Defaults: podtopologyspread.SystemDefaults(), SystemDefaulted: true}, nil
+	return podtopologyspread.New(podtopologyspread.Config{
+		Defaults: podtopologyspread.SystemDefaults(), SystemDefaulted: true,
+	}), nil
 }
 
 func newInterPodAffinity(args []byte) (scheduling.Plugin, error) {
 	a, err := podAffinityArgs(args)
 	if err != nil {
-		return nil, err
+		return scheduling.Plugin{}, err
 	}
-	return &interpodaffinity.Plugin{
+	return interpodaffinity.New(interpodaffinity.Config{
 		HardWeight: int64(*a.HardPodAffinityWeight), IgnoreExistingPreferred: a.IgnorePreferredTermsOfExistingPods,
-	}, nil
+	}), nil
 }
 
-func newPreemption(args []byte) (scheduling.Plugin, error) {
+func newPreemption(args []byte, _ []*extender.Extender) (plugin, error) {
 	a, err := preemptionArgs(args)
 	if err != nil {
-		return nil, err
+		return plugin{}, err
 	}
-	return &Preemption{MinPercent: int(*a.MinCandidateNodesPercentage), MinAbsolute: int(*a.MinCandidateNodesAbsolute)}, nil
+	return plugin{
+		Plugin: scheduling.Plugin{Name: PreemptionName},
+		preemption: &Preemption{
+			MinPercent: int(*a.MinCandidateNodesPercentage), MinAbsolute: int(*a.MinCandidateNodesAbsolute),
+		},
+	}, nil
 }
 
 func set(names []string) map[string]bool {
@@ -222,12 +293,13 @@ func set(names []string) map[string]bool {
 
 // maker makes a profile's plugins with their arguments.
 type maker struct {
-	factories Registry
+	factories map[string]factory
 	args      map[string]json.RawMessage
+	extenders []*extender.Extender
 }
 
-func newMaker(c *configv1.KubeSchedulerProfile, extra Registry) (*maker, error) {
-	m := &maker{factories: Registry{}, args: map[string]json.RawMessage{}}
+func newMaker(c *configv1.KubeSchedulerProfile, extra Registry, extenders []*extender.Extender) (*maker, error) {
+	m := &maker{factories: map[string]factory{}, args: map[string]json.RawMessage{}, extenders: extenders}
 	for _, b := range builtins {
 		m.factories[b.name] = b.factory
 	}
@@ -238,7 +310,7 @@ func newMaker(c *configv1.KubeSchedulerProfile, extra Registry) (*maker, error) 
 		if m.factories[name] != nil {
 			return nil, fmt.Errorf("plugin %s: is built in", name)
 		}
-		m.factories[name] = f
+		m.factories[name] = public(f)
 	}
 	for _, p := range c.PluginConfig {
 		if _, twice := m.args[p.Name]; twice {
@@ -249,14 +321,17 @@ func newMaker(c *configv1.KubeSchedulerProfile, extra Registry) (*maker, error) 
 	return m, nil
 }
 
-func (m *maker) plugin(name string) (scheduling.Plugin, error) {
+func (m *maker) plugin(name string) (plugin, error) {
 	f := m.factories[name]
 	if f == nil {
-		return nil, fmt.Errorf("plugin %s: is not known", name)
+		return plugin{}, fmt.Errorf("plugin %s: is not known", name)
 	}
-	p, err := f(m.args[name])
+	p, err := f(m.args[name], m.extenders)
 	if err != nil {
-		return nil, fmt.Errorf("plugin %s: %w", name, err)
+		return plugin{}, fmt.Errorf("plugin %s: %w", name, err)
+	}
+	if p.Name != name {
+		return plugin{}, fmt.Errorf("plugin %s: its factory made a plugin with the name %q", name, p.Name)
 	}
 	delete(m.args, name)
 	return p, nil

@@ -17,15 +17,33 @@ import (
 
 	"keelson.dev/keelson/pkg/scheduler/extender"
 	"keelson.dev/keelson/pkg/scheduler/plugins/dynamicresources"
-	"keelson.dev/keelson/pkg/scheduler/plugins/noderesources"
 	"keelson.dev/keelson/pkg/scheduler/plugins/volumebinding"
 	"keelson.dev/scheduling"
 )
 
-// Weighted is a score plugin with its weight.
-type Weighted struct {
-	scheduling.ScorePlugin
-	Weight int64
+// Filter is the filter of one plugin in a profile.
+type Filter struct {
+	Plugin string
+	// Events are the changes that can make a pod fit that the plugin rejected.
+	Events scheduling.Event
+	// Compile is scheduling.FilterPoint.Compile, and also returns what the scheduler uses beyond
+	// the public API.
+	Compile func(view scheduling.View, pod *scheduling.Pod) (Compiled, *scheduling.Status)
+}
+
+// Compiled is the filter of one pod. A filter that also plans what the pod gets on its node is in
+// Volumes or Devices; both are nil for other plugins.
+type Compiled struct {
+	scheduling.Filter
+	Volumes *volumebinding.Filter
+	Devices *dynamicresources.Filter
+}
+
+// Score is the score of one plugin in a profile.
+type Score struct {
+	Plugin  string
+	Weight  int64
+	Compile func(view scheduling.View, pod *scheduling.Pod) scheduling.Scorer
 }
 
 // Profile is how the pods of one schedulerName are scheduled. It is immutable.
@@ -33,43 +51,50 @@ type Profile struct {
 	Name string
 	// NodeFilters have NodeScope; they run before CellFilters. Within each, the
 	// order is that of the configuration.
-	NodeFilters, CellFilters []scheduling.FilterPlugin
-	NodeScores, CellScores   []Weighted
-	Gates                    []scheduling.GatePlugin
-	Preemption               *Preemption // nil: pods of this profile never preempt
-	// DeviceTimeout is how long a pod waits for its devices to be attached; 0:
-	// claims of devices are not looked at.
+	NodeFilters, CellFilters []Filter
+	NodeScores, CellScores   []Score
+	Gates                    []func(pod *v1.Pod) *scheduling.Status
+	Preemption               *Preemption // nil if pods of this profile never preempt
+	// DeviceTimeout is how long a pod waits for its devices to be attached. It is 0 if
+	// DynamicResources is not enabled.
 	DeviceTimeout time.Duration
 }
 
-// Preemption bounds how many nodes are looked at for victims.
+// Gate returns the first objection of the profile's plugins to queueing a pod, or nil.
+func (p *Profile) Gate(pod *v1.Pod) *scheduling.Status {
+	for _, gate := range p.Gates {
+		if st := gate(pod); st != nil {
+			return st
+		}
+	}
+	return nil
+}
+
+// Preemption limits how many nodes are searched for victims.
 type Preemption struct {
 	MinPercent  int // of the nodes
 	MinAbsolute int
 }
 
-// Set is all that a scheduler is configured with.
+// Set is the whole configuration of a scheduler.
 type Set struct {
-	Profiles       map[string]*Profile
-	Sort           scheduling.QueueSortPlugin
+	Profiles map[string]*Profile
+	// SortPlugin is the name of the plugin that orders the queue, and Less its function.
+	SortPlugin     string
+	Less           func(a, b scheduling.QueuedPod) bool
 	InitialBackoff time.Duration
 	MaxBackoff     time.Duration
 	BindTimeout    time.Duration // for volumes
 	Extenders      []*extender.Extender
 }
 
-// Gate returns the first objection of the pod's profile against queueing it.
+// Gate returns the first objection of the pod's profile to queueing it, or nil.
 func (s *Set) Gate(pod *v1.Pod) *scheduling.Status {
 	p := s.Profiles[pod.Spec.SchedulerName]
 	if p == nil {
 		return nil
 	}
-	for _, g := range p.Gates {
-		if st := g.Gate(pod); st != nil {
-			return st
-		}
-	}
-	return nil
+	return p.Gate(pod)
 }
 
 // Load reads a KubeSchedulerConfiguration file. Fields that are not known are errors.
@@ -156,7 +181,7 @@ func (s *Set) build(c *configv1.KubeSchedulerProfile, extra Registry) error {
 	if s.Profiles[p.Name] != nil {
 		return fmt.Errorf("schedulerName %q: used twice", p.Name)
 	}
-	made, err := newMaker(c, extra)
+	made, err := newMaker(c, extra, s.Extenders)
 	if err != nil {
 		return err
 	}
@@ -177,48 +202,46 @@ func (s *Set) build(c *configv1.KubeSchedulerProfile, extra Registry) error {
 	return nil
 }
 
-// place puts a plugin where it is enabled and has something to do.
-func (s *Set) place(p *Profile, plugin scheduling.Plugin, chosen *selection) error {
-	name := plugin.Name()
-	if fit, ok := plugin.(*noderesources.Fit); ok {
-		for _, e := range s.Extenders {
-			for _, r := range e.IgnoredResources() {
-				fit.Ignored[r] = true
+// place adds a plugin at each extension point that it implements and where it is enabled.
+func (s *Set) place(p *Profile, made plugin, chosen *selection) error {
+	name := made.Name
+	if f := made.Filter; f != nil && chosen.filter.has(name) {
+		filter := Filter{Plugin: name, Events: f.Events, Compile: made.compile}
+		if filter.Compile == nil {
+			filter.Compile = func(view scheduling.View, pod *scheduling.Pod) (Compiled, *scheduling.Status) {
+				compiled, st := f.Compile(view, pod)
+				return Compiled{Filter: compiled}, st
 			}
 		}
-	}
-	if v, ok := plugin.(volumebinding.Plugin); ok && v.BindTimeout > 0 {
-		s.BindTimeout = v.BindTimeout
-	}
-	if d, ok := plugin.(*dynamicresources.Plugin); ok && chosen.filter.has(name) {
-		p.DeviceTimeout = d.BindingTimeout
-	}
-	if f, ok := plugin.(scheduling.FilterPlugin); ok && chosen.filter.has(name) {
-		if f.Scope() == scheduling.NodeScope {
-			p.NodeFilters = append(p.NodeFilters, f)
+		if f.Scope == scheduling.NodeScope {
+			p.NodeFilters = append(p.NodeFilters, filter)
 		} else {
-			p.CellFilters = append(p.CellFilters, f)
+			p.CellFilters = append(p.CellFilters, filter)
 		}
+		p.DeviceTimeout = max(p.DeviceTimeout, made.deviceTimeout)
 	}
-	if f, ok := plugin.(scheduling.ScorePlugin); ok && chosen.score.has(name) {
-		w := Weighted{f, chosen.score.weight(name)}
-		if f.ScoreScope() == scheduling.NodeScope {
-			p.NodeScores = append(p.NodeScores, w)
+	if f := made.Score; f != nil && chosen.score.has(name) {
+		score := Score{Plugin: name, Weight: chosen.score.weight(name), Compile: f.Compile}
+		if f.Scope == scheduling.NodeScope {
+			p.NodeScores = append(p.NodeScores, score)
 		} else {
-			p.CellScores = append(p.CellScores, w)
+			p.CellScores = append(p.CellScores, score)
 		}
 	}
-	if f, ok := plugin.(scheduling.GatePlugin); ok && chosen.gate.has(name) {
-		p.Gates = append(p.Gates, f)
+	if made.Gate != nil && chosen.gate.has(name) {
+		p.Gates = append(p.Gates, made.Gate)
 	}
-	if f, ok := plugin.(scheduling.QueueSortPlugin); ok && chosen.sort.has(name) {
-		if s.Sort != nil && s.Sort.Name() != name {
-			return fmt.Errorf("the queue is sorted by %s already; all profiles share one queue", s.Sort.Name())
+	if made.Less != nil && chosen.sort.has(name) {
+		if s.Less != nil && s.SortPlugin != name {
+			return fmt.Errorf("the queue is sorted by %s already; all profiles share one queue", s.SortPlugin)
 		}
-		s.Sort = f
+		s.SortPlugin, s.Less = name, made.Less
 	}
-	if f, ok := plugin.(*Preemption); ok && chosen.postFilter.has(name) {
-		p.Preemption = f
+	if made.preemption != nil && chosen.postFilter.has(name) {
+		p.Preemption = made.preemption
+	}
+	if made.bindTimeout > 0 {
+		s.BindTimeout = made.bindTimeout
 	}
 	return nil
 }

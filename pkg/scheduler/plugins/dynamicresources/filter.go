@@ -91,8 +91,8 @@ func (f *Filter) known(c *resourcev1.ResourceClaim) *scheduling.Status {
 	return nil
 }
 
-// Filter implements scheduling.Filter.
-func (f *Filter) Filter(n *scheduling.Node) *scheduling.Status {
+// Check returns the objection to a node, or nil.
+func (f *Filter) Check(n *scheduling.Node) *scheduling.Status {
 	if f.stale != nil {
 		return staleClaim
 	}
@@ -181,31 +181,28 @@ func (f *Filter) Plan(n *scheduling.Node) (Plan, *scheduling.Status) {
 	return out, nil
 }
 
-// CompileScore implements scheduling.ScorePlugin: nodes where a claim gets what
-// it would rather have are better.
+// CompileScore returns a scorer that prefers nodes on which claims get an alternative that comes
+// early in their list. It is the zero Scorer if the pod's claims have no alternatives.
 func (p *Plugin) CompileScore(view scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
 	if len(pod.Spec.ResourceClaims) == 0 {
-		return nil
+		return scheduling.Scorer{}
 	}
-	f, st := p.compile(view, pod)
+	f, st := p.Compile(view, pod)
 	if st != nil || f == nil {
-		return nil
+		return scheduling.Scorer{}
 	}
 	for i := range f.claims {
 		for _, r := range f.claims[i].Spec.Devices.Requests {
 			if len(r.FirstAvailable) > 0 {
-				return &scorer{f}
+				return scheduling.Scorer{Score: f.score, Normalization: scheduling.ByMax}
 			}
 		}
 	}
-	return nil
+	return scheduling.Scorer{}
 }
 
-type scorer struct{ *Filter }
-
-// Score implements scheduling.Scorer.
-func (s *scorer) Score(n *scheduling.Node) int64 {
-	plan, st := s.Plan(n)
+func (f *Filter) score(n *scheduling.Node) int64 {
+	plan, st := f.Plan(n)
 	if st != nil {
 		return 0
 	}
@@ -229,6 +226,3 @@ func (s *scorer) Score(n *scheduling.Node) int64 {
 	}
 	return total
 }
-
-// Normalize implements scheduling.Scorer.
-func (*scorer) Normalize(_ []int32, scores []int64) { scheduling.ByMax.Apply(scores) }

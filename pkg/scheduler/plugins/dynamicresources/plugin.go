@@ -66,58 +66,30 @@ func features() structured.Features {
 	}
 }
 
-// Plugin implements scheduling.FilterPlugin and scheduling.ScorePlugin.
+// Plugin compiles filters and scorers of pods with claims.
 type Plugin struct {
-	// FilterTimeout bounds the search for devices of one attempt, over all nodes.
-	FilterTimeout time.Duration
-	// BindingTimeout is how long a pod waits for its devices to be attached.
-	BindingTimeout time.Duration
-	expressions    *cel.Cache
+	timeout     time.Duration
+	expressions *cel.Cache
 }
 
-var (
-	_ scheduling.FilterPlugin = (*Plugin)(nil)
-	_ scheduling.ScorePlugin  = (*Plugin)(nil)
-)
+// Events are the changes that can make a pod fit that the plugin rejected.
+const Events = scheduling.DevicesChanged | scheduling.NodeAdded | scheduling.NodeLabelsChanged |
+	scheduling.NodeResourcesGrown
 
-// New returns the plugin.
-func New(filter, binding time.Duration) *Plugin {
+// New returns the plugin. timeout limits the search for devices of one attempt, over all nodes.
+func New(timeout time.Duration) *Plugin {
 	return &Plugin{
-		FilterTimeout: filter, BindingTimeout: binding,
+		timeout:     timeout,
 		expressions: cel.NewCache(maxExpressions, cel.Features{EnableConsumableCapacity: true}),
 	}
 }
 
-// Name implements scheduling.Plugin.
-func (*Plugin) Name() string { return Name }
-
-// Scope implements scheduling.FilterPlugin.
-func (*Plugin) Scope() scheduling.Scope { return scheduling.CellScope }
-
-// ScoreScope implements scheduling.ScorePlugin.
-func (*Plugin) ScoreScope() scheduling.Scope { return scheduling.CellScope }
-
-// Events implements scheduling.FilterPlugin.
-func (*Plugin) Events() scheduling.Event {
-	return scheduling.DevicesChanged | scheduling.NodeAdded | scheduling.NodeLabelsChanged | scheduling.NodeResourcesGrown
-}
-
-// Compile implements scheduling.FilterPlugin.
-func (p *Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
+// Compile returns the filter of a pod, or nil if the pod needs no devices. A Status rejects the pod
+// on all nodes.
+func (p *Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (*Filter, *scheduling.Status) {
 	if len(pod.Spec.ResourceClaims) == 0 && len(pod.Requests.Scalar) == 0 {
 		return nil, nil
 	}
-	f, st := p.compile(view, pod)
-	if st != nil {
-		return nil, st
-	}
-	if f == nil {
-		return nil, nil
-	}
-	return f, nil
-}
-
-func (p *Plugin) compile(view scheduling.View, pod *scheduling.Pod) (*Filter, *scheduling.Status) {
 	f := &Filter{pod: pod.Pod, devices: view.Devices()}
 	claims, err := claimsOf(f.devices, pod.Pod)
 	if err != nil {
@@ -135,7 +107,7 @@ func (p *Plugin) compile(view scheduling.View, pod *scheduling.Pod) (*Filter, *s
 		return nil, nil
 	}
 	if len(f.wanting) > 0 || f.extended != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), p.FilterTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), p.timeout)
 		context.AfterFunc(ctx, cancel)
 		f.ctx = ctx
 		f.allocator, err = structured.NewAllocator(ctx, features(), taken(f.devices.Allocated()), classes{f.devices}, f.devices.Slices(), p.expressions)

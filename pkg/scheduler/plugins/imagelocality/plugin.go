@@ -1,9 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package imagelocality prefers nodes that hold the pod's images already,
-// weighing an image by its size and by how many nodes hold it, so that pods do
-// not all follow one image to one node.
+// Package imagelocality prefers nodes that already have the pod's images. An image counts by its
+// size and by the share of nodes that have it, so that pods do not all follow one image to one node.
 package imagelocality
 
 import (
@@ -20,19 +19,12 @@ const (
 	maxPerImage  = 1000 * mb
 )
 
-// Plugin implements scheduling.ScorePlugin.
-type Plugin struct{}
+// New returns the plugin.
+func New() scheduling.Plugin {
+	return scheduling.Plugin{Name: Name, Score: &scheduling.ScorePoint{Scope: scheduling.NodeScope, Compile: compile}}
+}
 
-var _ scheduling.ScorePlugin = Plugin{}
-
-// Name implements scheduling.Plugin.
-func (Plugin) Name() string { return Name }
-
-// ScoreScope implements scheduling.ScorePlugin.
-func (Plugin) ScoreScope() scheduling.Scope { return scheduling.NodeScope }
-
-// CompileScore implements scheduling.ScorePlugin.
-func (Plugin) CompileScore(view scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
+func compile(view scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
 	s := scorer{view: view, nodes: len(view.Nodes())}
 	for i := range pod.Spec.InitContainers {
 		s.images = append(s.images, cell.ImageName(pod.Spec.InitContainers[i].Image))
@@ -45,7 +37,7 @@ func (Plugin) CompileScore(view scheduling.View, pod *scheduling.Pod) scheduling
 			s.images = append(s.images, cell.ImageName(image.Reference))
 		}
 	}
-	return s
+	return scheduling.Scorer{Score: s.score, Normalization: scheduling.AsIs, Version: s.version}
 }
 
 type scorer struct {
@@ -54,7 +46,7 @@ type scorer struct {
 	nodes  int
 }
 
-func (s scorer) Score(n *scheduling.Node) int64 {
+func (s *scorer) score(n *scheduling.Node) int64 {
 	var sum int64
 	for _, name := range s.images {
 		if size, ok := n.Images[name]; ok {
@@ -67,8 +59,8 @@ func (s scorer) Score(n *scheduling.Node) int64 {
 	return scheduling.MaxNodeScore * (sum - minThreshold) / (highest - minThreshold)
 }
 
-// Version implements scheduling.Versioned: other nodes may get and lose the images.
-func (s scorer) Version() uint64 {
+// version changes when a node gets or loses one of the images.
+func (s *scorer) version() uint64 {
 	var latest uint64
 	for _, name := range s.images {
 		_, version := s.view.ImageNodes(name)
@@ -76,8 +68,3 @@ func (s scorer) Version() uint64 {
 	}
 	return latest
 }
-
-func (scorer) Normalize([]int32, []int64) {}
-
-// Normalization implements scheduling.Usual.
-func (scorer) Normalization() scheduling.Normalization { return scheduling.AsIs }

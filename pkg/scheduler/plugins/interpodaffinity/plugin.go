@@ -31,35 +31,30 @@ var (
 	}
 )
 
-// Plugin implements scheduling.FilterPlugin and scheduling.ScorePlugin.
-type Plugin struct {
-	// HardWeight is how much a required affinity term of a pod already there
-	// counts for an incoming pod it matches.
+// Config is the plugin's configuration.
+type Config struct {
+	// HardWeight is the weight of a required affinity term of a pod on a node, if the term selects
+	// the incoming pod. 0 ignores such terms.
 	HardWeight int64
-	// IgnoreExistingPreferred leaves preferred terms of pods already there out,
-	// for incoming pods without any.
+	// IgnoreExistingPreferred ignores the preferred terms of pods on nodes if the incoming pod has
+	// no preferred term itself.
 	IgnoreExistingPreferred bool
 }
 
-var (
-	_ scheduling.FilterPlugin = (*Plugin)(nil)
-	_ scheduling.ScorePlugin  = (*Plugin)(nil)
-)
-
-// Name implements scheduling.Plugin.
-func (*Plugin) Name() string { return Name }
-
-// Scope implements scheduling.FilterPlugin.
-func (*Plugin) Scope() scheduling.Scope { return scheduling.CellScope }
-
-// Events implements scheduling.FilterPlugin.
-func (*Plugin) Events() scheduling.Event {
-	return scheduling.NodeAdded | scheduling.NodeLabelsChanged | scheduling.PodAdded |
-		scheduling.PodRemoved | scheduling.NamespaceChanged
+// New returns the plugin.
+func New(c Config) scheduling.Plugin {
+	return scheduling.Plugin{
+		Name: Name,
+		Filter: &scheduling.FilterPoint{
+			Scope: scheduling.CellScope, Compile: compileFilter,
+			Events: scheduling.NodeAdded | scheduling.NodeLabelsChanged | scheduling.PodAdded |
+				scheduling.PodRemoved | scheduling.NamespaceChanged,
+		},
+		Score: &scheduling.ScorePoint{Scope: scheduling.CellScope, Compile: c.compileScore},
+	}
 }
 
-// Compile implements scheduling.FilterPlugin.
-func (*Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
+func compileFilter(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
 	own := &pod.Group.Affinity
 	f := &filter{view: view, pod: pod}
 	for _, h := range heldAbout(view, scheduling.RequiredAnti, pod) {
@@ -72,13 +67,12 @@ func (*Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Fi
 		f.apart = append(f.apart, matched(view, own.RequiredAnti[i:i+1], own.RequiredAnti[i].TopologyKey))
 	}
 	if len(f.existing)+len(f.near)+len(f.apart) == 0 && !f.view.Repelled() {
-		return nil, nil
+		return scheduling.Filter{}, nil
 	}
 	f.watch()
-	return f, nil
+	return scheduling.Filter{CheckAt: f.checkAt, Adjust: f.adjust}, nil
 }
 
-// filter implements scheduling.Adjustable and scheduling.Indexed.
 type filter struct {
 	view     scheduling.View
 	pod      *scheduling.Pod
@@ -105,11 +99,7 @@ func (f *filter) watch() {
 	}
 }
 
-// Filter implements scheduling.Filter.
-func (f *filter) Filter(n *scheduling.Node) *scheduling.Status { return f.FilterAt(n.Index) }
-
-// FilterAt implements scheduling.Indexed.
-func (f *filter) FilterAt(index int) *scheduling.Status {
+func (f *filter) checkAt(index int) *scheduling.Status {
 	if len(f.near) > 0 && !f.nearEnough(index) {
 		return noAffinity
 	}
@@ -140,8 +130,7 @@ func (f *filter) nearEnough(index int) bool {
 	return present || f.self && !any
 }
 
-// Adjust implements scheduling.Adjuster.
-func (f *filter) Adjust(n *scheduling.Node, pod *scheduling.Pod, d int) {
+func (f *filter) adjust(n *scheduling.Node, pod *scheduling.Pod, d int) {
 	f.meet(pod.Group)
 	for t := range f.all {
 		t.Adjust(n, pod, d)

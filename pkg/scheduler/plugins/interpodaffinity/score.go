@@ -9,14 +9,10 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// ScoreScope implements scheduling.ScorePlugin.
-func (*Plugin) ScoreScope() scheduling.Scope { return scheduling.CellScope }
-
-// CompileScore implements scheduling.ScorePlugin.
-func (p *Plugin) CompileScore(view scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
+func (c Config) compileScore(view scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
 	own := &pod.Group.Affinity
-	if p.IgnoreExistingPreferred && len(own.Preferred)+len(own.PreferredAnti) == 0 {
-		return nil
+	if c.IgnoreExistingPreferred && len(own.Preferred)+len(own.PreferredAnti) == 0 {
+		return scheduling.Scorer{}
 	}
 	var s scorer
 	for i := range own.Preferred {
@@ -31,18 +27,18 @@ func (p *Plugin) CompileScore(view scheduling.View, pod *scheduling.Pod) schedul
 	for _, h := range heldAbout(view, scheduling.PreferredAnti, pod) {
 		s.add(holding(view, scheduling.PreferredAnti, h), -h.Term.Weight)
 	}
-	if p.HardWeight > 0 {
+	if c.HardWeight > 0 {
 		for _, h := range heldAbout(view, scheduling.Required, pod) {
-			s.add(holding(view, scheduling.Required, h), p.HardWeight)
+			s.add(holding(view, scheduling.Required, h), c.HardWeight)
 		}
 	}
 	if len(s) == 0 {
-		return nil
+		return scheduling.Scorer{}
 	}
-	return s
+	return scheduling.Scorer{ScoreAt: s.scoreAt, Normalize: stretch}
 }
 
-// scorer sums up the weights of a node's domains. It implements scheduling.IndexedScorer.
+// scorer sums up the weights of a node's domains.
 type scorer []weighted
 
 type weighted struct {
@@ -57,11 +53,7 @@ func (s *scorer) add(t *tally, weight int64) {
 	}
 }
 
-// Score implements scheduling.Scorer.
-func (s scorer) Score(n *scheduling.Node) int64 { return s.ScoreAt(n.Index) }
-
-// ScoreAt implements scheduling.IndexedScorer.
-func (s scorer) ScoreAt(index int) int64 {
+func (s scorer) scoreAt(index int) int64 {
 	var sum int64
 	for i := range s {
 		sum += s[i].weight * s[i].at(index)
@@ -69,8 +61,8 @@ func (s scorer) ScoreAt(index int) int64 {
 	return sum
 }
 
-// Normalize stretches the scores between the lowest and the highest.
-func (scorer) Normalize(_ []int32, scores []int64) {
+// stretch maps the lowest score to 0 and the highest to MaxNodeScore.
+func stretch(_ []int32, scores []int64) {
 	lowest, highest := int64(math.MaxInt64), int64(math.MinInt64)
 	for _, v := range scores {
 		lowest, highest = min(lowest, v), max(highest, v)

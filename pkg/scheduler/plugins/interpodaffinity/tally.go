@@ -12,7 +12,7 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// tally counts pods by the domains of one topology key. It is scheduling.Lasting.
+// tally counts pods by the domains of one topology key. It is a scheduling.Tally.
 type tally struct {
 	topology *scheduling.Topology
 	counts   []int64 // by domain
@@ -36,7 +36,7 @@ func (t *tally) at(index int) int64 {
 	return 0
 }
 
-// Adjust implements scheduling.Adjuster.
+// Adjust implements scheduling.Tally.
 func (t *tally) Adjust(n *scheduling.Node, pod *scheduling.Pod, d int) {
 	if pod.Group != t.lastGroup {
 		t.lastGroup, t.lastCount = pod.Group, t.of(pod.Group)
@@ -77,7 +77,7 @@ func matched(view scheduling.View, terms []scheduling.Term, key string) *tally {
 	for i := range terms {
 		name.WriteString(" " + terms[i].Key)
 	}
-	return view.Keep(name.String(), func() scheduling.Lasting {
+	return scheduling.Keep(view, name.String(), func() *tally {
 		return newTally(view, key, func(g *scheduling.Group) int64 {
 			for i := range terms {
 				if !terms[i].Matches(g.Namespace, g.Labels, view.NamespaceLabels) {
@@ -86,19 +86,19 @@ func matched(view scheduling.View, terms []scheduling.Term, key string) *tally {
 			}
 			return 1
 		}).fill(view)
-	}).(*tally)
+	})
 }
 
 // holding counts the pods that have a term of a kind.
 func holding(view scheduling.View, kind scheduling.TermKind, h *scheduling.HeldTerm) *tally {
 	key := h.Term.Key
-	return view.Keep(fmt.Sprintf("%s holding %d %s", Name, kind, key), func() scheduling.Lasting {
+	return scheduling.Keep(view, fmt.Sprintf("%s holding %d %s", Name, kind, key), func() *tally {
 		t := newTally(view, h.Term.TopologyKey, holders(kind, key))
 		for n, times := range h.Nodes {
 			t.add(n.Index, int64(times))
 		}
 		return t
-	}).(*tally)
+	})
 }
 
 // holders counts how often pods of a group have a term.

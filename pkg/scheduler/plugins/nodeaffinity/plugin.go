@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeaffinity rejects nodes that do not match the pod's nodeSelector
-// and required node affinity, and prefers those its preferred terms name.
+// Package nodeaffinity rejects nodes that do not match the pod's nodeSelector and required node
+// affinity, and prefers nodes that match its preferred terms.
 package nodeaffinity
 
 import (
@@ -27,91 +27,86 @@ var enforced = &scheduling.Status{
 	Reasons: []string{"node(s) didn't match scheduler-enforced node affinity"},
 }
 
-// Plugin implements scheduling.FilterPlugin and scheduling.ScorePlugin.
-type Plugin struct {
-	required  *nodeaffinity.NodeSelector // of all pods; nil: none
+// plugin has the affinity that the configuration adds to that of every pod; nil adds none.
+type plugin struct {
+	required  *nodeaffinity.NodeSelector
 	preferred *nodeaffinity.PreferredSchedulingTerms
 }
 
-var (
-	_ scheduling.FilterPlugin = (*Plugin)(nil)
-	_ scheduling.ScorePlugin  = (*Plugin)(nil)
-)
+// New returns the plugin. added is the affinity that the configuration adds to that of every pod;
+// it may be nil. It fails if added does not parse.
+func New(added *v1.NodeAffinity) (scheduling.Plugin, error) {
+	p, err := parse(added)
+	if err != nil {
+		return scheduling.Plugin{}, fmt.Errorf("addedAffinity: %w", err)
+	}
+	return scheduling.Plugin{
+		Name: Name,
+		Filter: &scheduling.FilterPoint{
+			Scope: scheduling.NodeScope, Events: scheduling.NodeAdded | scheduling.NodeLabelsChanged, Compile: p.compileFilter,
+		},
+		Score: &scheduling.ScorePoint{Scope: scheduling.NodeScope, Compile: p.compileScore},
+	}, nil
+}
 
-// New returns the plugin with the affinity that configuration adds to that of
-// every pod; nil adds none.
-func New(added *v1.NodeAffinity) (*Plugin, error) {
-	p := &Plugin{}
+func parse(added *v1.NodeAffinity) (p plugin, err error) {
 	if added == nil {
 		return p, nil
 	}
-	var err error
 	if r := added.RequiredDuringSchedulingIgnoredDuringExecution; r != nil {
 		if p.required, err = nodeaffinity.NewNodeSelector(r); err != nil {
-			return nil, fmt.Errorf("addedAffinity: %w", err)
+			return p, err
 		}
 	}
 	if terms := added.PreferredDuringSchedulingIgnoredDuringExecution; len(terms) > 0 {
-		if p.preferred, err = nodeaffinity.NewPreferredSchedulingTerms(terms); err != nil {
-			return nil, fmt.Errorf("addedAffinity: %w", err)
-		}
+		p.preferred, err = nodeaffinity.NewPreferredSchedulingTerms(terms)
 	}
-	return p, nil
+	return p, err
 }
 
-// Name implements scheduling.Plugin.
-func (*Plugin) Name() string { return Name }
-
-// Scope implements scheduling.FilterPlugin.
-func (*Plugin) Scope() scheduling.Scope { return scheduling.NodeScope }
-
-// Events implements scheduling.FilterPlugin.
-func (*Plugin) Events() scheduling.Event {
-	return scheduling.NodeAdded | scheduling.NodeLabelsChanged
-}
-
-// Compile implements scheduling.FilterPlugin.
-func (p *Plugin) Compile(_ scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
+func (p plugin) compileFilter(_ scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
 	a := pod.Spec.Affinity
 	if p.required == nil && len(pod.Spec.NodeSelector) == 0 &&
 		(a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil) {
-		return nil, nil
+		return scheduling.Filter{}, nil
 	}
-	return filter{p.required, nodeaffinity.GetRequiredNodeAffinity(pod.Pod)}, nil
+	required := nodeaffinity.GetRequiredNodeAffinity(pod.Pod)
+	return scheduling.Filter{Check: func(n *scheduling.Node) *scheduling.Status {
+		if p.required != nil && !p.required.Match(n.Node) {
+			return enforced
+		}
+		// A term that does not parse matches nothing, as in Kubernetes.
+		if ok, _ := required.Match(n.Node); !ok {
+			return mismatch
+		}
+		return nil
+	}}, nil
 }
 
-type filter struct {
-	added    *nodeaffinity.NodeSelector
-	required nodeaffinity.RequiredNodeAffinity
-}
-
-func (f filter) Filter(n *scheduling.Node) *scheduling.Status {
-	if f.added != nil && !f.added.Match(n.Node) {
-		return enforced
-	}
-	// A term that does not parse matches nothing, as in Kubernetes.
-	if ok, _ := f.required.Match(n.Node); !ok {
-		return mismatch
-	}
-	return nil
-}
-
-// ScoreScope implements scheduling.ScorePlugin.
-func (*Plugin) ScoreScope() scheduling.Scope { return scheduling.NodeScope }
-
-// CompileScore implements scheduling.ScorePlugin.
-func (p *Plugin) CompileScore(_ scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
-	s := scorer{added: p.preferred}
-	if terms := preferred(pod.Pod); len(terms) > 0 {
-		compiled, err := nodeaffinity.NewPreferredSchedulingTerms(terms)
-		if err == nil { // else refused by the API server: it prefers nothing
-			s.terms = compiled
+func (p plugin) compileScore(_ scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
+	var terms *nodeaffinity.PreferredSchedulingTerms
+	if wanted := preferred(pod.Pod); len(wanted) > 0 {
+		// The API server rejects terms that do not parse. Should one arrive, the pod prefers nothing.
+		if compiled, err := nodeaffinity.NewPreferredSchedulingTerms(wanted); err == nil {
+			terms = compiled
 		}
 	}
-	if s.added == nil && s.terms == nil {
-		return nil
+	if p.preferred == nil && terms == nil {
+		return scheduling.Scorer{}
 	}
-	return s
+	return scheduling.Scorer{
+		Score: func(n *scheduling.Node) int64 {
+			var sum int64
+			if p.preferred != nil {
+				sum += p.preferred.Score(n.Node)
+			}
+			if terms != nil {
+				sum += terms.Score(n.Node)
+			}
+			return sum
+		},
+		Normalization: scheduling.ByMax,
+	}
 }
 
 func preferred(pod *v1.Pod) []v1.PreferredSchedulingTerm {
@@ -120,23 +115,3 @@ func preferred(pod *v1.Pod) []v1.PreferredSchedulingTerm {
 	}
 	return nil
 }
-
-type scorer struct {
-	added, terms *nodeaffinity.PreferredSchedulingTerms
-}
-
-func (s scorer) Score(n *scheduling.Node) int64 {
-	var sum int64
-	if s.added != nil {
-		sum += s.added.Score(n.Node)
-	}
-	if s.terms != nil {
-		sum += s.terms.Score(n.Node)
-	}
-	return sum
-}
-
-func (scorer) Normalize(_ []int32, scores []int64) { scheduling.ByMax.Apply(scores) }
-
-// Normalization implements scheduling.Usual.
-func (scorer) Normalization() scheduling.Normalization { return scheduling.ByMax }

@@ -14,33 +14,22 @@ var mismatch = &scheduling.Status{
 	Reasons: []string{"node(s) didn't match the requested node name"},
 }
 
-// Plugin implements scheduling.FilterPlugin.
-type Plugin struct{}
-
-var _ scheduling.FilterPlugin = Plugin{}
-
-// Name implements scheduling.Plugin.
-func (Plugin) Name() string { return Name }
-
-// Scope implements scheduling.FilterPlugin.
-func (Plugin) Scope() scheduling.Scope { return scheduling.NodeScope }
-
-// Events implements scheduling.FilterPlugin.
-func (Plugin) Events() scheduling.Event { return scheduling.NodeAdded }
-
-// Compile implements scheduling.FilterPlugin.
-func (Plugin) Compile(_ scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
-	if pod.Spec.NodeName == "" {
-		return nil, nil
-	}
-	return filter(pod.Spec.NodeName), nil
+// New returns the plugin.
+func New() scheduling.Plugin {
+	return scheduling.Plugin{Name: Name, Filter: &scheduling.FilterPoint{
+		Scope: scheduling.NodeScope, Events: scheduling.NodeAdded, Compile: compile,
+	}}
 }
 
-type filter string
-
-func (want filter) Filter(n *scheduling.Node) *scheduling.Status {
-	if n.Name != string(want) {
-		return mismatch
+func compile(_ scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
+	want := pod.Spec.NodeName
+	if want == "" {
+		return scheduling.Filter{}, nil
 	}
-	return nil
+	return scheduling.Filter{Check: func(n *scheduling.Node) *scheduling.Status {
+		if n.Name != want {
+			return mismatch
+		}
+		return nil
+	}}, nil
 }

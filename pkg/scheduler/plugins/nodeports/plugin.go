@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeports rejects nodes on which a host port the pod wants is taken.
+// Package nodeports rejects nodes on which another pod has taken a host port that the pod wants.
 package nodeports
 
 import "keelson.dev/scheduling"
@@ -14,35 +14,24 @@ var taken = &scheduling.Status{
 	Reasons: []string{"node(s) didn't have free ports for the requested pod ports"},
 }
 
-// Plugin implements scheduling.FilterPlugin.
-type Plugin struct{}
-
-var _ scheduling.FilterPlugin = Plugin{}
-
-// Name implements scheduling.Plugin.
-func (Plugin) Name() string { return Name }
-
-// Scope implements scheduling.FilterPlugin.
-func (Plugin) Scope() scheduling.Scope { return scheduling.NodeScope }
-
-// Events implements scheduling.FilterPlugin.
-func (Plugin) Events() scheduling.Event { return scheduling.NodeAdded | scheduling.PodRemoved }
-
-// Compile implements scheduling.FilterPlugin.
-func (Plugin) Compile(_ scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
-	if len(pod.HostPorts) == 0 {
-		return nil, nil
-	}
-	return filter(pod.HostPorts), nil
+// New returns the plugin.
+func New() scheduling.Plugin {
+	return scheduling.Plugin{Name: Name, Filter: &scheduling.FilterPoint{
+		Scope: scheduling.NodeScope, Events: scheduling.NodeAdded | scheduling.PodRemoved, Compile: compile,
+	}}
 }
 
-type filter []scheduling.HostPort
-
-func (ports filter) Filter(n *scheduling.Node) *scheduling.Status {
-	for _, p := range ports {
-		if !n.PortFree(p) {
-			return taken
-		}
+func compile(_ scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
+	ports := pod.HostPorts
+	if len(ports) == 0 {
+		return scheduling.Filter{}, nil
 	}
-	return nil
+	return scheduling.Filter{Check: func(n *scheduling.Node) *scheduling.Status {
+		for _, p := range ports {
+			if !n.PortFree(p) {
+				return taken
+			}
+		}
+		return nil
+	}}, nil
 }

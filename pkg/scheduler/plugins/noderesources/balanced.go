@@ -12,27 +12,25 @@ import (
 // BalancedName is the name of Balanced in configuration, logs and metrics.
 const BalancedName = "NodeResourcesBalancedAllocation"
 
-// Balanced implements scheduling.ScorePlugin: it prefers nodes whose resources
-// would be used more evenly with the pod than without. Pods without requests
-// are indifferent to it.
+// Balanced prefers nodes whose resources would be used more evenly with the pod than without. It
+// ranks nodes equally for pods without requests.
 type Balanced struct{ Resources []Resource }
 
-var _ scheduling.ScorePlugin = (*Balanced)(nil)
+// Plugin returns the plugin. b must not be changed afterwards.
+func (b *Balanced) Plugin() scheduling.Plugin {
+	return scheduling.Plugin{
+		Name: BalancedName, Score: &scheduling.ScorePoint{Scope: scheduling.NodeScope, Compile: b.compile},
+	}
+}
 
-// Name implements scheduling.Plugin.
-func (*Balanced) Name() string { return BalancedName }
-
-// ScoreScope implements scheduling.ScorePlugin.
-func (*Balanced) ScoreScope() scheduling.Scope { return scheduling.NodeScope }
-
-// CompileScore implements scheduling.ScorePlugin.
-func (b *Balanced) CompileScore(_ scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
+func (b *Balanced) compile(_ scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
 	for _, r := range b.Resources {
 		if pod.Requests.Get(r.Name) != 0 {
-			return &balancedScorer{b.Resources, pod.Requests}
+			s := &balancedScorer{b.Resources, pod.Requests}
+			return scheduling.Scorer{Score: s.score, Normalization: scheduling.AsIs}
 		}
 	}
-	return nil
+	return scheduling.Scorer{}
 }
 
 type balancedScorer struct {
@@ -40,28 +38,28 @@ type balancedScorer struct {
 	req       scheduling.Resources
 }
 
-func (s *balancedScorer) Score(n *scheduling.Node) int64 {
+func (s *balancedScorer) score(n *scheduling.Node) int64 {
 	with := s.evenness(n, true)
 	without := s.evenness(n, false)
 	const half = scheduling.MaxNodeScore / 2
 	return half + (half+with-without)/2
 }
 
-// evenness is (1 - standard deviation of the used fractions) in score units.
+// evenness returns 1 minus the standard deviation of the used fractions, in score units.
 func (s *balancedScorer) evenness(n *scheduling.Node, withPod bool) int64 {
 	var buf [8]float64
 	fractions := buf[:0]
 	var total float64
 	for _, r := range s.resources {
 		capacity := n.Allocatable.Get(r.Name)
-		if capacity == 0 {
+		if capacity <= 0 {
 			continue
 		}
-		used := n.Requested.Get(r.Name)
+		used := float64(n.Requested.Get(r.Name))
 		if withPod {
-			used += s.req.Get(r.Name)
+			used += float64(s.req.Get(r.Name))
 		}
-		f := min(float64(used)/float64(capacity), 1)
+		f := min(used/float64(capacity), 1)
 		fractions = append(fractions, f)
 		total += f
 	}
@@ -80,8 +78,3 @@ func (s *balancedScorer) evenness(n *scheduling.Node, withPod bool) int64 {
 	}
 	return int64((1 - deviation) * scheduling.MaxNodeScore)
 }
-
-func (*balancedScorer) Normalize([]int32, []int64) {}
-
-// Normalization implements scheduling.Usual.
-func (*balancedScorer) Normalization() scheduling.Normalization { return scheduling.AsIs }

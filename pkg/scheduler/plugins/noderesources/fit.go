@@ -8,6 +8,7 @@ package noderesources
 
 import (
 	"maps"
+	"math/bits"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -41,7 +42,7 @@ type Point struct {
 	Score       int64 // 0..10
 }
 
-// Fit implements scheduling.FilterPlugin and scheduling.ScorePlugin.
+// Fit rejects nodes with too little left of a resource, and ranks the others by Strategy.
 type Fit struct {
 	Strategy  Strategy
 	Resources []Resource
@@ -51,30 +52,25 @@ type Fit struct {
 	Ignored, IgnoredGroups map[string]bool
 }
 
-var (
-	_ scheduling.FilterPlugin = (*Fit)(nil)
-	_ scheduling.ScorePlugin  = (*Fit)(nil)
-)
-
 // DefaultResources are what is scored unless configuration says otherwise.
 func DefaultResources() []Resource {
 	return []Resource{{v1.ResourceCPU, 1}, {v1.ResourceMemory, 1}}
 }
 
-// Name implements scheduling.Plugin.
-func (*Fit) Name() string { return FitName }
-
-// Scope implements scheduling.FilterPlugin.
-func (*Fit) Scope() scheduling.Scope { return scheduling.NodeScope }
-
-// Events implements scheduling.FilterPlugin.
-func (*Fit) Events() scheduling.Event {
-	return scheduling.NodeAdded | scheduling.NodeResourcesGrown | scheduling.PodRemoved | scheduling.ClassesChanged
+// Plugin returns the plugin. f must not be changed afterwards.
+func (f *Fit) Plugin() scheduling.Plugin {
+	return scheduling.Plugin{
+		Name: FitName,
+		Filter: &scheduling.FilterPoint{
+			Scope: scheduling.NodeScope, Compile: f.compileFilter,
+			Events: scheduling.NodeAdded | scheduling.NodeResourcesGrown | scheduling.PodRemoved | scheduling.ClassesChanged,
+		},
+		Score: &scheduling.ScorePoint{Scope: scheduling.NodeScope, Compile: f.compileScore},
+	}
 }
 
-// Compile implements scheduling.FilterPlugin.
-func (f *Fit) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
-	req := pod.Requests.Clone()
+func (f *Fit) compileFilter(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
+	req := pod.Requests
 	scalars := make([]v1.ResourceName, 0, len(req.Scalar))
 	for name, v := range req.Scalar {
 		if v == 0 || f.ignores(name) {
@@ -85,11 +81,11 @@ func (f *Fit) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Fil
 	slices.Sort(scalars) // so that reasons come in the same order every time
 	out := &fitFilter{req: req, scalars: scalars, said: map[objection]*scheduling.Status{}}
 	if len(scalars) == 0 {
-		return out, nil
+		return scheduling.Filter{Check: out.check}, nil
 	}
 	classed := &classedFilter{fitFilter: out, devices: view.Devices()}
-	classed.Version()
-	return classed, nil
+	classed.update()
+	return scheduling.Filter{Check: out.check, Version: classed.update}, nil
 }
 
 func (f *Fit) ignores(name v1.ResourceName) bool {
@@ -113,16 +109,17 @@ type fitFilter struct {
 	said      map[objection]*scheduling.Status // there are few, and many nodes
 }
 
-// classedFilter is a fitFilter of a pod that asks for what device classes may
-// stand for. It implements scheduling.Versioned.
+// classedFilter is the fitFilter of a pod that asks for extended resources, which device classes
+// may provide.
 type classedFilter struct {
 	*fitFilter
 	devices scheduling.DeviceView
 	version uint64
 }
 
-// Version implements scheduling.Versioned: classes come, go and change.
-func (f *classedFilter) Version() uint64 {
+// update finds out again which of the resources have a device class. It returns a number that
+// changes when the answer does.
+func (f *classedFilter) update() uint64 {
 	now := map[v1.ResourceName]bool{}
 	for _, name := range f.scalars {
 		if f.devices.ClassFor(name) != nil {
@@ -153,15 +150,15 @@ const (
 
 const maxScalarBits = 56
 
-// Filter names every resource there is too little of. A resource the node could
-// not give even when empty makes the node unresolvable.
-func (f *fitFilter) Filter(n *scheduling.Node) *scheduling.Status {
+// check names every resource that the node has too little of. If the node would have too little
+// even without other pods, it is unresolvable.
+func (f *fitFilter) check(n *scheduling.Node) *scheduling.Status {
 	var o objection
 	if int64(len(n.Pods))+1 > n.Allocatable.Pods {
 		o.short |= shortPods
 	}
 	short := func(bit uint64, want, has, used int64) {
-		if want > 0 && want > has-used {
+		if want > 0 && (want > has || used > has-want) { // has-used could overflow
 			o.short |= bit
 			o.unresolvable = o.unresolvable || want > has
 		}
@@ -203,12 +200,9 @@ func (f *fitFilter) status(o objection) *scheduling.Status {
 	return st
 }
 
-// ScoreScope implements scheduling.ScorePlugin.
-func (*Fit) ScoreScope() scheduling.Scope { return scheduling.NodeScope }
-
-// CompileScore implements scheduling.ScorePlugin.
-func (f *Fit) CompileScore(_ scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
-	return &fitScorer{fit: f, req: pod.NonZero}
+func (f *Fit) compileScore(_ scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
+	s := &fitScorer{fit: f, req: pod.NonZero}
+	return scheduling.Scorer{Score: s.score, Normalization: scheduling.AsIs}
 }
 
 type fitScorer struct {
@@ -216,16 +210,19 @@ type fitScorer struct {
 	req scheduling.Resources
 }
 
-func (s *fitScorer) Score(n *scheduling.Node) int64 {
+func (s *fitScorer) score(n *scheduling.Node) int64 {
 	var sum, weights int64
 	for _, r := range s.fit.Resources {
 		capacity := n.Allocatable.Get(r.Name)
 		want := s.req.Get(r.Name)
-		if capacity == 0 || want == 0 && r.Name != v1.ResourceCPU && r.Name != v1.ResourceMemory {
+		if capacity <= 0 || want == 0 && r.Name != v1.ResourceCPU && r.Name != v1.ResourceMemory {
 			continue
 		}
-		used := n.NonZero.Get(r.Name) + want
-		score := s.fit.score(used, capacity)
+		left := int64(0) // with the pod
+		if free := capacity - n.NonZero.Get(r.Name); free > want {
+			left = free - want
+		}
+		score := s.fit.score(left, capacity)
 		if s.fit.Strategy == RequestedToCapacityRatio && score == 0 {
 			continue
 		}
@@ -238,15 +235,24 @@ func (s *fitScorer) Score(n *scheduling.Node) int64 {
 	return sum / weights
 }
 
-func (f *Fit) score(used, capacity int64) int64 {
+// score scores a node of which an amount is left of the capacity.
+func (f *Fit) score(left, capacity int64) int64 {
 	switch f.Strategy {
 	case MostAllocated:
-		return min(used, capacity) * scheduling.MaxNodeScore / capacity
+		return percent(capacity-left, capacity)
 	case RequestedToCapacityRatio:
-		return shapeAt(f.Shape, min(used, capacity)*100/capacity) * scheduling.MaxNodeScore / 10
+		return shapeAt(f.Shape, percent(capacity-left, capacity)) * scheduling.MaxNodeScore / 10
 	default:
-		return max(capacity-used, 0) * scheduling.MaxNodeScore / capacity
+		return percent(left, capacity)
 	}
+}
+
+// percent returns part/whole in percent, rounded down. 0 <= part <= whole, and whole is not 0. The
+// product with 100 may need more than 64 bits.
+func percent(part, whole int64) int64 {
+	hi, lo := bits.Mul64(uint64(part), scheduling.MaxNodeScore)
+	q, _ := bits.Div64(hi, lo, uint64(whole))
+	return int64(q) // at most 100
 }
 
 // shapeAt interpolates between the points around x.
@@ -266,8 +272,3 @@ func shapeAt(shape []Point, x int64) int64 {
 	}
 	return shape[len(shape)-1].Score
 }
-
-func (*fitScorer) Normalize([]int32, []int64) {}
-
-// Normalization implements scheduling.Usual.
-func (*fitScorer) Normalization() scheduling.Normalization { return scheduling.AsIs }

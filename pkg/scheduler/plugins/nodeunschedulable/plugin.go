@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeunschedulable rejects cordoned nodes, unless the pod tolerates
-// the taint that stands for the cordon.
+// Package nodeunschedulable rejects cordoned nodes, unless the pod tolerates the taint that stands
+// for the cordon.
 package nodeunschedulable
 
 import (
@@ -20,34 +20,22 @@ var cordoned = &scheduling.Status{
 	Code: scheduling.Unresolvable, Plugin: Name, Reasons: []string{"node(s) were unschedulable"},
 }
 
-// Plugin implements scheduling.FilterPlugin.
-type Plugin struct{}
-
-var _ scheduling.FilterPlugin = Plugin{}
-
-// Name implements scheduling.Plugin.
-func (Plugin) Name() string { return Name }
-
-// Scope implements scheduling.FilterPlugin.
-func (Plugin) Scope() scheduling.Scope { return scheduling.NodeScope }
-
-// Events implements scheduling.FilterPlugin.
-func (Plugin) Events() scheduling.Event {
-	return scheduling.NodeAdded | scheduling.NodeTaintsChanged
+// New returns the plugin.
+func New() scheduling.Plugin {
+	return scheduling.Plugin{Name: Name, Filter: &scheduling.FilterPoint{
+		Scope: scheduling.NodeScope, Events: scheduling.NodeAdded | scheduling.NodeTaintsChanged, Compile: compile,
+	}}
 }
 
-// Compile implements scheduling.FilterPlugin.
-func (Plugin) Compile(_ scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
+func compile(_ scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
 	taint := v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}
 	if schedulinghelper.TolerationsTolerateTaint(klog.Background(), pod.Spec.Tolerations, &taint, false) {
-		return nil, nil
+		return scheduling.Filter{}, nil
 	}
-	return filter{}, nil
+	return scheduling.Filter{Check: check}, nil
 }
 
-type filter struct{}
-
-func (filter) Filter(n *scheduling.Node) *scheduling.Status {
+func check(n *scheduling.Node) *scheduling.Status {
 	if n.Spec.Unschedulable {
 		return cordoned
 	}

@@ -22,24 +22,14 @@ var exceeded = &scheduling.Status{
 	Code: scheduling.Unschedulable, Plugin: Name, Reasons: []string{"node(s) exceed max volume count"},
 }
 
-// Plugin implements scheduling.FilterPlugin.
-type Plugin struct{}
-
-var _ scheduling.FilterPlugin = Plugin{}
-
-// Name implements scheduling.Plugin.
-func (Plugin) Name() string { return Name }
-
-// Scope implements scheduling.FilterPlugin.
-func (Plugin) Scope() scheduling.Scope { return scheduling.CellScope }
-
-// Events implements scheduling.FilterPlugin.
-func (Plugin) Events() scheduling.Event {
-	return scheduling.VolumesChanged | scheduling.PodRemoved
+// New returns the plugin.
+func New() scheduling.Plugin {
+	return scheduling.Plugin{Name: Name, Filter: &scheduling.FilterPoint{
+		Scope: scheduling.CellScope, Events: scheduling.VolumesChanged | scheduling.PodRemoved, Compile: compile,
+	}}
 }
 
-// Compile implements scheduling.FilterPlugin.
-func (Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
+func compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
 	f := &filter{volumes: view.Volumes(), wanted: map[attachment]bool{}}
 	for i := range pod.Spec.Volumes {
 		name := claimOf(pod.Pod, &pod.Spec.Volumes[i])
@@ -48,7 +38,7 @@ func (Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Fil
 		}
 		claim := f.volumes.Claim(pod.Namespace, name)
 		if claim == nil {
-			return nil, &scheduling.Status{
+			return scheduling.Filter{}, &scheduling.Status{
 				Code: scheduling.Unresolvable, Plugin: Name,
 				Reasons: []string{fmt.Sprintf("looking up PVC %s/%s: persistentvolumeclaim %q not found", pod.Namespace, name, name)},
 			}
@@ -58,9 +48,9 @@ func (Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Fil
 		}
 	}
 	if len(f.wanted) == 0 {
-		return nil, nil
+		return scheduling.Filter{}, nil
 	}
-	return f, nil
+	return scheduling.Filter{Check: f.check}, nil
 }
 
 // attachment is a volume of a CSI driver.
@@ -101,8 +91,7 @@ func (f *filter) attached(claim *v1.PersistentVolumeClaim) (attachment, bool) {
 	return attachment{class.Provisioner, "claim " + claim.Namespace + "/" + claim.Name}, class.Provisioner != ""
 }
 
-// Filter implements scheduling.Filter.
-func (f *filter) Filter(n *scheduling.Node) *scheduling.Status {
+func (f *filter) check(n *scheduling.Node) *scheduling.Status {
 	limits := limitsOf(f.volumes.CSINode(n.Name))
 	if len(limits) == 0 {
 		return nil

@@ -1,10 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ownerturns orders pending pods by priority and, within a priority,
-// takes their namespaces in turn, so that one namespace with many pods does not
-// hold up the others. It is not among the defaults: enable it as queueSort in
-// place of PrioritySort.
+// Package ownerturns orders pending pods by priority and, within a priority, lets namespaces take
+// turns, so that a namespace with many pods does not delay the others. It is not enabled by
+// default: enable it as queueSort instead of PrioritySort.
 package ownerturns
 
 import (
@@ -15,16 +14,10 @@ import (
 // Name is the plugin's name in configuration, logs and metrics.
 const Name = "OwnerTurns"
 
-// Plugin implements scheduling.QueueSortPlugin.
-type Plugin struct{}
+// New returns the plugin.
+func New() scheduling.Plugin { return scheduling.Plugin{Name: Name, Less: less} }
 
-var _ scheduling.QueueSortPlugin = Plugin{}
-
-// Name implements scheduling.Plugin.
-func (Plugin) Name() string { return Name }
-
-// Less implements scheduling.QueueSortPlugin.
-func (Plugin) Less(a, b scheduling.QueuedPod) bool {
+func less(a, b scheduling.QueuedPod) bool {
 	if pa, pb := prioritysort.Priority(a.Pod), prioritysort.Priority(b.Pod); pa != pb {
 		return pa > pb
 	}

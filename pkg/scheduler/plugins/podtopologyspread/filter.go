@@ -26,8 +26,8 @@ var (
 	}
 )
 
-// Plugin implements scheduling.FilterPlugin and scheduling.ScorePlugin.
-type Plugin struct {
+// Config is the plugin's configuration.
+type Config struct {
 	// Defaults hold for pods without constraints that belong to a Service or
 	// controller.
 	Defaults []v1.TopologySpreadConstraint
@@ -35,11 +35,6 @@ type Plugin struct {
 	// nodes to have all topology labels.
 	SystemDefaulted bool
 }
-
-var (
-	_ scheduling.FilterPlugin = (*Plugin)(nil)
-	_ scheduling.ScorePlugin  = (*Plugin)(nil)
-)
 
 // SystemDefaults are the constraints of pods that state none.
 func SystemDefaults() []v1.TopologySpreadConstraint {
@@ -49,25 +44,26 @@ func SystemDefaults() []v1.TopologySpreadConstraint {
 	}
 }
 
-// Name implements scheduling.Plugin.
-func (*Plugin) Name() string { return Name }
-
-// Scope implements scheduling.FilterPlugin.
-func (*Plugin) Scope() scheduling.Scope { return scheduling.CellScope }
-
-// Events implements scheduling.FilterPlugin.
-func (*Plugin) Events() scheduling.Event {
-	return scheduling.NodeAdded | scheduling.NodeLabelsChanged | scheduling.NodeTaintsChanged |
-		scheduling.PodAdded | scheduling.PodRemoved
+// New returns the plugin.
+func New(c Config) scheduling.Plugin {
+	return scheduling.Plugin{
+		Name: Name,
+		Filter: &scheduling.FilterPoint{
+			Scope: scheduling.CellScope, Compile: c.compileFilter,
+			Events: scheduling.NodeAdded | scheduling.NodeLabelsChanged | scheduling.NodeTaintsChanged |
+				scheduling.PodAdded | scheduling.PodRemoved,
+		},
+		Score: &scheduling.ScorePoint{Scope: scheduling.CellScope, Compile: c.compileScore},
+	}
 }
 
 // constraints returns the pod's own constraints, or the defaults with the
 // selectors of what the pod belongs to.
-func (p *Plugin) constraints(view scheduling.View, pod *v1.Pod, action v1.UnsatisfiableConstraintAction) (cs []constraint, own bool) {
+func (c Config) constraints(view scheduling.View, pod *v1.Pod, action v1.UnsatisfiableConstraintAction) (cs []constraint, own bool) {
 	if len(pod.Spec.TopologySpreadConstraints) > 0 {
 		return compile(pod, pod.Spec.TopologySpreadConstraints, action), true
 	}
-	cs = compile(pod, p.Defaults, action)
+	cs = compile(pod, c.Defaults, action)
 	if len(cs) == 0 {
 		return nil, false
 	}
@@ -81,14 +77,13 @@ func (p *Plugin) constraints(view scheduling.View, pod *v1.Pod, action v1.Unsati
 	return cs, false
 }
 
-// Compile implements scheduling.FilterPlugin.
-func (p *Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
-	cs, _ := p.constraints(view, pod.Pod, v1.DoNotSchedule)
+func (c Config) compileFilter(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
+	cs, _ := c.constraints(view, pod.Pod, v1.DoNotSchedule)
 	if len(cs) == 0 {
-		return nil, nil
+		return scheduling.Filter{}, nil
 	}
 	f := &filter{self: make([]int, len(cs))}
-	f.counts = view.Keep(keyOf("filter", pod.Pod, cs, true), func() scheduling.Lasting {
+	f.counts = scheduling.Keep(view, keyOf("filter", pod.Pod, cs, true), func() *counts {
 		c := &counts{namespace: pod.Namespace}
 		include := newInclusion(pod.Pod)
 		for i := range cs {
@@ -98,26 +93,21 @@ func (p *Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.
 		}
 		c.fill(view)
 		return c
-	}).(*counts)
+	})
 	for i := range cs {
 		if cs[i].selector.Matches(labels.Set(pod.Labels)) {
 			f.self[i] = 1
 		}
 	}
-	return f, nil
+	return scheduling.Filter{CheckAt: f.checkAt, Adjust: f.Adjust}, nil
 }
 
-// filter implements scheduling.Adjustable and scheduling.Indexed.
 type filter struct {
 	*counts
 	self []int // 1 when a constraint selects the incoming pod itself
 }
 
-// Filter implements scheduling.Filter.
-func (f *filter) Filter(n *scheduling.Node) *scheduling.Status { return f.FilterAt(n.Index) }
-
-// FilterAt implements scheduling.Indexed.
-func (f *filter) FilterAt(index int) *scheduling.Status {
+func (f *filter) checkAt(index int) *scheduling.Status {
 	for i, t := range f.tallies {
 		d := t.topology.Of[index]
 		if d == scheduling.NoDomain {

@@ -11,19 +11,16 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// ScoreScope implements scheduling.ScorePlugin.
-func (*Plugin) ScoreScope() scheduling.Scope { return scheduling.CellScope }
-
-// CompileScore implements scheduling.ScorePlugin.
-func (p *Plugin) CompileScore(view scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
-	cs, own := p.constraints(view, pod.Pod, v1.ScheduleAnyway)
+func (c Config) compileScore(view scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
+	cs, own := c.constraints(view, pod.Pod, v1.ScheduleAnyway)
 	if len(cs) == 0 {
-		return nil
+		return scheduling.Scorer{}
 	}
-	needAll := own || !p.SystemDefaulted
-	return view.Keep(keyOf("score", pod.Pod, cs, needAll), func() scheduling.Lasting {
+	needAll := own || !c.SystemDefaulted
+	s := scheduling.Keep(view, keyOf("score", pod.Pod, cs, needAll), func() *scorer {
 		return newScorer(view, pod.Pod, cs, needAll)
-	}).(*scorer)
+	})
+	return scheduling.Scorer{ScoreAt: s.scoreAt, Normalize: s.normalize, Prepare: s.prepare}
 }
 
 func newScorer(view scheduling.View, pod *v1.Pod, cs []constraint, needAll bool) *scorer {
@@ -51,12 +48,12 @@ func newScorer(view scheduling.View, pod *v1.Pod, cs []constraint, needAll bool)
 	return s
 }
 
-// scorer implements scheduling.IndexedScorer, scheduling.Preparer and scheduling.Lasting.
+// scorer is a scheduling.Tally: pods with the same constraints share it.
 type scorer struct {
 	counts
 	ignored []bool // nodes without all topology keys, by index; nil: none is
 	weights []float64
-	seen    []bool // domains, for Prepare
+	seen    []bool // domains, for prepare
 }
 
 func (s *scorer) ignores(index int) bool { return s.ignored != nil && s.ignored[index] }
@@ -79,9 +76,9 @@ func (s *scorer) perNode() {
 	}
 }
 
-// Prepare finds how much each constraint weighs: the more domains the feasible
+// prepare finds how much each constraint weighs: the more domains the feasible
 // nodes are in, the more one pod too many matters.
-func (s *scorer) Prepare(feasible []int32) {
+func (s *scorer) prepare(feasible []int32) {
 	considered := len(feasible)
 	if s.ignored != nil {
 		considered = 0
@@ -121,11 +118,8 @@ func (s *scorer) domainsOf(t *tally, feasible []int32) int {
 	return size
 }
 
-// Score implements scheduling.Scorer.
-func (s *scorer) Score(n *scheduling.Node) int64 { return s.ScoreAt(n.Index) }
-
-// ScoreAt is the weighted number of matching pods in the node's domains.
-func (s *scorer) ScoreAt(index int) int64 {
+// scoreAt returns the weighted number of matching pods in the node's domains.
+func (s *scorer) scoreAt(index int) int64 {
 	if s.ignores(index) {
 		return 0
 	}
@@ -138,8 +132,8 @@ func (s *scorer) ScoreAt(index int) int64 {
 	return int64(math.Round(score))
 }
 
-// Normalize prefers the fewest.
-func (s *scorer) Normalize(nodes []int32, scores []int64) {
+// normalize prefers the fewest.
+func (s *scorer) normalize(nodes []int32, scores []int64) {
 	lowest, highest := int64(math.MaxInt64), int64(0)
 	for i, v := range scores {
 		if !s.ignores(int(nodes[i])) {

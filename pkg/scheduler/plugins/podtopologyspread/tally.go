@@ -82,7 +82,7 @@ func (t *tally) fewest() int {
 	return t.lowest
 }
 
-// counts are the tallies of a pod's constraints. They are scheduling.Lasting.
+// counts are the tallies of a pod's constraints. They are a scheduling.Tally.
 type counts struct {
 	namespace string
 	tallies   []*tally
@@ -107,7 +107,7 @@ func (c *counts) fill(view scheduling.View) {
 	}
 }
 
-// Adjust implements scheduling.Adjuster.
+// Adjust implements scheduling.Tally.
 func (c *counts) Adjust(n *scheduling.Node, pod *scheduling.Pod, d int) {
 	if pod.Namespace != c.namespace {
 		return

@@ -13,23 +13,17 @@ import (
 // Name is the plugin's name in configuration, logs and metrics.
 const Name = "PrioritySort"
 
-// Plugin implements scheduling.QueueSortPlugin.
-type Plugin struct{}
+// New returns the plugin.
+func New() scheduling.Plugin { return scheduling.Plugin{Name: Name, Less: less} }
 
-var _ scheduling.QueueSortPlugin = Plugin{}
-
-// Name implements scheduling.Plugin.
-func (Plugin) Name() string { return Name }
-
-// Less implements scheduling.QueueSortPlugin.
-func (Plugin) Less(a, b scheduling.QueuedPod) bool {
+func less(a, b scheduling.QueuedPod) bool {
 	if pa, pb := Priority(a.Pod), Priority(b.Pod); pa != pb {
 		return pa > pb
 	}
 	return a.Since < b.Since
 }
 
-// Priority is a pod's priority; 0 when unset.
+// Priority returns a pod's priority, or 0 if it is unset.
 func Priority(pod *v1.Pod) int32 {
 	if pod.Spec.Priority == nil {
 		return 0

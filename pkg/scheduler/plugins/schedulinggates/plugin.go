@@ -15,16 +15,10 @@ import (
 // Name is the plugin's name in configuration, logs and metrics.
 const Name = "SchedulingGates"
 
-// Plugin implements scheduling.GatePlugin.
-type Plugin struct{}
+// New returns the plugin.
+func New() scheduling.Plugin { return scheduling.Plugin{Name: Name, Gate: gate} }
 
-var _ scheduling.GatePlugin = Plugin{}
-
-// Name implements scheduling.Plugin.
-func (Plugin) Name() string { return Name }
-
-// Gate implements scheduling.GatePlugin.
-func (Plugin) Gate(pod *v1.Pod) *scheduling.Status {
+func gate(pod *v1.Pod) *scheduling.Status {
 	if len(pod.Spec.SchedulingGates) == 0 {
 		return nil
 	}

@@ -10,7 +10,6 @@ package volumebinding
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -36,27 +35,12 @@ func unresolvable(reason string) *scheduling.Status {
 	return &scheduling.Status{Code: scheduling.Unresolvable, Plugin: Name, Reasons: []string{reason}}
 }
 
-// Plugin implements scheduling.FilterPlugin.
-type Plugin struct {
-	// BindTimeout is how long a pod waits for its volumes; 0 is the default.
-	BindTimeout time.Duration
-}
+// Events are the changes that can make a pod fit that the plugin rejected.
+const Events = scheduling.VolumesChanged | scheduling.NodeAdded | scheduling.NodeLabelsChanged
 
-var _ scheduling.FilterPlugin = Plugin{}
-
-// Name implements scheduling.Plugin.
-func (Plugin) Name() string { return Name }
-
-// Scope implements scheduling.FilterPlugin.
-func (Plugin) Scope() scheduling.Scope { return scheduling.CellScope }
-
-// Events implements scheduling.FilterPlugin.
-func (Plugin) Events() scheduling.Event {
-	return scheduling.VolumesChanged | scheduling.NodeAdded | scheduling.NodeLabelsChanged
-}
-
-// Compile implements scheduling.FilterPlugin.
-func (Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
+// Compile returns the filter of a pod, or nil if the pod has no claims. A Status rejects the pod on
+// all nodes.
+func Compile(view scheduling.View, pod *scheduling.Pod) (*Filter, *scheduling.Status) {
 	f := &Filter{view: view.Volumes()}
 	for i := range pod.Spec.Volumes {
 		if st := f.add(pod.Pod, &pod.Spec.Volumes[i]); st != nil {
@@ -130,8 +114,8 @@ func (f *Filter) waits(claim *v1.PersistentVolumeClaim) bool {
 	return class != nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
-// Filter implements scheduling.Filter.
-func (f *Filter) Filter(n *scheduling.Node) *scheduling.Status {
+// Check returns the objection to a node, or nil.
+func (f *Filter) Check(n *scheduling.Node) *scheduling.Status {
 	for _, claim := range f.bound {
 		pv := f.view.Volume(claim.Spec.VolumeName)
 		if pv == nil {

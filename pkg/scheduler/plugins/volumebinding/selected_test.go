@@ -94,10 +94,10 @@ func TestPlan(t *testing.T) {
 			for i, s := range tc.pod {
 				pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "v" + string(rune('0'+i)), VolumeSource: s})
 			}
-			f, st := Plugin{}.Compile(w, &scheduling.Pod{Pod: pod})
+			f, st := Compile(w, &scheduling.Pod{Pod: pod})
 			node := &scheduling.Node{Node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}
 			if st == nil {
-				st = f.Filter(node)
+				st = f.Check(node)
 			}
 			if tc.reason != "" {
 				if st == nil || !slices.Equal(st.Reasons, []string{tc.reason}) {
@@ -109,7 +109,7 @@ func TestPlan(t *testing.T) {
 				t.Fatal(st)
 			}
 			var bind, provision []string
-			p := f.(*Filter).Plan(node)
+			p := f.Plan(node)
 			for _, m := range p.Bind {
 				bind = append(bind, m.Claim.Name)
 			}

@@ -26,23 +26,16 @@ var diskConflict = &scheduling.Status{
 	Code: scheduling.Unschedulable, Plugin: Name, Reasons: []string{"node(s) had no available disk"},
 }
 
-// Plugin implements scheduling.FilterPlugin.
-type Plugin struct{}
+// New returns the plugin.
+func New() scheduling.Plugin {
+	return scheduling.Plugin{Name: Name, Filter: &scheduling.FilterPoint{
+		Scope: scheduling.CellScope, Events: scheduling.PodRemoved | scheduling.VolumesChanged, Compile: compile,
+	}}
+}
 
-var _ scheduling.FilterPlugin = Plugin{}
-
-// Name implements scheduling.Plugin.
-func (Plugin) Name() string { return Name }
-
-// Scope implements scheduling.FilterPlugin.
-func (Plugin) Scope() scheduling.Scope { return scheduling.CellScope }
-
-// Events implements scheduling.FilterPlugin.
-func (Plugin) Events() scheduling.Event { return scheduling.PodRemoved | scheduling.VolumesChanged }
-
-// Compile implements scheduling.FilterPlugin. A claim's user keeps the pod from
-// every node; on the user's own node preemption may help.
-func (Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
+// compile finds the other users of the pod's claims. Such a user keeps the pod off every node; on
+// the user's own node preemption may help.
+func compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
 	users := map[string]bool{}
 	var disks []*v1.Volume
 	for i := range pod.Spec.Volumes {
@@ -62,9 +55,10 @@ func (Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Fil
 		}
 	}
 	if len(users)+len(disks) == 0 {
-		return nil, nil
+		return scheduling.Filter{}, nil
 	}
-	return &filter{users, disks}, nil
+	f := &filter{users, disks}
+	return scheduling.Filter{Check: f.check, Adjust: f.adjust}, nil
 }
 
 // filter knows the other users of the pod's claims, which of them are there, and
@@ -74,8 +68,7 @@ type filter struct {
 	disks []*v1.Volume
 }
 
-// Filter implements scheduling.Filter.
-func (f *filter) Filter(n *scheduling.Node) *scheduling.Status {
+func (f *filter) check(n *scheduling.Node) *scheduling.Status {
 	if len(f.disks) > 0 {
 		for _, p := range n.Pods {
 			if f.conflicts(p.Pod) {
@@ -91,8 +84,7 @@ func (f *filter) Filter(n *scheduling.Node) *scheduling.Status {
 	return nil
 }
 
-// Adjust implements scheduling.Adjustable.
-func (f *filter) Adjust(_ *scheduling.Node, pod *scheduling.Pod, d int) {
+func (f *filter) adjust(_ *scheduling.Node, pod *scheduling.Pod, d int) {
 	if _, user := f.users[string(pod.UID)]; user {
 		f.users[string(pod.UID)] = d > 0
 	}

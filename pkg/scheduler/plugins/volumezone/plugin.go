@@ -39,24 +39,15 @@ var topologyLabels = []struct{ of, now string }{
 	{v1.LabelTopologyRegion, v1.LabelTopologyRegion},
 }
 
-// Plugin implements scheduling.FilterPlugin.
-type Plugin struct{}
-
-var _ scheduling.FilterPlugin = Plugin{}
-
-// Name implements scheduling.Plugin.
-func (Plugin) Name() string { return Name }
-
-// Scope implements scheduling.FilterPlugin.
-func (Plugin) Scope() scheduling.Scope { return scheduling.CellScope }
-
-// Events implements scheduling.FilterPlugin.
-func (Plugin) Events() scheduling.Event {
-	return scheduling.VolumesChanged | scheduling.NodeAdded | scheduling.NodeLabelsChanged
+// New returns the plugin.
+func New() scheduling.Plugin {
+	return scheduling.Plugin{Name: Name, Filter: &scheduling.FilterPoint{
+		Scope: scheduling.CellScope, Compile: compile,
+		Events: scheduling.VolumesChanged | scheduling.NodeAdded | scheduling.NodeLabelsChanged,
+	}}
 }
 
-// Compile implements scheduling.FilterPlugin.
-func (Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
+func compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
 	var f filter
 	for i := range pod.Spec.Volumes {
 		source := pod.Spec.Volumes[i].PersistentVolumeClaim
@@ -64,13 +55,13 @@ func (Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Fil
 			continue
 		}
 		if st := f.add(view.Volumes(), pod.Namespace, source.ClaimName); st != nil {
-			return nil, st
+			return scheduling.Filter{}, st
 		}
 	}
 	if len(f) == 0 {
-		return nil, nil
+		return scheduling.Filter{}, nil
 	}
-	return f, nil
+	return scheduling.Filter{Check: f.check}, nil
 }
 
 // filter is what the volumes' labels ask of nodes' labels.
@@ -119,8 +110,7 @@ func unbound(volumes scheduling.VolumeView, claim *v1.PersistentVolumeClaim) *sc
 	return nil
 }
 
-// Filter implements scheduling.Filter.
-func (f filter) Filter(n *scheduling.Node) *scheduling.Status {
+func (f filter) check(n *scheduling.Node) *scheduling.Status {
 	if !labelled(n) {
 		return nil
 	}

@@ -1,0 +1,107 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduling
+
+import (
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// View is the cell as one scheduling attempt sees it: its nodes, the pods on them, and the
+// objects that they refer to. Everything that it returns is read-only.
+type View interface {
+	// Nodes returns all nodes. Nodes()[i].Index is i.
+	Nodes() []*Node
+	// NodeByName returns a node, or nil if there is none of that name.
+	NodeByName(name string) *Node
+	// Topology returns the domains of a topology key.
+	Topology(key string) *Topology
+	// ImageNodes returns how many nodes have an image, and a version that grows whenever that
+	// number changes.
+	ImageNodes(name string) (nodes int, version uint64)
+	// Groups returns the groups that have pods on nodes.
+	Groups() map[*Group]struct{}
+	// Held returns the affinity terms of one kind that pods on nodes have, by Term.Key.
+	Held(kind TermKind) map[string]*HeldTerm
+	// Repelled reports whether a pod with required anti-affinity is nominated to a node. If so,
+	// Filter.Adjust may be called with pods whose terms Held does not list.
+	Repelled() bool
+	// Keep is for the function Keep, which plugins call instead.
+	Keep(key string, make func() Tally) Tally
+	// NamespaceLabels returns the labels of a namespace, or nil if it does not exist.
+	NamespaceLabels(namespace string) labels.Set
+	// Selectors returns the merged selectors of the Services and the controller that a pod
+	// belongs to, or nil if it belongs to none.
+	Selectors(pod *v1.Pod) labels.Selector
+	// Volumes returns the storage objects.
+	Volumes() VolumeView
+	// Devices returns the objects of dynamic resource allocation.
+	Devices() DeviceView
+}
+
+// VolumeView reads storage objects. A getter returns nil if the object does not exist.
+type VolumeView interface {
+	// Claim returns a claim. If the scheduler has selected a node for the claim, the claim has
+	// the annotation for that node even before the API server does.
+	Claim(namespace, name string) *v1.PersistentVolumeClaim
+	// Volume returns a volume.
+	Volume(name string) *v1.PersistentVolume
+	// Class returns a storage class.
+	Class(name string) *storagev1.StorageClass
+	// AvailableVolumes returns the volumes of a class. If the scheduler has chosen a volume for
+	// a claim, the volume refers to that claim even before the API server does.
+	AvailableVolumes(class string) []*v1.PersistentVolume
+	// Capacities returns how much storage of a class a driver can provision, and where. limited
+	// is false if the driver publishes no capacities, so that no limit applies.
+	Capacities(driver, class string) (published []*storagev1.CSIStorageCapacity, limited bool)
+	// CSINode returns the CSI drivers of a node and their limits.
+	CSINode(node string) *storagev1.CSINode
+	// Attachments returns the attachments of volumes to a node, completed or not.
+	Attachments(node string) []*storagev1.VolumeAttachment
+	// ClaimUsers returns the UIDs of the pods on nodes that use a claim.
+	ClaimUsers(namespace, name string) []types.UID
+}
+
+// DeviceView reads objects of dynamic resource allocation. A getter returns nil if the object
+// does not exist. Claims include what the scheduler has written, even before its watch shows it.
+type DeviceView interface {
+	// Claim returns a claim.
+	Claim(namespace, name string) *resourcev1.ResourceClaim
+	// Pending reports whether the scheduler has chosen devices for a claim and not written them.
+	Pending(claim types.UID) bool
+	// Allocated returns the claims that have devices, pending ones included.
+	Allocated() []*resourcev1.ResourceClaim
+	// Class returns a device class.
+	Class(name string) *resourcev1.DeviceClass
+	// ClassFor returns the class that provides an extended resource, whether the class names the
+	// resource or the resource's name is derived from the class.
+	ClassFor(resource v1.ResourceName) *resourcev1.DeviceClass
+	// MadeFor returns the claim that an earlier attempt created for the extended resources of a
+	// pod.
+	MadeFor(pod *v1.Pod) *resourcev1.ResourceClaim
+	// Classes returns all device classes.
+	Classes() []*resourcev1.DeviceClass
+	// Slices returns all resource slices.
+	Slices() []*resourcev1.ResourceSlice
+}
+
+// Tally is what a plugin computes once over the whole cell and then updates as pods come and go.
+type Tally interface {
+	// Adjust accounts for a pod that was added to a node (n is 1) or removed from it (n is -1).
+	Adjust(node *Node, pod *Pod, n int)
+}
+
+// Keep returns the tally stored under key, up to date, and calls make if there is none. All pods
+// share it, so it may depend only on key and the cell. The view drops it when a node is added or
+// removed, when labels or taints of a node change, when labels of a namespace change, and to
+// limit memory.
+//
+// Keys start with the plugin's name. Keep panics if one key is used for two types, which is a
+// bug of the plugin.
+func Keep[T Tally](view View, key string, make func() T) T {
+	return view.Keep(key, func() Tally { return make() }).(T)
+}
