@@ -94,8 +94,10 @@ func (a *asker) try(pod *v1.Pod, edits ...edit) (Change, bool) {
 func lower(name v1.ResourceName, nodes []*scheduling.Node) (what, node string) {
 	most := int64(-1)
 	for _, n := range nodes {
-		if left := n.Allocatable.Get(name) - n.Requested.Get(name); left > most {
-			most, node = left, n.Name
+		// No node has less than nothing left, whatever its status says.
+		has, used := n.Allocatable.Get(name), n.Requested.Get(name)
+		if has >= used && has-used > most {
+			most, node = has-used, n.Name
 		}
 	}
 	q := resource.NewQuantity(most, resource.BinarySI)

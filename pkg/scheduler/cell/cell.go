@@ -320,15 +320,23 @@ func (c *Cell) account(n *scheduling.Node, p *scheduling.Pod, d int) {
 	c.changes.add(Change{Node: n, Pod: p, N: d})
 }
 
-// Adjust adds (d=1) or removes (d=-1) a pod's share of a node and nothing else;
-// it serves trials on copies of nodes.
+// Adjust adds a pod's requests and ports to a node (d is 1) or removes them (d is -1). The node may
+// be a copy, which shares no map with a node of a cell.
 func Adjust(n *scheduling.Node, p *scheduling.Pod, d int) {
-	n.Requested.Add(&p.Requests, int64(d))
-	n.NonZero.Add(&p.NonZero, int64(d))
 	if d > 0 {
 		n.Pods[string(p.UID)] = p
+		add(&n.Requested, &p.Requests)
+		add(&n.NonZero, &p.NonZero)
 	} else {
 		delete(n.Pods, string(p.UID))
+		exact := subtract(&n.Requested, &p.Requests)
+		if exact = subtract(&n.NonZero, &p.NonZero) && exact; !exact {
+			n.Requested, n.NonZero = scheduling.Resources{}, scheduling.Resources{}
+			for _, other := range n.Pods {
+				add(&n.Requested, &other.Requests)
+				add(&n.NonZero, &other.NonZero)
+			}
+		}
 	}
 	for _, port := range p.HostPorts {
 		if n.Ports[port] += d; n.Ports[port] <= 0 {

@@ -7,16 +7,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	resourcehelper "k8s.io/component-helpers/resource"
 
-	"keelson.dev/api/quantity"
 	"keelson.dev/scheduling"
 )
 
@@ -68,33 +67,6 @@ func requests(pod *v1.Pod, nonZero bool) scheduling.Resources {
 	r.Pods = 1
 	return r
 }
-
-// FromList turns a list of quantities into Resources.
-func FromList(list v1.ResourceList) scheduling.Resources {
-	var r scheduling.Resources
-	for name, q := range list {
-		switch name {
-		case v1.ResourceCPU:
-			r.MilliCPU = capped(quantity.Milli(q))
-		case v1.ResourceMemory:
-			r.Memory = capped(quantity.Value(q))
-		case v1.ResourceEphemeralStorage:
-			r.EphemeralStorage = capped(quantity.Value(q))
-		case v1.ResourcePods:
-			r.Pods = capped(quantity.Value(q))
-		default:
-			if r.Scalar == nil {
-				r.Scalar = make(map[v1.ResourceName]int64)
-			}
-			r.Scalar[name] = capped(quantity.Value(q))
-		}
-	}
-	return r
-}
-
-// capped keeps amounts so small that the sum over all pods of a node does not overflow. No node
-// has as much.
-func capped(n int64) int64 { return min(n, math.MaxInt64>>10) }
 
 func hostPorts(pod *v1.Pod) []scheduling.HostPort {
 	var ports []scheduling.HostPort
@@ -218,6 +190,6 @@ func selector(s *metav1.LabelSelector) labels.Selector {
 
 // nonZeroRequests stands in for requests a container does not make.
 var nonZeroRequests = v1.ResourceList{
-	v1.ResourceCPU:    *newMilli(defaultMilliCPU),
-	v1.ResourceMemory: *newBytes(defaultMemory),
+	v1.ResourceCPU:    *resource.NewMilliQuantity(defaultMilliCPU, resource.DecimalSI),
+	v1.ResourceMemory: *resource.NewQuantity(defaultMemory, resource.BinarySI),
 }

@@ -17,33 +17,6 @@ type Resources struct {
 	Scalar           map[v1.ResourceName]int64 // extended resources, huge pages ...
 }
 
-// Add adds d, n times (n may be negative).
-func (r *Resources) Add(d *Resources, n int64) {
-	r.MilliCPU += n * d.MilliCPU
-	r.Memory += n * d.Memory
-	r.EphemeralStorage += n * d.EphemeralStorage
-	r.Pods += n * d.Pods
-	for name, v := range d.Scalar {
-		if r.Scalar == nil {
-			r.Scalar = make(map[v1.ResourceName]int64, len(d.Scalar))
-		}
-		r.Scalar[name] += n * v
-	}
-}
-
-// Clone returns a copy that shares nothing with r.
-func (r Resources) Clone() Resources {
-	if r.Scalar == nil {
-		return r
-	}
-	scalar := make(map[v1.ResourceName]int64, len(r.Scalar))
-	for name, v := range r.Scalar {
-		scalar[name] = v
-	}
-	r.Scalar = scalar
-	return r
-}
-
 // Get returns the amount of one resource.
 func (r *Resources) Get(name v1.ResourceName) int64 {
 	switch name {
