@@ -1,0 +1,108 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodevolumelimits_test
+
+import (
+	"fmt"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"keelson.dev/keelson/pkg/scheduler/plugins/nodevolumelimits"
+	"keelson.dev/keelson/pkg/scheduler/plugins/plugintest"
+	"keelson.dev/scheduling"
+)
+
+// storage is a view in which the claim c1 has volume v1 of a driver, and so on. Claims that start
+// with w have no volume yet. Each node can have limit volumes.
+type storage struct {
+	scheduling.VolumeView
+	limit    int32
+	attached []string
+}
+
+func (storage) Claim(namespace, name string) *v1.PersistentVolumeClaim {
+	c := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	switch name[0] {
+	case 'c':
+		c.Spec.VolumeName = "v" + name[1:]
+	case 'w':
+		c.Spec.StorageClassName = ptr.To("fast")
+	default:
+		return nil
+	}
+	return c
+}
+
+func (storage) Volume(name string) *v1.PersistentVolume {
+	return &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{
+		CSI: &v1.CSIPersistentVolumeSource{Driver: "example.com/d", VolumeHandle: name},
+	}}}
+}
+
+func (storage) Class(string) *storagev1.StorageClass {
+	return &storagev1.StorageClass{Provisioner: "example.com/d"}
+}
+
+func (s storage) CSINode(string) *storagev1.CSINode {
+	d := storagev1.CSINodeDriver{Name: "example.com/d"}
+	if s.limit > 0 {
+		d.Allocatable = &storagev1.VolumeNodeResources{Count: &s.limit}
+	}
+	return &storagev1.CSINode{Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{d}}}
+}
+
+func (s storage) Attachments(string) []*storagev1.VolumeAttachment {
+	var out []*storagev1.VolumeAttachment
+	for _, name := range s.attached {
+		out = append(out, &storagev1.VolumeAttachment{Spec: storagev1.VolumeAttachmentSpec{
+			Attacher: "example.com/d", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &name},
+		}})
+	}
+	return out
+}
+
+func claiming(names ...string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		for i, name := range names {
+			p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: fmt.Sprint(i), VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name},
+			}})
+		}
+	}
+}
+
+func TestFilter(t *testing.T) {
+	const exceeded = "~[node(s) exceed max volume count]"
+	for name, tc := range map[string]struct {
+		limit      int32
+		attached   []string
+		there, pod []string
+		want       map[string]string
+	}{
+		"no limit":              {0, nil, []string{"c1", "c2"}, []string{"c3"}, nil},
+		"room":                  {2, nil, []string{"c1"}, []string{"c2"}, nil},
+		"full":                  {2, nil, []string{"c1", "c2"}, []string{"c3"}, map[string]string{"n": exceeded}},
+		"volume is there":       {2, nil, []string{"c1", "c2"}, []string{"c2"}, nil},
+		"two at once":           {2, nil, []string{"c1"}, []string{"c2", "c3"}, map[string]string{"n": exceeded}},
+		"attached without pod":  {2, []string{"v8", "v9"}, nil, []string{"c1"}, map[string]string{"n": exceeded}},
+		"attached to the pod's": {2, []string{"v1", "v9"}, []string{"c1"}, []string{"c1"}, nil},
+		"not provisioned yet":   {1, nil, []string{"w1"}, []string{"w2"}, map[string]string{"n": exceeded}},
+		"no claim": {1, nil, nil, []string{"missing"}, map[string]string{
+			"": `[looking up PVC default/missing: persistentvolumeclaim "missing" not found]`,
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			view := plugintest.NewView([]*v1.Node{plugintest.Node("n")}, plugintest.Pod("o", plugintest.On("n"), claiming(tc.there...)))
+			view.VolumeView = storage{limit: tc.limit, attached: tc.attached}
+			got := view.Reject(nodevolumelimits.New(), plugintest.Pod("p", claiming(tc.pod...)))
+			if fmt.Sprint(got) != fmt.Sprint(tc.want) {
+				t.Errorf("got %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
