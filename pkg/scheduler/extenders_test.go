@@ -4,6 +4,7 @@
 package scheduler_test
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -21,28 +22,31 @@ import (
 // TestExtendersThatFail: a pod that an extender is asked about is told what is
 // wrong, others are placed, and what the pod was to have is free.
 func TestExtendersThatFail(t *testing.T) {
-	ended := make(chan struct{})
-	t.Cleanup(func() { close(ended) })
+	// The request is read: only then does the server see that the client has gone.
+	hang := func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+	}
 	for name, c := range map[string]struct {
 		config configv1.Extender
-		answer func(w http.ResponseWriter)
+		answer http.HandlerFunc
 		want   string
 	}{
 		"hangs when it is to filter": {
 			configv1.Extender{FilterVerb: "do", HTTPTimeout: metav1.Duration{Duration: 50 * time.Millisecond}},
-			func(http.ResponseWriter) { <-ended }, "Client.Timeout exceeded",
+			hang, "Client.Timeout exceeded",
 		},
 		"hangs when it is to bind": {
 			configv1.Extender{BindVerb: "do", HTTPTimeout: metav1.Duration{Duration: 50 * time.Millisecond}},
-			func(http.ResponseWriter) { <-ended }, "Client.Timeout exceeded",
+			hang, "Client.Timeout exceeded",
 		},
-		"does not bind":       {configv1.Extender{BindVerb: "do"}, func(w http.ResponseWriter) { _, _ = w.Write([]byte(`{"Error":"no"}`)) }, "binding rejected: no"},
-		"makes up a node":     {configv1.Extender{FilterVerb: "do", NodeCacheCapable: true}, func(w http.ResponseWriter) { _, _ = w.Write([]byte(`{"NodeNames":["x"]}`)) }, "not found in the input node list"},
-		"answers with a page": {configv1.Extender{FilterVerb: "do"}, func(w http.ResponseWriter) { _, _ = w.Write([]byte(`<html>`)) }, "answer to do"},
+		"does not bind":       {configv1.Extender{BindVerb: "do"}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"Error":"no"}`)) }, "binding rejected: no"},
+		"makes up a node":     {configv1.Extender{FilterVerb: "do", NodeCacheCapable: true}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"NodeNames":["x"]}`)) }, "not found in the input node list"},
+		"answers with a page": {configv1.Extender{FilterVerb: "do"}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`<html>`)) }, "answer to do"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ext := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { c.answer(w) }))
-			t.Cleanup(ext.CloseClientConnections)
+			ext := httptest.NewServer(c.answer)
+			t.Cleanup(ext.Close)
 			c.config.URLPrefix = ext.URL
 			c.config.ManagedResources = []configv1.ExtenderManagedResource{{Name: "example.com/x", IgnoredByScheduler: true}}
 			server := testserver.Start(t, testserver.Options{})
