@@ -6,8 +6,10 @@ package typedjson
 import (
 	"encoding/base64"
 	"encoding/json"
+	"hash/maphash"
 	"reflect"
 	"strconv"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,11 +23,15 @@ const maxDepth = 100
 // reader reads one document. Its methods report whether they have read what they
 // were to read: false ends the pass.
 type reader struct {
-	data  []byte
-	at    int // what is read next
-	depth int
-	plain []byte // for texts with escapes
+	data   []byte
+	at     int // index in data of the next byte to read
+	depth  int
+	plain  []byte // buffer for texts with escapes
+	recent *recentTexts
 }
+
+// recentPool holds *recentTexts. Each is used by one reader at a time.
+var recentPool = sync.Pool{New: func() any { return &recentTexts{seed: maphash.MakeSeed()} }}
 
 // value reads the value at r.at, which is no space, into v. What v holds is zero.
 func (r *reader) value(p *plan, v reflect.Value) bool {

@@ -104,7 +104,7 @@ func (r *reader) literal() ([]byte, bool) {
 // text reads a text.
 func (r *reader) text() (string, bool) {
 	if s, ok := r.literal(); ok {
-		return string(s), true
+		return r.recent.string(s), true
 	}
 	if !r.next('"') {
 		return "", false

@@ -48,7 +48,9 @@ func Read(data []byte, into any) bool {
 		return false
 	}
 	v = v.Elem()
-	r := reader{data: data}
+	recent := recentPool.Get().(*recentTexts)
+	defer recentPool.Put(recent)
+	r := reader{data: data, recent: recent}
 	r.space()
 	if !r.value(planOf(v.Type()), v) {
 		return false
