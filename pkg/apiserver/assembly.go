@@ -69,10 +69,10 @@ type assembly struct {
 	authz      authorizer.Authorizer
 	ruleSource authorizer.RuleResolver
 	graph      *nodeauth.Graph
-	pods       store.Interface // of the resource; there once the API is
-	nodes      store.Interface // of the resource; there once the API is
-	namespaces *store.Store    // of the resource; there once the API is
-	podRefs    *nodeauth.Pods  // nil: nobody asks
+	pods       store.Reader   // of the resource; there once the API is
+	nodes      store.Reader   // of the resource; there once the API is
+	namespaces *store.Store   // of the resource; there once the API is
+	podRefs    *nodeauth.Pods // nil: nobody asks
 	// bootstrapTokens is nil if they are not accepted.
 	bootstrapTokens cache.SharedIndexInformer
 	mapper          meta.RESTMapper // of all that is served
@@ -87,7 +87,7 @@ type assembly struct {
 	kubelets        *connect.Kubelets
 	proxies         *connect.Proxies
 	fairness        *filters.Fairness // nil: requests in flight are limited instead
-	members         store.Interface   // running servers
+	members         store.ReadWriter  // running servers
 
 	leaveCluster func(context.Context) error
 	close        []func() // idle connections
@@ -167,7 +167,7 @@ func (a *assembly) buildAuthz() error {
 			return err
 		}
 		a.podRefs = &nodeauth.Pods{
-			Graph: a.graph, Store: func() store.Interface { return a.pods }, Clock: a.server.deps.Clock, Log: a.server.log,
+			Graph: a.graph, Store: func() store.Reader { return a.pods }, Clock: a.server.deps.Clock, Log: a.server.log,
 		}
 		known := func() bool { return synced() && a.podRefs.Synced() }
 		a.synced = append(a.synced, known)
@@ -211,7 +211,7 @@ func (a *assembly) buildAdmission(ctx context.Context) error {
 	a.admission, err = admission.New(ctx, admission.Deps{
 		Only: a.cfg.OnlyAdmission, Enable: a.cfg.EnableAdmission, Disable: a.cfg.DisableAdmission,
 		Client: a.self.client, Dynamic: a.self.dynamic, Informers: a.self.informers,
-		Authorizer: a.authz, Graph: a.graph, Nodes: func() store.Interface { return a.nodes },
+		Authorizer: a.authz, Graph: a.graph, Nodes: func() store.Reader { return a.nodes },
 		Clock: a.server.deps.Clock, Log: a.server.log, Metrics: a.server.deps.Metrics,
 		Mapper: a.mapper, EndpointRouting: a.cfg.AggregatorRouting, Outbound: policy, Tracing: a.server.tracing,
 		NotReadySeconds: a.cfg.NotReadySeconds, UnreachableSeconds: a.cfg.UnreachableSeconds,

@@ -23,7 +23,6 @@ import (
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
-	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/keelson/pkg/apiserver/nodeauth"
 )
 
@@ -65,7 +64,7 @@ func (a *assembly) components(row *resource.Row) store.Interface {
 		}})
 	}
 	slices.SortFunc(c.checks, func(x, y componentCheck) int { return strings.Compare(x.name, y.name) })
-	return c
+	return store.ReadOnly{Reader: c, Resource: row.GroupResource()}
 }
 
 // storeOf is the store of a built-in row.
@@ -158,41 +157,7 @@ func (c *components) List(ctx context.Context, o store.ListOptions) (*store.Page
 	return page, nil
 }
 
-// Create, Update, Delete and Watch are not among the verbs.
-
-func (c *components) refuse(verb string) error {
-	return apierrors.NewMethodNotSupported(c.row.GroupResource(), verb)
-}
-
-// Create is refused.
-func (c *components) Create(context.Context, string, store.Object, int64, ...kv.Unchanged) (*store.Record, error) {
-	return nil, c.refuse("create")
-}
-
-// Update is refused.
-func (c *components) Update(context.Context, string, store.UpdateFunc) (*store.Record, error) {
-	return nil, c.refuse("update")
-}
-
-// UpdateAll is refused.
-func (c *components) UpdateAll(context.Context, []string, func(context.Context, int, *store.Record) (store.Object, error)) ([]error, error) {
-	return nil, c.refuse("update")
-}
-
-// Delete is refused.
-func (c *components) Delete(context.Context, string, func(*store.Record) error) (*store.Record, error) {
-	return nil, c.refuse("delete")
-}
-
-// DeleteAll is refused.
-func (c *components) DeleteAll(context.Context, []*store.Record) (bool, error) {
-	return false, c.refuse("delete")
-}
-
-// Watch is refused.
+// Watch is not among the verbs.
 func (c *components) Watch(context.Context, store.WatchOptions) (store.Watcher, error) {
-	return nil, c.refuse("watch")
+	return nil, apierrors.NewMethodNotSupported(c.row.GroupResource(), "watch")
 }
-
-// Ready is always so.
-func (c *components) Ready() error { return nil }

@@ -119,11 +119,12 @@ func (d *databases) follow(ctx context.Context, s *Server) error {
 		d.sealed, s.keyServers = sealed, sealed.Checks()
 	}
 	for _, db := range d.all {
-		values := s.traced(db.kv)
+		backend := store.BackendConfig{KV: s.traced(db.kv), Root: root, Clock: s.deps.Clock, Log: s.log}
 		if d.sealed != nil {
-			values = d.sealed.Over(values)
+			values := d.sealed.Over(backend.KV)
+			backend.KV, backend.Outdated = values, values.Outdated
 		}
-		db.backend = store.NewBackend(store.BackendConfig{KV: values, Root: root, Clock: s.deps.Clock, Log: s.log})
+		db.backend = store.NewBackend(backend)
 	}
 	return nil
 }

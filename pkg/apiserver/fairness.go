@@ -40,22 +40,12 @@ func (a *assembly) objects(gr schema.GroupResource) (objects, bytes int64, ok bo
 
 // stats is what the store of a resource knows, once somebody has used it.
 func (a *assembly) stats(gr schema.GroupResource) (stats store.Stats, ok bool) {
-	s := a.cached(gr)
-	if s == nil {
-		return stats, false
-	}
-	stats = s.Stats()
-	return stats, stats.Started
-}
-
-// cached is the store of a resource; nil for none.
-func (a *assembly) cached(gr schema.GroupResource) *store.Store {
 	r := a.api.Registry(gr)
 	if r == nil {
-		return nil
+		return stats, false
 	}
-	s, _ := r.Store().(*store.Store)
-	return s
+	stats = r.Store().Stats()
+	return stats, stats.Started
 }
 
 // runFairness follows the configuration of flow control until ctx is done.

@@ -46,11 +46,15 @@ func (m *storageMetrics) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), storageTimeout)
 	defer cancel()
 	for _, gr := range m.a.api.Resources() {
-		s := m.a.cached(gr)
-		if s == nil || s.Twin != nil {
+		r := m.a.api.Registry(gr)
+		if r == nil {
 			continue
 		}
+		s := r.Store()
 		stats := s.Stats()
+		if !stats.Stored {
+			continue
+		}
 		if m.a.cfg.Etcd.CountPeriod > 0 {
 			n := float64(stats.Objects)
 			if !stats.Started {

@@ -55,7 +55,7 @@ func (s stores) in(db *database, row *resource.Row) *store.Store {
 	if ttl := row.TTL; ttl != nil {
 		cfg.TTL = func(obj store.Object) int64 { return ttl(obj) }
 	}
-	cfg.Twin = s.twin(row)
+	cfg.Alias = s.alias(row)
 	made := store.New(cfg)
 	if len(row.StoredForms) > 0 && row.StoredAs.Empty() {
 		s.shared[row.GroupVersionKind()] = &shared{made, row.StoredForms}
@@ -63,15 +63,17 @@ func (s stores) in(db *database, row *resource.Row) *store.Store {
 	return made
 }
 
-// twin says whose objects a row serves, if another one has them; that row may not be served.
-func (s stores) twin(row *resource.Row) *store.Twin {
+// alias returns the store that has the objects of a row, if the row serves objects of another one. The
+// other row need not be served.
+func (s stores) alias(row *resource.Row) *store.Alias {
 	of := s.shared[row.StoredAs]
 	if of == nil || row.StoredFields == nil {
 		return nil
 	}
 	for _, form := range of.forms {
 		if form.Kind == row.GroupVersionKind() {
-			return &store.Twin{Of: of.store, Fields: row.StoredFields, Convert: func(obj store.Object) (store.Object, error) { return form.ToStorage(obj) }}
+			convert := func(obj store.Object) (store.Object, error) { return form.ToStorage(obj) }
+			return &store.Alias{Of: of.store, Fields: row.StoredFields, Convert: convert}
 		}
 	}
 	return nil
@@ -92,11 +94,13 @@ func hidden[L, T any](kind, prefix string, ttl int64) *resource.Row {
 }
 
 // portRanges holds the bitmap of node ports.
-func (s stores) portRanges() store.Interface {
-	return s.in(s.databases.have(portRangesLocation), hidden[corev1.RangeAllocation, corev1.RangeAllocation]("RangeAllocation", "ranges", 0))
+func (s stores) portRanges() store.ReadWriter {
+	row := hidden[corev1.RangeAllocation, corev1.RangeAllocation]("RangeAllocation", "ranges", 0)
+	return s.in(s.databases.have(portRangesLocation), row)
 }
 
 // serverLeases holds one short-lived object for each running server.
-func (s stores) serverLeases(ttl int64) store.Interface {
-	return s.in(s.databases.have(serverLeasesLocation), hidden[corev1.EndpointsList, corev1.Endpoints]("Endpoints", "masterleases", ttl))
+func (s stores) serverLeases(ttl int64) store.ReadWriter {
+	row := hidden[corev1.EndpointsList, corev1.Endpoints]("Endpoints", "masterleases", ttl)
+	return s.in(s.databases.have(serverLeasesLocation), row)
 }

@@ -28,7 +28,7 @@ func TestEventsAreKeptOnce(t *testing.T) {
 			made[row.Group] = s.of(row)
 		}
 	}
-	if twin := made["events.k8s.io"].Twin; twin == nil || twin.Of != made[""] {
-		t.Errorf("events.k8s.io is a twin by %+v, want one of the core group's events", twin)
+	if alias := made["events.k8s.io"].Alias; alias == nil || alias.Of != made[""] {
+		t.Errorf("events.k8s.io is the alias %+v, want one of the core group's events", alias)
 	}
 }

@@ -17,6 +17,9 @@ import (
 // codec stores API services as Kubernetes does: as JSON. It reads protobuf too.
 type codec struct{ store.Codec }
 
+// Lossy implements store.Codec.
+func (codec) Lossy() bool { return false }
+
 // Encode returns the stored form of obj, which stays as it is.
 func (codec) Encode(obj store.Object) ([]byte, error) {
 	service, ok := obj.(*apiregistrationv1.APIService)

@@ -34,6 +34,9 @@ func fromCore(e *corev1.Event) *eventsv1.Event {
 // codec stores events as the core group's, where both groups find them.
 type codec struct{ core store.Codec }
 
+// Lossy implements store.Codec.
+func (codec) Lossy() bool { return false }
+
 func (c codec) Encode(obj store.Object) ([]byte, error) {
 	e, ok := obj.(*eventsv1.Event)
 	if !ok {

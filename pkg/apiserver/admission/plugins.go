@@ -55,7 +55,7 @@ type Deps struct {
 	Authorizer authorizer.Authorizer
 	Graph      *nodeauth.Graph
 	// Nodes is the store of nodes, which is there once requests are.
-	Nodes func() store.Interface
+	Nodes func() store.Reader
 	Clock clock.Clock
 	Log   *slog.Logger
 	// Metrics registers how long plugins take; nil: nobody asks.

@@ -17,7 +17,7 @@ import (
 // topologyLabels tells pods where their node is: in which zone and region.
 type topologyLabels struct {
 	*admission.Handler
-	nodes func() store.Interface
+	nodes func() store.Reader
 }
 
 func newTopologyLabels(deps Deps) (admission.Interface, error) {

@@ -23,7 +23,7 @@ type codec struct {
 
 var _ store.Codec = codec{}
 
-// Lossy is true where storing is converting: fields may get lost, and defaults be added.
+// Lossy implements store.Codec: a conversion to the stored version may lose fields and add defaults.
 func (c codec) Lossy() bool { return c.version != c.d.stored }
 
 // Encode returns the stored form of obj, which stays as it is.

@@ -113,9 +113,7 @@ func (c *Controller) empty(ctx context.Context, crd *apiextensionsv1.CustomResou
 	if err != nil {
 		return 0, "InstanceDeletionFailed", fmt.Errorf("could not list instances: %w", err)
 	}
-	if s, ok := r.Store().(interface{ Close() }); ok {
-		defer s.Close()
-	}
+	defer r.Store().Close()
 	if _, err := r.DeleteCollection(ctx, "", metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		return 0, "InstanceDeletionFailed", fmt.Errorf("could not issue all deletes: %w", err)
 	}

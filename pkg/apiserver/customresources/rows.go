@@ -81,7 +81,8 @@ func (d *definition) row(crd *apiextensionsv1.CustomResourceDefinition, v *apiex
 	row.SelectableFields, row.Fields = selectable(v.SelectableFields)
 	row.UnknownField = "field label not supported: %[1]s"
 	if c := crd.Spec.Conversion; c != nil && c.Strategy == apiextensionsv1.WebhookConverter {
-		row.Codec = remoteCodec{codec{d, v.Name}, row.Fields, d.asking}
+		remote := remoteCodec{codec{d, v.Name}, row.Fields, d.asking}
+		row.Codec, row.Peek = remote, remote.Peek
 	}
 	row.Versions = kind.versions(crd, v)
 	return row

@@ -26,7 +26,7 @@ const followAgain = time.Second
 type Pods struct {
 	Graph *Graph
 	// Store has the pods; Run asks for it when it begins.
-	Store func() store.Interface
+	Store func() store.Reader
 	// Part decodes PodPaths of the bytes of a pod that has not been decoded, if it can.
 	Part  func(data []byte) (store.Object, bool)
 	Clock clock.Clock

@@ -106,7 +106,7 @@ func testFollow(t *testing.T, end error) {
 	}
 
 	g := NewGraph()
-	f := &Pods{Graph: g, Store: func() store.Interface { return pods }, Clock: clk, Log: slog.New(slog.DiscardHandler)}
+	f := &Pods{Graph: g, Store: func() store.Reader { return pods }, Clock: clk, Log: slog.New(slog.DiscardHandler)}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -25,7 +25,7 @@ var errPortAllocated = errors.New("provided port is already allocated")
 
 // Ports hands out node ports from the stored bitmap. It is safe for concurrent use.
 type Ports struct {
-	store store.Interface
+	store store.ReadWriter
 	pool  config.PortRange
 
 	mu     sync.Mutex
@@ -34,7 +34,7 @@ type Ports struct {
 
 // NewPorts returns an allocator of pool whose bitmap is in s, the store of
 // RangeAllocations.
-func NewPorts(s store.Interface, pool config.PortRange, random *rand.Rand) *Ports {
+func NewPorts(s store.ReadWriter, pool config.PortRange, random *rand.Rand) *Ports {
 	return &Ports{store: s, pool: pool, random: random}
 }
 

@@ -72,6 +72,9 @@ var bookVersion = schema.GroupVersion{Group: "library.example.com", Version: "v1
 // asJSON stores Books as JSON. Kinds that have protobuf need no codec.
 type asJSON struct{}
 
+// Lossy implements store.Codec.
+func (asJSON) Lossy() bool { return false }
+
 func (asJSON) Encode(obj store.Object) ([]byte, error) { return json.Marshal(obj) }
 
 func (asJSON) Decode(data []byte, revision int64) (store.Object, error) {

@@ -50,6 +50,9 @@ type protoObject interface {
 	Unmarshal([]byte) error
 }
 
+// Lossy implements store.Codec.
+func (*envelopeCodec) Lossy() bool { return false }
+
 // Encode writes obj without resourceVersion and selfLink; it sets both back.
 // Empty lists and maps become none, as they are to whoever reads what is stored.
 func (c *envelopeCodec) Encode(obj store.Object) ([]byte, error) {

@@ -76,13 +76,10 @@ func partReader(row *resource.Row, types *transcode.Types, paths []string) func(
 }
 
 // Peek returns a function that computes from stored bytes what Attrs computes from the decoded
-// object. It returns nil if that needs the whole object. A row's codec can provide the function as
-// a method.
+// object. It returns nil if that needs the whole object.
 func Peek(row *resource.Row, types *transcode.Types) func(data []byte) (store.Attrs, bool) {
-	if c, ok := row.Codec.(interface {
-		Peek(data []byte) (store.Attrs, bool)
-	}); ok {
-		return c.Peek
+	if row.Peek != nil {
+		return row.Peek
 	}
 	if row.Codec != nil || row.Fields != nil && row.FieldPaths == nil {
 		return nil

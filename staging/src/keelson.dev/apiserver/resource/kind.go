@@ -86,6 +86,9 @@ type Kind[O any] struct {
 	Scheme *runtime.Scheme
 	// Codec replaces the scheme's encoding of stored objects.
 	Codec store.Codec
+	// Peek returns the labels and selectable fields of stored bytes that Codec has written. It returns
+	// false if the object must be decoded. Nil if there is no faster way than to decode.
+	Peek func(data []byte) (store.Attrs, bool)
 	// Ephemeral rows store nothing (reviews in authentication.k8s.io and authorization.k8s.io).
 	Ephemeral bool
 	// Create answers POST to an ephemeral row.

@@ -147,8 +147,8 @@ func (l *life) release() {
 	if l.users.Add(-1) > 0 {
 		return
 	}
-	if c, ok := l.store.(interface{ Close() }); ok {
-		c.Close()
+	if l.store != nil {
+		l.store.Close()
 	}
 }
 

@@ -262,6 +262,9 @@ func dynamicRow() *resource.Row {
 
 type dynamicCodec struct{}
 
+// Lossy implements store.Codec.
+func (dynamicCodec) Lossy() bool { return false }
+
 func (dynamicCodec) Encode(obj store.Object) ([]byte, error) {
 	u := obj.DeepCopyObject().(*unstructured.Unstructured)
 	u.SetResourceVersion("")

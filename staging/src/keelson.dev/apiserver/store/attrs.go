@@ -36,7 +36,7 @@ func newAttrSets() *attrSets {
 
 // shrink makes attributes small that are to be kept: they share what equal ones
 // have, those of prev before all, which may be nil.
-func (s *attrSets) shrink(a Attrs, prev *Record) Attrs {
+func (s *attrSets) intern(a Attrs, prev *Record) Attrs {
 	var was Attrs
 	if prev != nil {
 		was = prev.Attrs

@@ -11,38 +11,39 @@ import (
 	"keelson.dev/apiserver/deflate"
 )
 
-// Block is a stretch of a resource's records in key order. Lists read blocks as a
-// whole: what they make of one is kept with it, compressed, until a record of the
-// block changes; and then only that record is encoded again.
+// Block is a range of a resource's records in key order, at most 128 records or about 256 KiB. Lists
+// read whole blocks. The text that a list makes of a block is kept with the block. After a write,
+// the copy of the block with the changed record encodes only that record again.
 //
-// A block that somebody outside of this package has is immutable but for that.
+// Invariant: the records of a block that a snapshot contains do not change. The encodings of a
+// block do; its methods Text, Ends and Deflated are safe for concurrent use.
 type Block struct {
-	cache   *pieceCache
+	cache   *encodingCache
 	records []*Record
-	size    int    // of their data
-	epoch   uint64 // of the tree when it was made
+	size    int    // total size of the stored bytes of records
+	epoch   uint64 // epoch of the tree when the block was made
 
-	mu     sync.Mutex
-	pieces []heldPiece // the slice is replaced, its elements are not changed
+	mu        sync.Mutex
+	encodings []heldEncoding // one for each form; the slice is replaced, its elements do not change
 }
 
-// heldPiece is a piece of a block, or of the block that it was made of.
-type heldPiece struct {
-	*piece
-	own bool
+// heldEncoding is an encoding of a block, or of the block from which it was copied.
+type heldEncoding struct {
+	*blockEncoding
+	own bool // of this very block
 }
 
-func newBlock(cache *pieceCache, epoch uint64, records []*Record, size int) *Block {
+func newBlock(cache *encodingCache, epoch uint64, records []*Record, size int) *Block {
 	return &Block{cache: cache, records: records, size: size, epoch: epoch}
 }
 
-// find returns the index of key, or where it would be.
+// find returns the index of key, or the index at which to insert it.
 func (b *Block) find(key string) (int, bool) {
 	i := sort.Search(len(b.records), func(i int) bool { return b.records[i].Key >= key })
 	return i, i < len(b.records) && b.records[i].Key == key
 }
 
-// Len is the number of the block's records.
+// Len returns the number of records.
 func (b *Block) Len() int { return len(b.records) }
 
 // clone returns a copy that may be changed.
@@ -50,18 +51,18 @@ func (b *Block) clone(epoch uint64) *Block {
 	records := make([]*Record, len(b.records), len(b.records)+4)
 	copy(records, b.records)
 	out := newBlock(b.cache, epoch, records, b.size)
-	out.pieces = b.formerPieces()
+	out.encodings = b.formerEncodings()
 	return out
 }
 
-// formerPieces is the block's pieces as a successor has them.
-func (b *Block) formerPieces() []heldPiece {
+// formerEncodings returns the encodings for a block that takes the place of b.
+func (b *Block) formerEncodings() []heldEncoding {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.pieces) == 0 {
+	if len(b.encodings) == 0 {
 		return nil
 	}
-	out := slices.Clone(b.pieces)
+	out := slices.Clone(b.encodings)
 	for i := range out {
 		out[i].own = false
 	}
@@ -74,8 +75,9 @@ func (b *Block) large() bool {
 	return n > 1 && (n > b.cache.blockRecords || b.size > b.cache.blockBytes)
 }
 
-// split makes blocks of one that is too large, two if these are not. When the last record has just
-// been added and is what made it so it goes alone, and objects made in order fill blocks.
+// split returns blocks that are not too large with the records of b. appended reports that the last
+// record has just been added. If that record alone made b too large, it gets a block of its own:
+// objects that are created in key order then fill their blocks.
 func (b *Block) split(appended bool) []*Block {
 	last := len(b.records) - 1
 	if left := b.size - b.records[last].size; appended && last <= b.cache.blockRecords && left <= b.cache.blockBytes {
@@ -97,47 +99,48 @@ func (b *Block) split(appended bool) []*Block {
 	return out
 }
 
+// cut returns two blocks: the records before index at, which have left bytes, and the others.
 func (b *Block) cut(at, left int) []*Block {
-	former := b.formerPieces()
+	former := b.formerEncodings()
 	one := newBlock(b.cache, b.epoch, slices.Clone(b.records[:at]), left)
 	two := newBlock(b.cache, b.epoch, slices.Clone(b.records[at:]), b.size-left)
-	one.pieces, two.pieces = former, former
+	one.encodings, two.encodings = former, former
 	return []*Block{one, two}
 }
 
-// Joiner makes the text of a block in one form: each record's, with a separator
-// between them. What it appends depends on the record and the form alone.
+// Joiner makes the text of a block in one form: the texts of its records with a separator between
+// them. Append must depend on the record and the form alone, because the text is kept.
 type Joiner struct {
 	Form      Form
 	Separator string
 	Append    func(dst []byte, r *Record) ([]byte, error)
 }
 
-// Text appends the block's records to dst. ends are where each record's text ends,
-// counted from the end of dst as it was; callers do not modify them.
+// Text appends the text of the block to dst. ends has the offset at which each record's text ends,
+// counted from the old end of dst. Callers do not modify ends. An error is one of j.Append.
 func (b *Block) Text(j *Joiner, dst []byte) (text []byte, ends []uint32, err error) {
 	b.mu.Lock()
-	p := b.piece(j.Form)
+	e := b.encoding(j.Form)
 	b.mu.Unlock()
-	if p.own {
-		if text, ok := p.text(b.cache, dst); ok {
-			return text, p.ends, nil
+	if e.own {
+		if text, ok := e.text(b.cache, dst); ok {
+			return text, e.ends, nil
 		}
 	}
-	text, p.piece, err = b.make(j, dst)
+	text, e.blockEncoding, err = b.encode(j, dst)
 	if err != nil {
 		return dst, nil, err
 	}
-	return text, p.ends, nil
+	return text, e.ends, nil
 }
 
-// Ends returns where each record's text ends in the block's.
+// Ends returns the offset at which each record's text ends in the text of the block.
 func (b *Block) Ends(j *Joiner) ([]uint32, error) {
 	b.mu.Lock()
-	p := b.piece(j.Form)
+	e := b.encoding(j.Form)
 	b.mu.Unlock()
-	if p.own {
-		return p.ends, nil
+	if e.own {
+		return e.ends, nil
 	}
 	buf := b.cache.buffer()
 	defer b.cache.putBuffer(buf)
@@ -146,37 +149,38 @@ func (b *Block) Ends(j *Joiner) ([]uint32, error) {
 	return ends, err
 }
 
-// make joins the text, for all who need it to take from what is kept.
-func (b *Block) make(j *Joiner, dst []byte) ([]byte, *piece, error) {
+// encode makes the text and keeps it, if there is room. Concurrent callers wait for the first one
+// and use its text.
+func (b *Block) encode(j *Joiner, dst []byte) ([]byte, *blockEncoding, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	former := b.piece(j.Form)
+	former := b.encoding(j.Form)
 	if former.own {
-		if text, ok := former.text(b.cache, dst); ok { // somebody else has just made it
-			return text, former.piece, nil
+		if text, ok := former.text(b.cache, dst); ok { // another caller has just made it
+			return text, former.blockEncoding, nil
 		}
 	}
-	p := newPiece(j.Form, b.records)
-	text, err := p.join(b.cache, j, b.records, former.piece, dst)
+	e := newBlockEncoding(j.Form, b.records)
+	text, err := e.build(b.cache, j, b.records, former.blockEncoding, dst)
 	if err != nil {
 		return dst, nil, err
 	}
-	if b.cache.admit(former.piece) {
-		p.pack(b.cache, text[len(dst):])
-		if b.cache.hold(p) {
-			b.keep(p)
+	if b.cache.replace(former.blockEncoding) {
+		e.compress(b.cache, text[len(dst):])
+		if b.cache.hold(e) {
+			b.keepLocked(e)
 		}
 	}
-	return text, p, nil
+	return text, e, nil
 }
 
-// Deflated is the block's text as a piece of a deflate stream.
+// Deflated returns the text of the block as a piece of a gzip answer.
 func (b *Block) Deflated(j *Joiner) (deflate.Piece, error) {
 	b.mu.Lock()
-	p := b.piece(j.Form)
+	e := b.encoding(j.Form)
 	b.mu.Unlock()
-	if p.own {
-		if d, ok := p.deflated(b.cache); ok {
+	if e.own {
+		if d, ok := e.deflatedText(b.cache); ok {
 			return d, nil
 		}
 	}
@@ -190,31 +194,31 @@ func (b *Block) Deflated(j *Joiner) (deflate.Piece, error) {
 	d := b.cache.deflate.Piece(text)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if p := b.piece(j.Form); p.own {
-		p.setDeflated(b.cache, d)
+	if e := b.encoding(j.Form); e.own {
+		e.keepDeflated(b.cache, d)
 	}
 	return d, nil
 }
 
-// piece returns what there is in form f.
-func (b *Block) piece(f Form) heldPiece {
-	for _, p := range b.pieces {
-		if p.form == f {
-			return p
+// encoding returns the encoding in form f, or the zero value. The caller holds b.mu.
+func (b *Block) encoding(f Form) heldEncoding {
+	for _, e := range b.encodings {
+		if e.form == f {
+			return e
 		}
 	}
-	return heldPiece{}
+	return heldEncoding{}
 }
 
-// keep puts p in the place of the piece of its form.
-func (b *Block) keep(p *piece) {
-	pieces := slices.Clone(b.pieces)
-	pieces = slices.DeleteFunc(pieces, func(old heldPiece) bool { return old.form == p.form })
-	b.pieces = append(pieces, heldPiece{p, true})
+// keepLocked replaces the encoding of e's form by e.
+func (b *Block) keepLocked(e *blockEncoding) {
+	encodings := slices.Clone(b.encodings)
+	encodings = slices.DeleteFunc(encodings, func(old heldEncoding) bool { return old.form == e.form })
+	b.encodings = append(encodings, heldEncoding{e, true})
 }
 
-// Run is a stretch of a page: N records from index From of a block on, or, where
-// Block is nil, N records that stand alone.
+// Run is a range of a page: N records of Block from index From on. If Block is nil, the N records
+// belong to no block.
 type Run struct {
 	Block   *Block
 	From, N int

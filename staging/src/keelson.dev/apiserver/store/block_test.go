@@ -108,7 +108,7 @@ func TestTree(t *testing.T) {
 		}
 	}), 1, 300)
 	rapid.Check(t, func(t *rapid.T) {
-		cache := newPieceCache(int64(rapid.IntRange(0, 3000).Draw(t, "cache")))
+		cache := newEncodingCache(int64(rapid.IntRange(0, 3000).Draw(t, "cache")))
 		cache.blockRecords, cache.blockBytes = rapid.IntRange(1, 8).Draw(t, "records"), 100
 		tree, model := newTree(cache), map[string]*Record{}
 		tree.fill(loaded(t, model))
@@ -152,7 +152,7 @@ func TestTree(t *testing.T) {
 // block may be too large, and where both would be it becomes three.
 func TestSplitLargeRecords(t *testing.T) {
 	for _, sizes := range [][]int{{6, 18, 39, 22, 40}, {40, 60, 90}} {
-		cache := newPieceCache(0)
+		cache := newEncodingCache(0)
 		cache.blockRecords, cache.blockBytes = 4, 100
 		tree := newTree(cache)
 		last := len(sizes) - 1
@@ -219,11 +219,11 @@ func checkBlocks(t *rapid.T, got blocks, model map[string]*Record, from string) 
 }
 
 // held is what pieces that are still there take, counted one by one.
-func (c *pieceCache) held() int64 {
+func (c *encodingCache) held() int64 {
 	var sum int64
 	for e := c.order.Front(); e != nil; e = e.Next() {
-		if p := e.Value.(*cachedPiece).piece.Value(); p != nil {
-			sum += p.weight()
+		if p := e.Value.(*cachedEncoding).encoding.Value(); p != nil {
+			sum += p.bytes()
 		}
 	}
 	return sum
@@ -248,7 +248,7 @@ func TestPieces(t *testing.T) {
 		return made
 	}
 	filled := func(max int64) *tree {
-		cache := newPieceCache(max)
+		cache := newEncodingCache(max)
 		cache.blockRecords = 10
 		tree := newTree(cache)
 		for i := range 1000 {
@@ -279,7 +279,7 @@ func TestPieces(t *testing.T) {
 
 // TestTextFails hands on the error of an encoder and keeps nothing.
 func TestTextFails(t *testing.T) {
-	tree := newTree(newPieceCache(1 << 20))
+	tree := newTree(newEncodingCache(1 << 20))
 	tree.put(NewRecord("a", 1, nil, Attrs{}, nil, nil))
 	broken, fail := errors.New("broken"), true
 	j := &Joiner{Append: func(dst []byte, r *Record) ([]byte, error) {

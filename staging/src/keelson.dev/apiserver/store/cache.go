@@ -17,77 +17,88 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// cacheState is where a cache is in its life.
+// cacheState is the state of a cache in its life.
 type cacheState int
 
 const (
-	idle    cacheState = iota // nobody has used it; it may keep a backlog of events
-	loading                   // events are kept until the load is done
-	ready                     // events are applied as they come
+	idle    cacheState = iota // the store has not been used; the cache may keep a backlog of events
+	loading                   // events are kept until the load is complete
+	ready                     // events are applied when they arrive
 	closed
 
-	// outside is no state of a cache: see snapshot.
+	// outside is not a state of a cache. It is a result of snapshot: the requested state is older than
+	// the window.
 	outside
 )
 
 // cache holds the present state of one resource and its recent changes.
 //
-// Events are applied by one goroutine at a time: the dispatcher's once the cache
-// is ready, the loader's at the moment it becomes so.
+// Invariant: while the cache is ready, records is the state at revision rev, indexes contain the
+// same records, and window contains every change after window.floor. One goroutine at a time
+// applies events: that of the dispatcher once the cache is ready, and that of the loader at the
+// moment when it becomes ready.
 type cache struct {
-	b      *Backend
-	prefix string // of full keys, with the slash at its end
-	codec  Codec
-	attrs  func(Object) Attrs
-	peek   func(data []byte) (Attrs, bool) // may be nil
-	renew  func([]byte) ([]byte, bool)     // may be nil
-	end    func([]byte) ([]byte, bool)     // may be nil
-	fields []string                        // indexed
-	ends   bool                            // objects end by themselves
-	log    *slog.Logger
-	writes ownWrites
+	b   *Backend
+	log *slog.Logger
 
-	received atomic.Int64 // events
+	// The resource; see Config.
+	prefix  string // prefix of full keys, ends with a slash
+	codec   Codec
+	attrs   func(Object) Attrs
+	peek    func(data []byte) (Attrs, bool) // may be nil
+	renew   func([]byte) ([]byte, bool)     // may be nil
+	end     func([]byte) ([]byte, bool)     // may be nil
+	fields  []string                        // indexed fields
+	expires bool                            // objects have a TTL
 
-	mu       sync.RWMutex
-	state    cacheState
-	gen      int   // counts resets
-	loadAt   int64 // revision to load; 0: the present
-	loaded   chan struct{}
-	problem  error // why the last attempt to load failed, where others wait in vain
-	records  *tree
-	indexes  map[string]index
-	base     int64 // revision of the load
-	rev      int64 // of the state: that of the load, or of the last event applied
-	window   window
-	watchers watcherSet
-	// buffer has all events after loadAt (idle, loadAt not 0) or at least those
-	// since loading began. keepUntil is when an idle cache gives it up.
+	pending  *pendingWrites
+	received atomic.Int64 // events received so far
+
+	// mu guards the fields below.
+	mu sync.RWMutex
+
+	// The load.
+	state   cacheState
+	gen     int           // counts resets
+	loadAt  int64         // revision to load; 0 for the present one
+	loaded  chan struct{} // closed when the load is complete or has failed
+	loadErr error         // why the last load failed, if waiting does not help
+	base    int64         // revision of the load
+	// buffer contains all events after loadAt (idle, loadAt not 0), or at least those since loading
+	// began. An idle cache drops it at keepUntil.
 	buffer    []kv.Event
 	keepUntil time.Time
+
+	// The state.
+	rev      int64 // revision of the last event applied, or of the load
+	records  *tree
+	indexes  map[string]index // by field
+	window   window
+	watchers watcherSet
 }
 
 func newCache(b *Backend, prefix string, cfg *Config) *cache {
 	c := &cache{
-		b: b, prefix: b.root + prefix, codec: cfg.Codec, attrs: cfg.Attrs, peek: cfg.Peek, renew: cfg.Renew, end: cfg.End, fields: cfg.IndexFields, ends: cfg.TTL != nil,
-		log: b.log.With("resource", cfg.GroupResource.String()), loaded: make(chan struct{}),
-		writes: ownWrites{byKey: map[string][]*ownWrite{}},
+		b: b, log: b.log.With("resource", cfg.GroupResource.String()), prefix: b.root + prefix,
+		codec: cfg.Codec, attrs: cfg.Attrs, peek: cfg.Peek, renew: cfg.Renew, end: cfg.End,
+		fields: cfg.IndexFields, expires: cfg.TTL != nil,
+		pending: newPendingWrites(), loaded: make(chan struct{}),
 	}
 	c.clearLocked()
 	return c
 }
 
 func (c *cache) clearLocked() {
-	c.records = newTree(c.b.pieces)
+	c.records = newTree(c.b.encodings)
 	c.indexes = make(map[string]index, len(c.fields))
 	for _, f := range c.fields {
 		c.indexes[f] = index{}
 	}
 }
 
-// start has an idle cache loaded, and those of the same prefix: clients take the
-// revisions that they know from one to the other. It does not wait. Nothing that
-// happens from now on is too old to be watched later.
+// start queues an idle cache for loading, with all caches of its prefix: a client may use a revision
+// that it has read from one of them to watch another. It does not wait. Every event from now on can
+// be watched later.
 func (c *cache) start() {
 	c.mu.RLock()
 	started := c.state != idle
@@ -95,7 +106,7 @@ func (c *cache) start() {
 	if started {
 		return
 	}
-	for _, other := range c.b.together(c) {
+	for _, other := range c.b.caches.siblings(c) {
 		other.startAlone()
 	}
 }
@@ -108,21 +119,22 @@ func (c *cache) startAlone() {
 	}
 	c.state = loading
 	if c.loadAt == 0 {
-		// What this cache has not been told of is not after this revision.
+		// The cache has missed no event after this revision.
 		c.loadAt = c.b.dispatching.Load()
 	}
-	c.b.loads.add(c)
+	c.b.loader.add(c)
 }
 
-// wait starts the cache and blocks until it is loaded.
+// wait starts the cache and blocks until it is ready. If stored values cannot be read, it returns an
+// internal error.
 func (c *cache) wait(ctx context.Context) error {
 	c.start()
 	for {
 		c.mu.RLock()
-		state, loaded, problem := c.state, c.loaded, c.problem
+		state, loaded, loadErr := c.state, c.loaded, c.loadErr
 		c.mu.RUnlock()
-		if problem != nil {
-			return apierrors.NewInternalError(problem)
+		if loadErr != nil {
+			return apierrors.NewInternalError(loadErr)
 		}
 		switch state {
 		case ready:
@@ -138,6 +150,7 @@ func (c *cache) wait(ctx context.Context) error {
 	}
 }
 
+// isReady starts the cache and reports whether it is ready.
 func (c *cache) isReady() bool {
 	c.start()
 	c.mu.RLock()
@@ -145,16 +158,16 @@ func (c *cache) isReady() bool {
 	return c.state == ready
 }
 
-// loading returns the generation to load, if there is one, and the revision to
-// load it at.
-func (c *cache) loading() (gen int, at int64, ok bool) {
+// wantsLoad reports whether the cache waits for a load. It returns the generation to pass to install,
+// and the revision to load; 0 for the present one.
+func (c *cache) wantsLoad() (gen int, at int64, ok bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.gen, c.loadAt, c.state == loading
 }
 
-// loadPresent gives up loading a state of the past. The buffer stays: of it,
-// events up to the load's revision will be ignored.
+// loadPresent makes the cache load the present state instead of a past one. install will ignore the
+// events in the buffer that the load includes.
 func (c *cache) loadPresent(gen int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,9 +176,9 @@ func (c *cache) loadPresent(gen int) {
 	}
 }
 
-// reset forgets everything because the watch begins anew, after revision from,
-// and loads again. All watchers end: they have missed something. An idle cache
-// keeps what comes until it is used or the time is over.
+// reset drops the state and loads it again, because a new watch begins after revision from. All
+// watchers end, because they may have missed events. An idle cache keeps the new events until it is
+// used, at most until keepUntil.
 func (c *cache) reset(from int64, keepUntil time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -183,10 +196,10 @@ func (c *cache) reset(from int64, keepUntil time.Time) {
 	c.state = loading
 	c.watchers.endAll(c.window.floor)
 	c.clearLocked()
-	c.b.loads.add(c)
+	c.b.loader.add(c)
 }
 
-// close ends the cache and all its watchers.
+// close drops the state and ends all watchers. The cache is not used again.
 func (c *cache) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,7 +216,8 @@ func (c *cache) close() {
 	c.window.reset(c.rev)
 }
 
-// install puts a loaded state into service, with the events that came since.
+// install makes the cache ready with a loaded state, and applies the events received since. It does
+// nothing if the cache has been reset since gen.
 func (c *cache) install(gen int, records []*Record, rev int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -212,25 +226,25 @@ func (c *cache) install(gen int, records []*Record, rev int64) {
 	}
 	c.records.fill(records)
 	for f, ix := range c.indexes {
-		ix.fill(c.b.pieces, f, records)
+		ix.fill(c.b.encodings, f, records)
 	}
 	c.base, c.rev = rev, rev
 	c.window.reset(rev)
-	c.recallLocked(records)
-	c.writes.clear()
+	c.restoreChangesLocked(records)
+	c.pending.clear()
 	for i := range c.buffer {
 		if e := &c.buffer[i]; e.ModRevision > rev {
 			c.applyLocked(e, c.record(e, nil))
 		}
 	}
 	c.buffer = nil
-	c.state, c.problem = ready, nil
+	c.state, c.loadErr = ready, nil
 	close(c.loaded)
 }
 
-// recallLocked has the window hold what has changed at the revision of the load,
-// if that was several objects: see window.resume.
-func (c *cache) recallLocked(records []*Record) {
+// restoreChangesLocked adds the changes at the revision of the load to the window, if there were
+// several: see window.resume.
+func (c *cache) restoreChangesLocked(records []*Record) {
 	latest := func(r *Record) bool { return r.Revision == c.base }
 	first := slices.IndexFunc(records, latest)
 	if first < 0 || !slices.ContainsFunc(records[first+1:], latest) {
@@ -244,34 +258,33 @@ func (c *cache) recallLocked(records []*Record) {
 	}
 }
 
-// fail notes that stored values cannot be read, so that nobody waits for them.
-// The load is tried again all the same.
+// fail records that stored values cannot be read, and ends all waits with err. The loader retries.
 func (c *cache) fail(gen int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state != loading || c.gen != gen {
 		return
 	}
-	c.problem = err
+	c.loadErr = err
 	close(c.loaded)
 	c.loaded = make(chan struct{})
 }
 
-// unreadable reports whether one of events has come without its value.
+// unreadable reports whether one of the events lacks its value.
 func unreadable(events []kv.Event) bool {
 	return slices.ContainsFunc(events, func(e kv.Event) bool { return e.Err != nil })
 }
 
-// apply takes events of this resource, in order. Only the dispatcher calls it.
+// apply processes the next events of the resource, which are in order. Only the dispatcher calls it.
 func (c *cache) apply(events []kv.Event) {
 	if unreadable(events) {
-		// Anew, until everything can be read.
+		// Load again until everything can be read.
 		c.reset(0, time.Time{})
 		return
 	}
 	c.received.Add(int64(len(events)))
-	records, live := c.former(events)
-	if live { // decode what other servers wrote without holding up readers
+	records, live := c.presentRecords(events)
+	if live { // decode objects that other servers wrote before taking the lock
 		for i := range events {
 			records[i] = c.record(&events[i], records[i])
 		}
@@ -287,7 +300,7 @@ func (c *cache) apply(events []kv.Event) {
 		c.buffer = append(c.buffer, events...)
 	case ready:
 		for i := range events {
-			if !live { // became ready since
+			if !live { // the cache has become ready since
 				c.applyLocked(&events[i], c.record(&events[i], nil))
 				continue
 			}
@@ -297,9 +310,9 @@ func (c *cache) apply(events []kv.Event) {
 	}
 }
 
-// former returns the present states of objects that events are about, if the
-// cache is ready.
-func (c *cache) former(events []kv.Event) ([]*Record, bool) {
+// presentRecords returns the present record of the object of each event, nil if there is none. It
+// returns false if the cache is not ready.
+func (c *cache) presentRecords(events []kv.Event) ([]*Record, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if c.state != ready {
@@ -314,37 +327,37 @@ func (c *cache) former(events []kv.Event) ([]*Record, bool) {
 	return records, true
 }
 
-// record makes the record of an event; nil for a deletion. prev is the object's
-// former state, if it is at hand.
+// record returns the record of an event; nil for a deletion. prev is the object's previous record, or
+// nil.
 func (c *cache) record(e *kv.Event, prev *Record) *Record {
 	if e.Deleted {
 		return nil
 	}
-	if r := c.writes.take(c, e); r != nil {
+	if r := c.pending.take(c, e); r != nil {
 		return r
 	}
 	return c.decode(&e.Item, prev)
 }
 
-// decode makes a record of an item that this server did not write. Bytes that
-// cannot be decoded become a record without labels, so that the object is seen
-// and the error is its reader's.
+// decode returns the record of an item that this server did not write. Bytes that cannot be decoded
+// become a record without attributes, so that lists contain the object and its readers get the
+// error.
 func (c *cache) decode(it *kv.Item, prev *Record) *Record {
 	key := strings.TrimPrefix(it.Key, c.prefix)
 	data, renewed := c.renewed(it.Value)
 	attrs, err := c.attrsOf(data, it.ModRevision)
 	if err != nil {
-		c.log.Error("Stored object cannot be decoded", "key", key, "err", err)
+		c.log.Error("Failed to decode stored object", "key", key, "err", err)
 	} else {
-		attrs = c.b.attrs.shrink(attrs, prev)
+		attrs = c.b.attrs.intern(attrs, prev)
 	}
 	r := c.newRecord(key, it.ModRevision, data, attrs, nil)
 	r.renewed, r.broken = renewed, err != nil
 	return r
 }
 
-// renewed is what a record has of stored bytes: readers are answered from it, and are
-// to see defaults that are newer than what is stored.
+// renewed returns the bytes for the record of stored bytes, and whether they differ: readers must see
+// defaults that are newer than the stored bytes.
 func (c *cache) renewed(data []byte) ([]byte, bool) {
 	if c.renew == nil {
 		return data, false
@@ -365,26 +378,28 @@ func (c *cache) attrsOf(data []byte, rev int64) (Attrs, error) {
 	return c.attrs(obj), nil
 }
 
+// newRecord returns a record whose memory counts against the limits of the backend.
 func (c *cache) newRecord(key string, rev int64, data []byte, attrs Attrs, obj Object) *Record {
 	r := NewRecord(key, rev, data, attrs, c.codec, obj)
 	r.budget = c.b.forms
-	c.b.packs.came(len(data))
+	c.b.packer.added(len(data))
 	if obj != nil {
 		r.budget.spend(r, objectCost*len(data))
 	}
 	return r
 }
 
-// applyLocked changes the state by one event and wakes whom it may concern.
+// applyLocked applies one event to the state and wakes the watchers that may select it. cur is the
+// record of the event; nil for a deletion.
 func (c *cache) applyLocked(e *kv.Event, cur *Record) {
 	if e.ModRevision <= c.base {
-		return // the load was ahead of the watch
+		return // the loaded state includes it
 	}
 	key := strings.TrimPrefix(e.Key, c.prefix)
 	prev := c.records.get(key)
 	c.rev = max(c.rev, e.ModRevision)
 	if prev == nil && cur == nil {
-		return // came and went before we looked
+		return // the object was created and deleted before the load
 	}
 	if cur != nil {
 		c.records.put(cur)
@@ -392,7 +407,7 @@ func (c *cache) applyLocked(e *kv.Event, cur *Record) {
 		c.records.delete(key)
 	}
 	for f, ix := range c.indexes {
-		ix.move(c.b.pieces, f, prev, cur)
+		ix.move(c.b.encodings, f, prev, cur)
 	}
 	ch := &change{rev: e.ModRevision, cur: cur, prev: prev, at: c.b.clock.Now(), end: c.end}
 	pos := c.window.end()
@@ -400,7 +415,7 @@ func (c *cache) applyLocked(e *kv.Event, cur *Record) {
 	c.watchers.notify(c.fields, ch, pos)
 }
 
-// trim drops events that have become too old, and a backlog nobody wanted.
+// trim drops changes that have become too old, and the backlog of a cache that was not used in time.
 func (c *cache) trim() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -411,6 +426,6 @@ func (c *cache) trim() {
 	}
 }
 
-// reachedLocked is the revision that the present state is of: nothing up to it
-// is missing, and nothing after it is in.
-func (c *cache) reachedLocked() int64 { return max(c.rev, c.b.fresh.reached()) }
+// reachedLocked returns the revision of the present state: it contains every event up to this
+// revision and none after it.
+func (c *cache) reachedLocked() int64 { return max(c.rev, c.b.barrier.reached()) }

@@ -51,7 +51,7 @@ func isTooLarge(err error) bool {
 // earliest revision a watch could start from. Where Kubernetes has no watch cache it
 // does not tell.
 func (c *cache) tooOld(rev, oldest int64) error {
-	if c.ends {
+	if c.expires {
 		return apierrors.NewResourceExpired(msgWatchExpired)
 	}
 	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", rev, oldest))

@@ -29,7 +29,7 @@ type listPlan struct {
 
 // plan reads the options of a list as the Kubernetes API defines them.
 func (s *Store) plan(opts *ListOptions) (*listPlan, error) {
-	selected, err := s.selects(opts.Predicate)
+	selected, err := s.cachePredicate(opts.Predicate)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func (s *Store) List(ctx context.Context, opts ListOptions) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.showsAll(page), nil
+	return s.viewPage(page), nil
 }
 
 func (s *Store) list(ctx context.Context, p *listPlan) (page *Page, err error) {
@@ -101,7 +101,7 @@ func (s *Store) list(ctx context.Context, p *listPlan) (page *Page, err error) {
 				return nil, translate(ctx, err)
 			}
 		}
-		if err := s.b.fresh.wait(ctx, want); err != nil {
+		if err := s.b.barrier.wait(ctx, want); err != nil {
 			if p.current && isTooLarge(err) {
 				return s.listStored(ctx, p)
 			}
@@ -167,7 +167,7 @@ func (s *Store) page(p *listPlan, snap *snapshot) *Page {
 // pick fills a page with what a selector selects, and tells whether there are keys after
 // it, selected or not: as with Kubernetes, who goes on may find nothing.
 func (p *listPlan) pick(page *Page, snap *snapshot, prefix string) (remaining int64) {
-	seen := verdicts{}
+	seen := labelMatches{}
 	snap.ascend(prefix, p.start, func(_ *Block, _ int, records []*Record) bool {
 		if p.full(page) {
 			remaining = 1
@@ -294,7 +294,7 @@ func (s *Store) storedError(ctx context.Context, p *listPlan, err error, rev int
 		expired.ErrStatus.ListMeta.Continue = s.continueAt(p.start, p.match.root(), -1)
 		return expired
 	case errors.Is(err, kv.ErrFutureRevision):
-		return tooLarge(rev, s.b.fresh.reached())
+		return tooLarge(rev, s.b.barrier.reached())
 	}
 	return translate(ctx, err)
 }

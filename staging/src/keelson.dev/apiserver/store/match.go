@@ -102,7 +102,7 @@ func (r selectable) Has(field string) bool {
 
 // filter appends those of records that match, which have been found by the prefix
 // of their keys. seen has what is known of sets of labels, which many records share.
-func (m *matcher) filter(dst, records []*Record, seen verdicts) []*Record {
+func (m *matcher) filter(dst, records []*Record, seen labelMatches) []*Record {
 	if !m.selective() {
 		return append(dst, records...)
 	}
@@ -115,16 +115,16 @@ func (m *matcher) filter(dst, records []*Record, seen verdicts) []*Record {
 }
 
 // selects reports whether a record of the matcher's prefix matches.
-func (m *matcher) selects(r *Record, seen verdicts) bool {
+func (m *matcher) selects(r *Record, seen labelMatches) bool {
 	return (m.name == "" || nameOf(r.Key) == m.name) && (r.broken || (m.labels == nil || seen.matches(m.labels, r.Labels)) &&
 		(m.fields == nil || m.fields.Matches(selectable{r})))
 }
 
-// verdicts says which sets of labels one selector matches, by the sets' identity:
+// labelMatches says which sets of labels one selector matches, by the sets' identity:
 // they are kept once, and a list meets the same few again and again.
-type verdicts map[uintptr]bool
+type labelMatches map[uintptr]bool
 
-func (v verdicts) matches(selector labels.Selector, set labels.Set) bool {
+func (v labelMatches) matches(selector labels.Selector, set labels.Set) bool {
 	id := reflect.ValueOf(set).Pointer()
 	verdict, known := v[id]
 	if !known {

@@ -93,9 +93,9 @@ func (m *model) boot() {
 	// A tiny window, so that runs fall out of it, and tiny blocks in too small a cache.
 	m.env, m.stop = boot(m.t, m.kv, clock.Real(), m.root, func(b *Backend) {
 		b.limits = windowLimits{min: 8, max: 8, age: 0, bytes: 1 << 30}
-		b.pieces = newPieceCache(300)
-		b.pieces.blockRecords = 3
-		b.packs.group, b.packs.least, b.packs.many = 600, 0, 500
+		b.encodings = newEncodingCache(300)
+		b.encodings.blockRecords = 3
+		b.packer.groupBytes, b.packer.minBytes, b.packer.wakeBytes = 600, 0, 500
 	})
 }
 

@@ -8,111 +8,118 @@ import (
 	"weak"
 )
 
-// Record is one revision of one object. It is immutable but for the encodings
-// it remembers and the place where its bytes are, and safe for concurrent use.
+// Record is one revision of one object: its stored bytes, the attributes by which it is selected,
+// and the encodings made of it. It is safe for concurrent use.
+//
+// Invariant: the object that a record represents never changes. Where its bytes are (in data or in
+// packed) and which encodings it keeps may change at any time.
 type Record struct {
 	Key      string // "<namespace>/<name>" or "<name>"
 	Revision int64  // the object's resourceVersion
 	Attrs
 
+	// These fields do not change once other goroutines can see the record.
 	size    int  // of the stored bytes
-	broken  bool // they cannot be decoded
-	renewed bool // they are not what is stored, see Config.Renew; does not change once others see the record
+	broken  bool // the stored bytes cannot be decoded
+	renewed bool // the bytes differ from the stored ones, see Config.Renew
 	codec   Codec
-	budget  *formBudget // nil: what is remembered is kept as long as the record
+	budget  *formBudget // nil if the record keeps its encodings as long as it exists
 
-	encoding sync.Mutex // held while a form is made
+	encoding sync.Mutex // held while an encoding is made
 
-	mu     sync.Mutex
-	data   []byte               // stored bytes, never modified; nil when they are packed
-	pack   *pack                // that has them
-	slot   int32                // where
-	loose  bool                 // they are not to be packed
-	making bool                 // an object decoded now serves one encoding, and is not kept
-	obj    Object               // decoded form, if it is at hand
-	forms  map[Form][]byte      // encodings already made
-	twin   weak.Pointer[Record] // see twinAs
+	// mu guards the fields below.
+	mu sync.Mutex
+	// The stored bytes, never modified, are in data, or at index slot of packed.
+	data           []byte
+	packed         *packedBytes
+	slot           int32
+	incompressible bool // the bytes are not to be packed
+
+	// Forms of the object that can be made again.
+	obj        Object               // decoded object, or nil
+	decodeOnce bool                 // an object decoded now is for one encoding and is not kept
+	forms      map[Form][]byte      // encodings
+	alias      weak.Pointer[Record] // see sharedWithCodec
 }
 
-// NewRecord returns a record of data. obj is its decoded form where the caller
-// has it at hand, or nil; it belongs to the record from then on.
+// NewRecord returns a record of the stored bytes data. obj is the decoded object, or nil; it belongs
+// to the record afterwards. codec decodes data.
 func NewRecord(key string, rev int64, data []byte, attrs Attrs, codec Codec, obj Object) *Record {
 	return &Record{Key: key, Revision: rev, data: data, size: len(data), Attrs: attrs, codec: codec, obj: obj}
 }
 
-// Bytes returns the stored bytes, which callers do not modify or keep.
+// Bytes returns the stored bytes. Callers do not modify them. Use avoids a copy of packed bytes.
 func (r *Record) Bytes() []byte {
 	r.mu.Lock()
-	data, pack, slot := r.data, r.pack, r.slot
+	data, packed, slot := r.data, r.packed, r.slot
 	r.mu.Unlock()
-	if pack != nil {
-		return pack.bytes(slot)
+	if packed != nil {
+		return packed.bytes(slot)
 	}
 	return data
 }
 
-// Use calls f with the stored bytes, which are f's to read until it returns: what
-// Bytes returns may have to be copied.
+// Use calls f with the stored bytes. f may read them until it returns.
 func (r *Record) Use(f func(data []byte)) {
 	r.mu.Lock()
-	data, pack, slot := r.data, r.pack, r.slot
+	data, packed, slot := r.data, r.packed, r.slot
 	r.mu.Unlock()
-	if pack != nil {
-		pack.use(slot, f)
+	if packed != nil {
+		packed.use(slot, f)
 		return
 	}
 	f(data)
 }
 
-// packedIn returns the pack that has the bytes; loose says that they are in none
-// and may be packed.
-func (r *Record) packedIn() (in *pack, loose bool) {
+// packedIn returns the packedBytes that contain the record, or nil. packable reports whether the
+// record is not packed and may be.
+func (r *Record) packedIn() (in *packedBytes, packable bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.pack, r.pack == nil && !r.loose
+	return r.packed, r.packed == nil && !r.incompressible
 }
 
-// move puts the bytes into a pack, which has them.
-func (r *Record) move(to *pack, slot int32) {
+// moveTo makes the record refer to its bytes at index slot of packed.
+func (r *Record) moveTo(packed *packedBytes, slot int32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.data, r.pack, r.slot = nil, to, slot
+	r.data, r.packed, r.slot = nil, packed, slot
 }
 
-func (r *Record) stayLoose() {
+func (r *Record) markIncompressible() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.loose = true
+	r.incompressible = true
 }
 
-func (r *Record) staysLoose() bool {
+func (r *Record) isIncompressible() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.loose
+	return r.incompressible
 }
 
-// weight is the memory that the bytes take.
+// weight returns how much memory the stored bytes take.
 func (r *Record) weight() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.pack != nil {
-		return r.pack.share(r.size)
+	if r.packed != nil {
+		return r.packed.share(r.size)
 	}
 	return int64(r.size)
 }
 
-// Object returns the decoded object, which is the caller's own to modify.
+// Object decodes the object. It belongs to the caller, who may modify it.
 func (r *Record) Object() (obj Object, err error) {
 	r.Use(func(data []byte) { obj, err = r.codec.Decode(data, r.Revision) })
 	return obj, err
 }
 
-// Shared returns the decoded object for reading only: others see it too. What
-// this server has just written is at hand; other objects are decoded at the
-// first need and kept for a while.
+// Shared returns the decoded object for reading only, because all callers get the same one. An
+// object that this server has just written is not decoded again. Other objects are decoded once and
+// kept while the budget for decoded objects allows it.
 func (r *Record) Shared() (Object, error) {
 	r.mu.Lock()
-	obj, once := r.obj, r.making
+	obj, once := r.obj, r.decodeOnce
 	r.mu.Unlock()
 	if obj != nil {
 		return obj, nil
@@ -131,8 +138,8 @@ func (r *Record) Shared() (Object, error) {
 	return obj, nil
 }
 
-// Read returns the decoded object for reading only, like Shared, but does not keep
-// one that it had to decode: for what reads every object once.
+// Read returns the decoded object for reading only, like Shared, but does not keep an object that it
+// had to decode. It is for callers that read every object once.
 func (r *Record) Read() (Object, error) {
 	r.mu.Lock()
 	obj := r.obj
@@ -143,8 +150,9 @@ func (r *Record) Read() (Object, error) {
 	return r.Object()
 }
 
-// ReadPart is Read for what needs a part of the object only, which part decodes of
-// the stored bytes if it can; nil cannot.
+// ReadPart is Read for callers that need only a part of the object. part decodes this part from the
+// stored bytes, and returns false if it cannot; ReadPart then decodes the whole object. part may be
+// nil.
 func (r *Record) ReadPart(part func(data []byte) (Object, bool)) (obj Object, err error) {
 	r.mu.Lock()
 	obj = r.obj
@@ -162,12 +170,13 @@ func (r *Record) ReadPart(part func(data []byte) (Object, bool)) (obj Object, er
 	return r.Object()
 }
 
-// Remembered returns the record in form f if that has been made and not forgotten.
+// Remembered returns the encoding of the record in form f, if the record keeps one.
 func (r *Record) Remembered(f Form) ([]byte, bool) { return r.form(f) }
 
-// Encoded returns the record in form f, made by encode at the first need and
-// shared afterwards: callers do not modify it. While one caller encodes, others
-// who want an encoding wait; encode may call Object and Shared.
+// Encoded returns the record in form f. The first call makes the encoding by encode, and later calls
+// return the same bytes while the record keeps them. Callers do not modify them. Concurrent calls
+// for the same record wait for each other. encode may call Object and Shared. An error is one of
+// encode.
 func (r *Record) Encoded(f Form, encode func(*Record) ([]byte, error)) ([]byte, error) {
 	if b, ok := r.form(f); ok {
 		return b, nil
@@ -177,9 +186,9 @@ func (r *Record) Encoded(f Form, encode func(*Record) ([]byte, error)) ([]byte, 
 	if b, ok := r.form(f); ok {
 		return b, nil
 	}
-	r.setMaking(true)
+	r.setDecodeOnce(true)
 	b, err := encode(r)
-	r.setMaking(false)
+	r.setDecodeOnce(false)
 	if err != nil {
 		return nil, err
 	}
@@ -188,10 +197,10 @@ func (r *Record) Encoded(f Form, encode func(*Record) ([]byte, error)) ([]byte, 
 	return b, nil
 }
 
-func (r *Record) setMaking(making bool) {
+func (r *Record) setDecodeOnce(once bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.making = making
+	r.decodeOnce = once
 }
 
 func (r *Record) form(f Form) ([]byte, bool) {
@@ -210,15 +219,15 @@ func (r *Record) remember(f Form, b []byte) {
 	r.forms[f] = b
 }
 
-// forget drops what can be made again.
+// forget drops the decoded object and all encodings.
 func (r *Record) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.obj, r.forms = nil, nil
 }
 
-// last returns the state that an object ended in whose end has the revision rev.
-// For end see Config.End.
+// last returns the final state of an object that was deleted at revision rev. r is its state before
+// the deletion. For end see Config.End.
 func (r *Record) last(rev int64, end func([]byte) ([]byte, bool)) *Record {
 	var data []byte
 	var changed bool
@@ -233,13 +242,13 @@ func (r *Record) last(rev int64, end func([]byte) ([]byte, bool)) *Record {
 	return last
 }
 
-// at returns the record's state under another revision, for an object whose
-// end, or whose leaving of a selection, has a revision of its own.
+// at returns the same state with another revision: that at which the object was deleted or ceased
+// to match a selector.
 func (r *Record) at(rev int64) *Record {
 	last := NewRecord(r.Key, rev, nil, r.Attrs, r.codec, nil)
 	last.budget, last.size = r.budget, r.size
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	last.data, last.pack, last.slot, last.loose = r.data, r.pack, r.slot, r.loose
+	last.data, last.packed, last.slot, last.incompressible = r.data, r.packed, r.slot, r.incompressible
 	return last
 }

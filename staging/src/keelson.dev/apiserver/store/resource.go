@@ -5,7 +5,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -15,83 +14,88 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// Config describes one resource to its Store.
+// Config is the configuration of a Store. Backend, Prefix, GroupResource, Codec and Attrs are
+// required, unless Alias is set. The functions are called concurrently.
 type Config struct {
+	// What is stored, and where.
+
 	Backend *Backend
-	// Prefix is the path of the resource's keys below the backend's root:
-	// "pods", "services/specs", "stable.example.com/crontabs".
+	// Prefix is the path of the resource's keys below the root of the backend: "pods",
+	// "services/specs", "stable.example.com/crontabs".
 	Prefix        string
-	GroupResource schema.GroupResource // how errors name it
-	Codec         Codec
-	// Attrs returns what selection needs of an object. It keeps no reference to
-	// what may change.
-	Attrs func(obj Object) Attrs
-	// Peek returns what Attrs does of the object that stored bytes decode into,
-	// without decoding all of it, if it can. May be nil.
-	Peek func(data []byte) (Attrs, bool)
-	// Renew returns what Codec would have written of the object that stored bytes decode
-	// into, if that is not those bytes: they are of another version, or from before a
-	// field had a default. It is asked of what others wrote. May be nil.
-	Renew func(data []byte) (renewed []byte, changed bool)
-	// End returns the last state that is told of an object once it is gone, if that is
-	// another than the stored one, data: so that an end that changes the object takes
-	// one write. What selection looks at is the same. May be nil.
-	End func(data []byte) (last []byte, changed bool)
-	// IndexFields are the selectable fields by which lists and watches find
-	// objects without looking at all of them.
-	IndexFields []string
-	// Twin, if set, has the objects: Backend, Prefix, Attrs, Peek, Renew, End and IndexFields
-	// are those of its store.
-	Twin *Twin
-	// TTL is how many seconds an updated object is kept; nil or 0: for ever. (A
-	// Create is told by its caller.)
+	GroupResource schema.GroupResource // named in errors
+	// Alias is set if another store has the objects. Backend, Prefix, Attrs, Peek, Renew, End and
+	// IndexFields are then those of that store.
+	Alias *Alias
+	// TTL returns for how many seconds an updated object is kept; 0 means for ever. Nil if objects
+	// never expire. (Create has the TTL as a parameter.)
 	TTL func(obj Object) int64
+
+	// How stored bytes are read and written.
+
+	Codec Codec
+	// Attrs returns the attributes of an object. They must not refer to memory that may change.
+	Attrs func(obj Object) Attrs
+	// Peek returns the attributes of a stored object without decoding all of it. It returns false if
+	// it cannot. May be nil.
+	Peek func(data []byte) (Attrs, bool)
+	// Renew returns the bytes that Codec would write for a stored object, if they differ from the
+	// stored ones: another server may have written another version, or a field may have got a
+	// default since. May be nil.
+	Renew func(data []byte) (renewed []byte, changed bool)
+	// End returns the final state of a deleted object for its watchers, if it differs from the
+	// stored one. So a deletion that also changes the object takes one write. The attributes must be
+	// the same. May be nil.
+	End func(data []byte) (last []byte, changed bool)
+	// IndexFields are selectable fields for which the cache keeps an index. Lists and watches that
+	// require a value of such a field do not look at all objects.
+	IndexFields []string
 }
 
-// Store is the store of one resource.
+// Store is the store of one resource. It is safe for concurrent use.
 type Store struct {
 	Config
 	b      *Backend
 	prefix string // "<prefix>/"
-	cache  *cache
+	cache  *cache // of the other store, if this is an alias
 }
 
 var _ Interface = (*Store)(nil)
 
-// New returns the store of a resource. Nothing is read before its first use.
+// New returns the store of a resource. It reads nothing before its first use.
 func New(cfg Config) *Store {
-	if cfg.Twin != nil {
-		return newTwin(cfg)
+	if cfg.Alias != nil {
+		return newAlias(cfg)
 	}
 	s := &Store{Config: cfg, b: cfg.Backend, prefix: strings.Trim(cfg.Prefix, "/") + "/"}
 	s.cache = newCache(cfg.Backend, s.prefix, &s.Config)
-	s.b.register(s.prefix, s.cache)
+	s.b.caches.add(s.prefix, s.cache)
 	return s
 }
 
-// Close ends all watches and releases the cache, for a resource that is no
-// longer served. Stored objects stay. What a twin shows is released with the store
-// that has it.
+// Close implements Interface. Closing an alias does nothing, because the cache belongs to the other
+// store.
 func (s *Store) Close() {
-	if s.Twin != nil {
+	if s.Alias != nil {
 		return
 	}
-	s.b.unregister(s.prefix, s.cache)
+	s.b.caches.remove(s.prefix, s.cache)
 	s.cache.close()
 }
 
-// Stats is what a store holds at a moment.
+// Stats says what a store contains at a moment.
 type Stats struct {
-	Started  bool  // somebody has used the store
-	Objects  int   // in the cache
-	Bytes    int   // of their stored forms
-	Watchers int   //
-	Events   int   // in the window
-	Revision int64 // of the cache's state
-	Received int64 // events that have come so far
+	Stored   bool  // the store has objects of its own: they are not computed, and it is not an alias
+	Started  bool  // the store has been used, so its cache is loaded or loading
+	Objects  int   // number of objects in the cache
+	Bytes    int   // total size of their stored forms
+	Watchers int   // number of watches
+	Events   int   // number of changes in the window
+	Revision int64 // of the state in the cache
+	Received int64 // number of events received since the start
 }
 
-// Stats returns what the store holds. It does not start it.
+// Stats implements Monitor.
 func (s *Store) Stats() Stats {
 	c := s.cache
 	c.mu.RLock()
@@ -101,27 +105,19 @@ func (s *Store) Stats() Stats {
 		bytes += b.size
 	}
 	return Stats{
-		Bytes:   bytes,
-		Started: c.state != idle, Objects: c.records.n, Watchers: c.watchers.count,
+		Stored: s.Alias == nil, Started: c.state != idle,
+		Objects: c.records.n, Bytes: bytes, Watchers: c.watchers.count,
 		Events: int(c.window.end() - c.window.first), Revision: c.reachedLocked(), Received: c.received.Load(),
 	}
 }
 
-// Count asks how many objects are stored. It does not start the store.
+// Count implements Monitor.
 func (s *Store) Count(ctx context.Context) (int64, error) {
 	found, err := s.b.kv.Range(ctx, kv.RangeOptions{Prefix: s.b.root + s.prefix, Limit: 1})
 	if err != nil {
 		return 0, fmt.Errorf("count %s: %w", s.prefix, err)
 	}
 	return found.Count, nil
-}
-
-// Ready implements Interface. It also has the cache loaded, if nobody has used it yet.
-func (s *Store) Ready() error {
-	if !s.cache.isReady() {
-		return errors.New(msgNotReady)
-	}
-	return nil
 }
 
 // Get implements Interface.
@@ -139,7 +135,7 @@ func (s *Store) Get(ctx context.Context, key string, resourceVersion string) (*R
 	if err := s.cache.wait(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.b.fresh.wait(ctx, rev); err != nil {
+	if err := s.b.barrier.wait(ctx, rev); err != nil {
 		return nil, s.uncached(err)
 	}
 	if r := s.cached(key); r != nil {
@@ -156,7 +152,7 @@ func (s *Store) getCurrent(ctx context.Context, key string) (*Record, error) {
 		if err != nil {
 			return nil, translate(ctx, err)
 		}
-		err = s.b.fresh.wait(ctx, rev)
+		err = s.b.barrier.wait(ctx, rev)
 		if err != nil && !isTooLarge(err) {
 			return nil, err
 		}
@@ -181,7 +177,7 @@ func (s *Store) cached(key string) *Record {
 	if s.cache.state != ready {
 		return nil
 	}
-	return s.shows(s.cache.records.get(key))
+	return s.view(s.cache.records.get(key))
 }
 
 // found makes a record of what the key-value store has under key.
@@ -193,8 +189,8 @@ func (s *Store) found(key string, item *kv.Item) (*Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.Twin != nil {
-		return s.shows(s.cache.decode(item, nil)), nil
+	if s.Alias != nil {
+		return s.view(s.cache.decode(item, nil)), nil
 	}
 	data, renewed := s.cache.renewed(item.Value)
 	r := s.cache.newRecord(key, item.ModRevision, data, s.Attrs(obj), obj)

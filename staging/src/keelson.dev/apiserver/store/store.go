@@ -1,31 +1,28 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package store keeps the objects of one resource: optimistic writes to a
-// key-value store (etcd, or memory) and reads, lists and watches from a watch
-// cache that holds encoded bytes.
+// Package store keeps the objects of a resource: optimistic writes to a key-value store (etcd, or
+// memory), and reads, lists and watches from a watch cache of encoded bytes.
 //
 // Invariants:
-//   - A write that returned success is durable in the key-value store, and every
-//     later consistent read of this or another server sees it.
-//   - Records are immutable. What they hold is shared by all readers.
-//   - Every watcher of a resource sees its events in revision order, without gap
-//     or repetition, or is ended with a "too old" error.
+//   - A write that returned success is durable in the key-value store, and every later consistent
+//     read of this or another server sees it.
+//   - The object that a Record represents never changes. All readers share it.
+//   - Every watcher of a resource receives its events in revision order, without gap or repetition,
+//     or ends with an Expired error (410).
 //
-// A Backend stands on one key-value store and follows it; a Store is made for
-// each resource:
+// A Backend follows one key-value store. Each resource has a Store on a Backend:
 //
 //	b := store.NewBackend(store.BackendConfig{KV: kvs, Clock: clock, Log: log})
 //	go b.Run(ctx)
 //	pods := store.New(store.Config{Backend: b, Prefix: "pods", ...})
 //
-// What a reader gets to see comes from the cache of the resource: an ordered set
-// of records of which readers take copy-on-write snapshots, and a window of
-// recent changes, from which watches are served and states of the past are made
-// by taking changes back. Older states come from the key-value store.
+// Readers are answered from the cache of the resource: an ordered set of records, from which readers
+// take copy-on-write snapshots, and a window of recent changes. Watches read the window. A list at a
+// past revision is the present state with the newer changes undone; if the window does not reach
+// back that far, the key-value store answers. docs/explanation/watch-cache.md draws the layers.
 //
-// The package decides nothing about the meaning of objects: validation,
-// admission and defaulting are its callers'.
+// The package does not know what objects mean. Its callers validate, admit and default them.
 package store
 
 import (
@@ -40,77 +37,151 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
+// Reader reads the objects of one resource. Keys are "<namespace>/<name>" or "<name>". Errors are
+// apimachinery StatusErrors. It is safe for concurrent use.
+type Reader interface {
+	// Get returns one object. An empty resourceVersion reads consistently; "0" returns the cached
+	// state; another value returns a state that is not older. The error is NotFound, BadRequest for
+	// an invalid resourceVersion, or Timeout with the cause ResourceVersionTooLarge.
+	Get(ctx context.Context, key string, resourceVersion string) (*Record, error)
+	// List returns the objects that opts selects. The error is BadRequest for invalid options,
+	// Timeout with the cause ResourceVersionTooLarge, or Expired (410) for a revision that has been
+	// compacted.
+	List(ctx context.Context, opts ListOptions) (*Page, error)
+	// Watch starts a watch. ctx bounds the call only; the watch ends with Watcher.Stop. The error is
+	// that of an invalid resourceVersion, or Expired (410) if the events after it are gone.
+	Watch(ctx context.Context, opts WatchOptions) (Watcher, error)
+}
+
+// Writer changes the objects of one resource, one at a time. Keys are "<namespace>/<name>" or
+// "<name>". Errors are apimachinery StatusErrors, unless noted. It is safe for concurrent use.
+type Writer interface {
+	// Create stores a new object. The object belongs to the store afterwards: the store sets its
+	// resourceVersion, and readers share it. The object is deleted ttl seconds later; 0 keeps it. The
+	// error is AlreadyExists, or ErrCondition if one of the conditions did not hold.
+	Create(ctx context.Context, key string, obj Object, ttl int64, conditions ...kv.Unchanged) (*Record, error)
+	// Update applies fn to the present state, again if another write came first. It returns the
+	// resulting record, NotFound, or the error of fn. See UpdateFunc.
+	Update(ctx context.Context, key string, fn UpdateFunc) (*Record, error)
+	// Delete removes an object after check, which may be nil, has accepted its present state. It
+	// returns the last state at the revision of the deletion, NotFound, or the error of check.
+	Delete(ctx context.Context, key string, check func(cur *Record) error) (*Record, error)
+}
+
+// ReadWriter is a Reader and a Writer.
+type ReadWriter interface {
+	Reader
+	Writer
+}
+
+// Batcher changes several objects of one resource at one revision: all of them, or none. It is safe
+// for concurrent use.
+type Batcher interface {
+	// UpdateAll applies fn to the present state of each object; i is the index in keys. fn may run
+	// concurrently for different objects, and must not delete. If fn rejects an object, or the object
+	// is absent, nothing is written, and refused has its error at its index in keys. err is
+	// kv.ErrTooLarge if the key-value store does not accept so many changes at once.
+	UpdateAll(
+		ctx context.Context, keys []string, fn func(ctx context.Context, i int, cur *Record) (Object, error),
+	) (refused []error, err error)
+	// DeleteAll removes the objects of records, at most kv.MaxChanges. It returns false, and removes
+	// none, if one of them has changed.
+	DeleteAll(ctx context.Context, records []*Record) (bool, error)
+}
+
+// Monitor reports the size of a store without loading its cache. It is safe for concurrent use.
+type Monitor interface {
+	// Stats returns what the cache of the store contains.
+	Stats() Stats
+	// Count asks the key-value store for the number of stored objects.
+	Count(ctx context.Context) (int64, error)
+}
+
+// Interface is the store of one resource. Consumers declare the smaller interface that they need.
+type Interface interface {
+	ReadWriter
+	Batcher
+	Monitor
+	// Close ends all watches and releases the cache of a resource that is no longer served. Stored
+	// objects stay. It may be called more than once.
+	Close()
+}
+
 // Object is an API object in its wire type.
 type Object interface {
 	metav1.Object
 	runtime.Object
 }
 
-// Codec turns objects of one resource into stored bytes and back.
-// Implementations are safe for concurrent use. One whose Encode leaves out what
-// Decode does not bring back says so by a method Lossy() bool.
+// Codec encodes and decodes the stored bytes of one resource. It is safe for concurrent use.
 type Codec interface {
-	// Encode returns the stored form: resourceVersion and selfLink unset.
+	// Encode returns the stored form of obj, without resourceVersion and selfLink.
 	Encode(obj Object) ([]byte, error)
-	// Decode returns a new object with resourceVersion set to rev, which has nothing of
-	// data: that is only there to be read until Decode returns.
+	// Decode returns a new object with resourceVersion rev. The object must not share memory with
+	// data, which may be overwritten after Decode returns.
 	Decode(data []byte, rev int64) (Object, error)
+	// Lossy reports whether Encode may drop or change a part of an object. A writer then gets the
+	// decoded stored form back, like all readers.
+	Lossy() bool
 }
 
-// Attrs is what selection needs of an object.
+// Attrs are the attributes of an object that selectors look at.
 type Attrs struct {
 	Labels labels.Set
 	Fields fields.Set // selectable fields; metadata.name and metadata.namespace may be missing
 }
 
-// Form names an encoding of a record for the wire, for example
-// {"application/json", "v1"}. Package rest defines the forms it uses.
+// Form names an encoding of a record for the wire, for example {"application/json", "v1"}. Package
+// rest defines the forms that it uses. Equal forms of a record have equal bytes.
 type Form struct {
 	MediaType string
-	Variant   string // version, "Table", "PartialObjectMetadata" ... as package rest defines
+	Variant   string // a version, "Table", "PartialObjectMetadata" and so on
 }
 
 // Predicate selects records. A nil selector selects everything.
 type Predicate struct {
-	Namespace string // empty: all namespaces
-	Name      string // set when a field selector or a watch asks for one name
+	Namespace string // all namespaces if empty
+	Name      string // set if a selector or a watch asks for one name
 	Labels    labels.Selector
 	Fields    fields.Selector
 }
 
-// ListOptions says which records a List returns, and of which moment.
+// ListOptions says which records a List returns, and at which revision.
 type ListOptions struct {
 	Predicate
-	// ResourceVersion and Match have the meaning of the Kubernetes API:
-	// "" consistent; "0" any; otherwise not older than (default) or exactly at.
+	// ResourceVersion and Match are defined by the Kubernetes API: "" reads consistently, "0" any
+	// state, another value a state that is not older (the default) or exactly that one.
 	ResourceVersion string
 	Match           metav1.ResourceVersionMatch
-	Limit           int64  // 0: no limit
+	Limit           int64  // at most so many records; 0 for all
 	Continue        string // token of an earlier page
 }
 
-// Page is one answer to a List.
+// Page is the result of a List. Callers may replace elements of Records, but not change the records.
 type Page struct {
 	Records   []*Record // in key order
-	Runs      []Run     // what Records are made of, all of them, or nil
-	Revision  int64     // the moment the list is of
-	Continue  string    // empty on the last page
-	Remaining *int64    // items after this page, where known (no selectors)
+	Runs      []Run     // the blocks that Records come from, all of them; nil if unknown
+	Revision  int64     // the revision of the list
+	Continue  string    // token for the next page; empty on the last page
+	Remaining *int64    // number of items after this page; nil if unknown (with selectors)
 }
 
-// WatchOptions says what a Watch delivers.
+// WatchOptions says which events a Watch delivers.
 type WatchOptions struct {
 	Predicate
-	ResourceVersion   string // "" or "0": any, with the present state as ADDED events first; else events after it
-	Match             metav1.ResourceVersionMatch
-	AllowBookmarks    bool
+	// ResourceVersion is the revision after which events are delivered. "" and "0" deliver the
+	// present state as Added events first.
+	ResourceVersion string
+	Match           metav1.ResourceVersionMatch
+	AllowBookmarks  bool
+	// SendInitialEvents asks for the present state, or for none of it; see the Kubernetes API.
 	SendInitialEvents *bool
-	// Timeout is how long the watch is to last; 0: nobody knows. With bookmarks a last
-	// one comes shortly before, if anything has changed.
+	// Timeout is how long the watch will last; 0 if unknown. If bookmarks are allowed, the last one
+	// is sent 2 seconds before the timeout, if anything has changed.
 	Timeout time.Duration
 }
 
-// EventType is a kind of change, as in the watch protocol.
+// EventType is the type of a watch event.
 type EventType string
 
 // The event types of the watch protocol.
@@ -121,65 +192,32 @@ const (
 	Bookmark EventType = "BOOKMARK"
 )
 
-// Event is one change as one watcher sees it: an object that begins to match
-// the watcher's predicate is Added, one that ceases to is Deleted.
+// Event is a change as seen by one watcher: an object that begins to match the watcher's predicate
+// is Added, and one that ceases to match is Deleted.
 type Event struct {
 	Type EventType
-	// Record is the object after the change; for Deleted its last state, at the
-	// revision of the deletion. For a Bookmark it is nil.
+	// Record is the object after the change. For Deleted it is the last state, at the revision of the
+	// deletion. It is nil for a Bookmark.
 	Record   *Record
 	Revision int64
-	// InitialEventsEnd is true of the bookmark that ends sendInitialEvents.
+	// InitialEventsEnd marks the bookmark that ends the initial events.
 	InitialEventsEnd bool
 }
 
-// Watcher is a cursor into the events of a resource. It is used by one goroutine.
+// Watcher delivers the events of one watch. Next is called by one goroutine at a time.
 type Watcher interface {
-	// Next blocks for the next batch of events and returns at least one. They are the
-	// caller's until it asks again.
-	// It returns ctx's error when ctx is done, and a StatusError with reason
-	// Expired (410) when the watcher has fallen out of the window.
+	// Next blocks until there are events and returns at least one. The slice is valid until the next
+	// call. The error is that of ctx when it is done, or a StatusError with reason Expired (410) when
+	// the watcher has fallen out of the window.
 	Next(ctx context.Context) ([]Event, error)
-	// Stop releases the watcher. It may be called at any time, more than once.
+	// Stop releases the watcher and wakes Next. It may be called concurrently and more than once.
 	Stop()
 }
 
-// UpdateFunc computes an object's next state from its present one, which it may
-// not modify. It is called again when another write came first, and when it has
-// refused, or changed nothing of, a state that turns out to be no longer the
-// present one. Returning (nil, nil) deletes the object. A result that encodes to
-// the same bytes as cur writes nothing. The result belongs to the store.
+// UpdateFunc computes the next state of an object from its present one, which it must not modify.
+// It returns nil, nil to delete the object. The result belongs to the store. If it encodes to the
+// same bytes as cur, nothing is written.
+//
+// An update starts with the cached state. fn is called again if another write came first, or if it
+// rejected or did not change a state that turned out to be old.
 type UpdateFunc func(ctx context.Context, cur *Record) (Object, error)
-
-// Interface is the store of one resource. Keys are "<namespace>/<name>" or
-// "<name>". Errors are apimachinery StatusErrors (NotFound, AlreadyExists,
-// Conflict, Expired, TooLargeResourceVersion ...). It is safe for concurrent use.
-type Interface interface {
-	// Create stores a new object, which belongs to the store afterwards: it is
-	// given its resourceVersion and shared by readers. ttl is in seconds; 0 keeps
-	// it for ever. ErrCondition says that one of conditions did not hold.
-	Create(ctx context.Context, key string, obj Object, ttl int64, conditions ...kv.Unchanged) (*Record, error)
-	// Update applies fn to the present state until no other write interferes.
-	// The first try uses the cached state.
-	Update(ctx context.Context, key string, fn UpdateFunc) (*Record, error)
-	// UpdateAll is Update for several objects at one revision: all are written, or
-	// none. fn is told which of keys is meant, and may be called for several at
-	// once. refused has what fn, or an object's absence, says against a key, in
-	// the order of keys; where it is not nil nothing is written.
-	// kv.ErrTooLarge says that the store does not take so many at once.
-	UpdateAll(ctx context.Context, keys []string, fn func(ctx context.Context, i int, cur *Record) (Object, error)) (refused []error, err error)
-	// Delete removes an object after check has accepted its present state; check
-	// may be nil. It returns the last state, at the revision of the deletion.
-	Delete(ctx context.Context, key string, check func(cur *Record) error) (*Record, error)
-	// DeleteAll removes the objects of at most kv.MaxChanges records at one
-	// revision, as an expired lease would, if none has changed since; it reports
-	// false and removes none otherwise.
-	DeleteAll(ctx context.Context, records []*Record) (bool, error)
-	// Get returns one object; resourceVersion as in ListOptions.
-	Get(ctx context.Context, key string, resourceVersion string) (*Record, error)
-	List(ctx context.Context, opts ListOptions) (*Page, error)
-	// Watch begins a watch, which goes on after ctx.
-	Watch(ctx context.Context, opts WatchOptions) (Watcher, error)
-	// Ready is nil once the cache has loaded. Asking has it loaded.
-	Ready() error
-}

@@ -43,6 +43,8 @@ func (t *thing) DeepCopyObject() runtime.Object {
 // thingCodec stores things as JSON.
 type thingCodec struct{}
 
+func (thingCodec) Lossy() bool { return false }
+
 func (thingCodec) Encode(obj Object) ([]byte, error) {
 	t := *obj.(*thing)
 	t.ResourceVersion = ""

@@ -16,7 +16,7 @@ import (
 // A block that a snapshot may hold is replaced by a changed copy, the others are
 // changed in place: epoch tells them apart.
 type tree struct {
-	cache  *pieceCache
+	cache  *encodingCache
 	blocks []*Block // none is empty
 	epoch  uint64   // counts snapshots
 	shared bool     // a snapshot has blocks itself
@@ -29,7 +29,7 @@ type blocks struct {
 	n    int
 }
 
-func newTree(cache *pieceCache) *tree { return &tree{cache: cache} }
+func newTree(cache *encodingCache) *tree { return &tree{cache: cache} }
 
 // fill puts records, which are in key order, into an empty tree.
 func (t *tree) fill(records []*Record) {
@@ -60,7 +60,7 @@ func (t *tree) snapshot() blocks {
 }
 
 // find returns the index of the block that has key, or that it belongs into.
-func find(list []*Block, key string) int {
+func findBlock(list []*Block, key string) int {
 	return max(0, sort.Search(len(list), func(i int) bool { return list[i].records[0].Key > key })-1)
 }
 
@@ -68,7 +68,7 @@ func (t *tree) get(key string) *Record {
 	if len(t.blocks) == 0 {
 		return nil
 	}
-	b := t.blocks[find(t.blocks, key)]
+	b := t.blocks[findBlock(t.blocks, key)]
 	if i, ok := b.find(key); ok {
 		return b.records[i]
 	}
@@ -81,9 +81,9 @@ func (t *tree) put(r *Record) {
 		t.n = 1
 		return
 	}
-	at := find(t.blocks, r.Key)
+	at := findBlock(t.blocks, r.Key)
 	i, found := t.blocks[at].find(r.Key)
-	b := t.own(at)
+	b := t.writable(at)
 	if found {
 		b.size += r.size - b.records[i].size
 		b.records[i] = r
@@ -101,7 +101,7 @@ func (t *tree) delete(key string) {
 	if len(t.blocks) == 0 {
 		return
 	}
-	at := find(t.blocks, key)
+	at := findBlock(t.blocks, key)
 	i, found := t.blocks[at].find(key)
 	if !found {
 		return
@@ -111,7 +111,7 @@ func (t *tree) delete(key string) {
 		t.edit(at, 1)
 		return
 	}
-	b := t.own(at)
+	b := t.writable(at)
 	b.size -= b.records[i].size
 	b.records = slices.Delete(b.records, i, i+1)
 	t.join(at)
@@ -130,14 +130,14 @@ func (t *tree) join(at int) {
 		return
 	}
 	next := t.blocks[at+1]
-	b := t.own(at)
+	b := t.writable(at)
 	b.records = append(b.records, next.records...)
 	b.size += next.size
 	t.edit(at+1, 1)
 }
 
 // own returns a block that may be changed in place.
-func (t *tree) own(at int) *Block {
+func (t *tree) writable(at int) *Block {
 	b := t.blocks[at]
 	if b.epoch == t.epoch {
 		return b
@@ -163,7 +163,7 @@ func (s blocks) ascend(prefix, from string, yield func(b *Block, i, n int) bool)
 	if len(s.list) == 0 {
 		return
 	}
-	for _, b := range s.list[find(s.list, from):] {
+	for _, b := range s.list[findBlock(s.list, from):] {
 		first, _ := b.find(from)
 		last := len(b.records)
 		if !strings.HasPrefix(b.records[last-1].Key, prefix) {
@@ -182,7 +182,7 @@ func (s blocks) ascend(prefix, from string, yield func(b *Block, i, n int) bool)
 type index map[string]*tree
 
 // fill puts records, which are in key order, into an empty index.
-func (ix index) fill(cache *pieceCache, field string, records []*Record) {
+func (ix index) fill(cache *encodingCache, field string, records []*Record) {
 	byValue := map[string][]*Record{}
 	for _, r := range records {
 		value := r.Fields[field]
@@ -195,7 +195,7 @@ func (ix index) fill(cache *pieceCache, field string, records []*Record) {
 }
 
 // move changes r's place from the value of prev to that of cur; either may be nil.
-func (ix index) move(cache *pieceCache, field string, prev, cur *Record) {
+func (ix index) move(cache *encodingCache, field string, prev, cur *Record) {
 	if prev != nil && (cur == nil || prev.Fields[field] != cur.Fields[field]) {
 		value := prev.Fields[field]
 		if t := ix[value]; t != nil {

@@ -11,7 +11,7 @@ func (s *Store) Watch(ctx context.Context, opts WatchOptions) (Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	selected, err := s.selects(opts.Predicate)
+	selected, err := s.cachePredicate(opts.Predicate)
 	if err != nil {
 		return nil, err
 	}
@@ -26,7 +26,7 @@ func (s *Store) Watch(ctx context.Context, opts WatchOptions) (Watcher, error) {
 		}
 	}
 	if wantState && rev > 0 {
-		if err := s.b.fresh.wait(ctx, rev); err != nil {
+		if err := s.b.barrier.wait(ctx, rev); err != nil {
 			return nil, err
 		}
 	}

@@ -269,7 +269,7 @@ func TestFutureRevision(t *testing.T) {
 		done <- err
 	}()
 	// Its timer is not the only one: settling may have left a request for progress.
-	err := stepUntil(clk, freshTimeout, done)
+	err := stepUntil(clk, barrierTimeout, done)
 	if !isTooLarge(err) || err.Error() != "Timeout: Too large resource version: 1000, current: 2" {
 		t.Errorf("Get at a future revision: %v", err)
 	}
@@ -432,7 +432,7 @@ func TestLoadBesideReplay(t *testing.T) {
 	if prefix := <-kvs.read; !strings.HasSuffix(prefix, "/things/") {
 		t.Errorf("read %q first", prefix)
 	}
-	for !e.backend.fresh.anyWaiting() {
+	for !e.backend.barrier.anyWaiting() {
 		select {
 		case n := <-listed:
 			t.Fatalf("%d objects of the past were served", n)
@@ -508,7 +508,7 @@ func TestOwnWritesAreNotDecoded(t *testing.T) {
 	if obj, err := got[1].Shared(); err != nil || obj.GetResourceVersion() != formatRevision(wrote2.Revision) || codec.decoded.Load() != 0 {
 		t.Errorf("decoded form of an own write: %v, %v", obj, err)
 	}
-	if len(s.cache.writes.byKey) != 0 {
-		t.Errorf("writes still expected: %v", s.cache.writes.byKey)
+	if len(s.cache.pending.byKey) != 0 {
+		t.Errorf("writes still expected: %v", s.cache.pending.byKey)
 	}
 }

@@ -155,7 +155,7 @@ func (w *watcher) takeInitial() []Event {
 		return nil
 	}
 	events, more := w.batch[:0], false
-	seen := verdicts{}
+	seen := labelMatches{}
 	w.initial.ascend(w.match.prefix(), w.from, func(_ *Block, _ int, records []*Record) bool {
 		for i, r := range records {
 			if len(events) == watchBatch {
@@ -163,7 +163,7 @@ func (w *watcher) takeInitial() []Event {
 				return false
 			}
 			if w.match.selects(r, seen) {
-				events = append(events, Event{Type: Added, Record: w.s.announces(r), Revision: r.Revision})
+				events = append(events, Event{Type: Added, Record: w.s.sharedView(r), Revision: r.Revision})
 			}
 		}
 		return true
@@ -227,7 +227,7 @@ func (w *watcher) translate(changes []*change) []Event {
 		default:
 			continue
 		}
-		e.Record = w.s.announces(e.Record)
+		e.Record = w.s.sharedView(e.Record)
 		events = append(events, e)
 	}
 	if n := len(events); n > 0 {

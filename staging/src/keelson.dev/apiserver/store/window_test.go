@@ -33,7 +33,7 @@ func TestGone(t *testing.T) {
 			if first.Revision != 2 || !bytes.Equal(first.Bytes(), c.want) {
 				t.Errorf("the last state is %q at %d", first.Bytes(), first.Revision)
 			}
-			newPacks().close([]*Record{ch.prev})
+			newPacker().pack([]*Record{ch.prev})
 			data, first = nil, nil
 			runtime.GC()
 			if held.Value() != nil {

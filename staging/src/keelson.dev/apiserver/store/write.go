@@ -157,8 +157,8 @@ func (s *Store) present(ctx context.Context, key string) (cur *Record, fresh boo
 	}
 	s.cache.start()
 	cur = s.cached(key)
-	if r := s.cache.writes.latest(key); r != nil && (cur == nil || cur.Revision < r.Revision) {
-		cur = s.shows(r)
+	if r := s.cache.pending.latest(key); r != nil && (cur == nil || cur.Revision < r.Revision) {
+		cur = s.view(r)
 	}
 	if cur != nil {
 		return cur, false, nil
@@ -183,7 +183,7 @@ func (s *Store) verify(ctx context.Context, key string, cached *Record, reason e
 // put writes obj in the place of cur, which is nil for a new object. The record
 // it returns is the one that the cache will have.
 func (s *Store) put(ctx context.Context, key string, obj Object, data []byte, cur *Record, ttl int64, conditions ...kv.Unchanged) (*Record, kv.WriteResult, error) {
-	w, err := s.own(key, obj, data, cur)
+	w, err := s.newPendingWrite(key, obj, data, cur)
 	if err != nil {
 		return nil, kv.WriteResult{}, err
 	}
@@ -195,41 +195,41 @@ func (s *Store) put(ctx context.Context, key string, obj Object, data []byte, cu
 	res, err := s.b.kv.Put(ctx, s.fullKey(key), data, expect, ttl, conditions...)
 	if err != nil || !res.OK {
 		if expected {
-			s.cache.writes.forget(w)
+			s.cache.pending.remove(w)
 		}
 		return nil, res, translate(ctx, err)
 	}
-	return s.wrote(w.at(s.cache, res.Revision), obj), res, nil
+	return s.writtenView(w.recordAt(s.cache, res.Revision), obj), res, nil
 }
 
 // own is a write that the cache is to be told of.
-func (s *Store) own(key string, obj Object, data []byte, cur *Record) (*ownWrite, error) {
-	if s.Twin != nil {
-		converted, err := s.Twin.Convert(obj)
+func (s *Store) newPendingWrite(key string, obj Object, data []byte, cur *Record) (*pendingWrite, error) {
+	if s.Alias != nil {
+		converted, err := s.Alias.Convert(obj)
 		if err != nil {
 			return nil, err
 		}
 		// Who writes through a twin is seldom the one whose readers ask for the other form.
-		return &ownWrite{key: key, data: data, attrs: s.b.attrs.shrink(s.Attrs(converted), cur)}, nil
+		return &pendingWrite{key: key, data: data, attrs: s.b.attrs.intern(s.Attrs(converted), cur)}, nil
 	}
-	if lossy, ok := s.Codec.(interface{ Lossy() bool }); ok && lossy.Lossy() {
+	if s.Codec.Lossy() {
 		// Readers see what has been stored, not what was meant to be.
 		var err error
 		if obj, err = s.Codec.Decode(data, 0); err != nil {
 			return nil, err
 		}
 	}
-	return &ownWrite{key: key, data: data, attrs: s.b.attrs.shrink(s.Attrs(obj), cur), obj: obj}, nil
+	return &pendingWrite{key: key, data: data, attrs: s.b.attrs.intern(s.Attrs(obj), cur), obj: obj}, nil
 }
 
 // expect announces a write, if the cache is there to see it.
-func (c *cache) expect(w *ownWrite) bool {
+func (c *cache) expect(w *pendingWrite) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if c.state != ready {
 		return false
 	}
-	c.writes.expect(w)
+	c.pending.add(w)
 	return true
 }
 
@@ -250,10 +250,8 @@ func (s *Store) outdated(ctx context.Context, key string, cur *Record) (bool, er
 	if cur.renewed {
 		return true, nil
 	}
-	if aging, ok := s.b.kv.(interface {
-		Outdated(ctx context.Context, key string) (bool, error)
-	}); ok {
-		return aging.Outdated(ctx, s.fullKey(key))
+	if s.b.outdated != nil {
+		return s.b.outdated(ctx, s.fullKey(key))
 	}
 	return false, nil
 }

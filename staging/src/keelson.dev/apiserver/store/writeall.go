@@ -18,7 +18,7 @@ type together struct {
 	key   string
 	cur   *Record // nil: not looked at
 	fresh bool
-	write *ownWrite
+	write *pendingWrite
 	err   error // that speaks against it
 }
 
@@ -89,7 +89,7 @@ func (s *Store) keep(t *together, obj Object) error {
 	if err != nil {
 		return err
 	}
-	t.write, err = s.own(t.key, obj, data, t.cur)
+	t.write, err = s.newPendingWrite(t.key, obj, data, t.cur)
 	return err
 }
 
@@ -122,7 +122,7 @@ func (s *Store) writeAll(ctx context.Context, all []together) (bool, error) {
 	}
 	for i := range all {
 		if expected[i] {
-			s.cache.writes.forget(all[i].write)
+			s.cache.pending.remove(all[i].write)
 		}
 	}
 	if errors.Is(err, kv.ErrTooLarge) {

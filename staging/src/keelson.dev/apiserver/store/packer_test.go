@@ -19,8 +19,8 @@ import (
 // any order: their bytes stay what they were.
 func TestPacks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := newPacks()
-		p.group, p.least = int64(rapid.IntRange(1, 400).Draw(t, "group")), int64(rapid.IntRange(0, 200).Draw(t, "least"))
+		p := newPacker()
+		p.groupBytes, p.minBytes = int64(rapid.IntRange(1, 400).Draw(t, "group")), int64(rapid.IntRange(0, 200).Draw(t, "least"))
 		records := make([]*Record, rapid.IntRange(1, 40).Draw(t, "records"))
 		want := make([][]byte, len(records))
 		for range rapid.IntRange(1, 6).Draw(t, "rounds") {
@@ -34,7 +34,7 @@ func TestPacks(t *testing.T) {
 				}
 				records[i] = NewRecord(fmt.Sprint(i), 1, bytes.Clone(want[i]), Attrs{}, nil, nil)
 			}
-			p.block(records)
+			p.packBlock(records)
 			for _, i := range rapid.Permutation(indices(len(records))).Draw(t, "order") {
 				r := records[i]
 				if !bytes.Equal(r.Bytes(), want[i]) || !bytes.Equal(r.at(2).Bytes(), want[i]) || r.size != len(want[i]) {
@@ -56,19 +56,19 @@ func indices(n int) []int {
 // TestPacked tells that what is alike takes less, that a block does not spread over
 // ever more packs, and that noise stays as it is.
 func TestPacked(t *testing.T) {
-	p := newPacks()
-	p.group, p.least = 1000, 1
+	p := newPacker()
+	p.groupBytes, p.minBytes = 1000, 1
 	records := make([]*Record, 100)
 	for i := range records {
 		records[i] = NewRecord(fmt.Sprint(i), 1, fmt.Appendf(nil, "an object of which there are many, number %d", i), Attrs{}, nil, nil)
 	}
-	p.block(records)
+	p.packBlock(records)
 	for round := range 40 {
 		i := round * 7 % len(records)
 		records[i] = NewRecord(fmt.Sprint(i), 2, fmt.Appendf(nil, "an object of which there are many, number %d, again and again", i), Attrs{}, nil, nil)
-		p.block(records)
+		p.packBlock(records)
 	}
-	used := map[*pack]bool{}
+	used := map[*packedBytes]bool{}
 	var weight, size int64
 	for _, r := range records {
 		in, _ := r.packedIn()
@@ -76,11 +76,11 @@ func TestPacked(t *testing.T) {
 		weight += r.weight()
 		size += int64(r.size)
 	}
-	if weight > size*3/4 || len(used) > 3*blockPacks {
+	if weight > size*3/4 || len(used) > 3*maxSpread {
 		t.Errorf("%d bytes take %d in %d packs", size, weight, len(used))
 	}
 	noise := NewRecord("noise", 1, rapid.SliceOfN(rapid.Byte(), 500, 500).Example(1), Attrs{}, nil, nil)
-	p.block([]*Record{noise})
+	p.packBlock([]*Record{noise})
 	if in, loose := noise.packedIn(); in != nil || loose {
 		t.Error("noise has been packed, or will be looked at again")
 	}
@@ -88,14 +88,14 @@ func TestPacked(t *testing.T) {
 
 // TestOpened has more packs open at once than are remembered, and many readers.
 func TestOpened(t *testing.T) {
-	p := newPacks()
-	p.group, p.least = 1, 1
-	records, want := make([]*Record, 3*opensKept), make([][]byte, 3*opensKept)
+	p := newPacker()
+	p.groupBytes, p.minBytes = 1, 1
+	records, want := make([]*Record, 3*unpackedKept), make([][]byte, 3*unpackedKept)
 	for i := range records {
 		want[i] = bytes.Repeat(fmt.Appendf(nil, "record %d ", i), 20)
 		records[i] = NewRecord(fmt.Sprint(i), 1, bytes.Clone(want[i]), Attrs{}, nil, nil)
 	}
-	p.block(records)
+	p.packBlock(records)
 	var all func(i int)
 	all = func(i int) {
 		if i == len(records) {
@@ -121,23 +121,23 @@ func TestOpened(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if len(p.last) != opensKept {
-		t.Errorf("%d packs are remembered", len(p.last))
+	if len(p.kept) != unpackedKept {
+		t.Errorf("%d packs are remembered", len(p.kept))
 	}
 }
 
-// TestShrink holds attributes that are kept to what selection sees in those given.
-func TestShrink(t *testing.T) {
+// TestIntern holds attributes that are kept to what selection sees in those given.
+func TestIntern(t *testing.T) {
 	sets := newAttrSets()
 	set := rapid.MapOf(rapid.SampledFrom([]string{"a", "b", "c"}), rapid.SampledFrom([]string{"", "x", "y"}))
 	rapid.Check(t, func(t *rapid.T) {
 		given := Attrs{Labels: labels.Set(set.Draw(t, "labels")), Fields: fields.Set(set.Draw(t, "fields"))}
 		var prev *Record
 		if rapid.Bool().Draw(t, "known") {
-			prev = NewRecord("k", 1, nil, sets.shrink(Attrs{Labels: labels.Set(set.Draw(t, "labels")), Fields: fields.Set(set.Draw(t, "fields"))}, nil), nil, nil)
+			prev = NewRecord("k", 1, nil, sets.intern(Attrs{Labels: labels.Set(set.Draw(t, "labels")), Fields: fields.Set(set.Draw(t, "fields"))}, nil), nil, nil)
 		}
 		given.Fields[nameField], given.Fields[namespaceField] = "x", "y"
-		kept := sets.shrink(given, prev)
+		kept := sets.intern(given, prev)
 		record := NewRecord("y/x", 1, nil, kept, nil, nil)
 		if !maps.Equal(kept.Labels, given.Labels) {
 			t.Fatalf("labels %v, want %v", kept.Labels, given.Labels)

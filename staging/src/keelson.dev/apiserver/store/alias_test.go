@@ -70,7 +70,7 @@ var guises = schema.GroupResource{Group: "example.org", Resource: "guises"}
 func guiseStores(e *env) (twin, alone *Store) {
 	cfg := Config{Backend: e.backend, Prefix: "things", GroupResource: guises, Codec: guiseCodec{}, Attrs: guiseAttrs, IndexFields: []string{"spec.host"}}
 	alone = New(cfg)
-	cfg.Twin = &Twin{Of: e.store, Convert: thingOf, Fields: map[string]string{"spec.host": "spec.nodeName"}}
+	cfg.Alias = &Alias{Of: e.store, Convert: thingOf, Fields: map[string]string{"spec.host": "spec.nodeName"}}
 	return New(cfg), alone
 }
 

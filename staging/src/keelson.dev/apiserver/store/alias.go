@@ -1,0 +1,107 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import "weak"
+
+// Alias makes a store serve the objects of another store in another form, for example the events of
+// the core group in events.k8s.io. The stored bytes, the cache and its window belong to the other
+// store, so each change is decoded and kept once. Codec, GroupResource and TTL are the alias's own.
+// Both codecs must read and write the same bytes. A store has at most one alias.
+type Alias struct {
+	// Of is the store that has the objects.
+	Of *Store
+	// Convert makes an object of Of from one of the alias. Both may share memory.
+	Convert func(obj Object) (Object, error)
+	// Fields maps selectable fields of the alias to their names in Of, if they differ.
+	Fields map[string]string
+}
+
+// newAlias returns a store that serves the objects of cfg.Alias.Of.
+func newAlias(cfg Config) *Store {
+	of := cfg.Alias.Of
+	cfg.Prefix, cfg.IndexFields = of.Prefix, of.IndexFields
+	cfg.Attrs, cfg.Peek, cfg.Renew, cfg.End = of.Attrs, of.Peek, of.Renew, of.End
+	return &Store{Config: cfg, b: of.b, prefix: of.prefix, cache: of.cache}
+}
+
+// cachePredicate returns p with the field names of the cache.
+func (s *Store) cachePredicate(p Predicate) (Predicate, error) {
+	if s.Alias == nil || p.Fields == nil {
+		return p, nil
+	}
+	var err error
+	p.Fields, err = p.Fields.Transform(func(field, value string) (string, string, error) {
+		if name, ok := s.Alias.Fields[field]; ok {
+			field = name
+		}
+		return field, value, nil
+	})
+	return p, err
+}
+
+// view returns a record of the cache in the form of this store. r may be nil.
+func (s *Store) view(r *Record) *Record {
+	if s.Alias == nil || r == nil {
+		return r
+	}
+	return r.withCodec(s.Codec)
+}
+
+// viewPage replaces the records of a page by their views.
+func (s *Store) viewPage(page *Page) *Page {
+	if s.Alias == nil {
+		return page
+	}
+	page.Runs = nil // the blocks are in the form of the other store
+	for i, r := range page.Records {
+		page.Records[i] = r.withCodec(s.Codec)
+	}
+	return page
+}
+
+// sharedView is view for events, which many watchers receive at about the same time: they share the
+// view, and with it the encodings that it keeps.
+func (s *Store) sharedView(r *Record) *Record {
+	if s.Alias == nil {
+		return r
+	}
+	return r.sharedWithCodec(s.Codec, nil)
+}
+
+// writtenView returns the view of the record of a write of obj. The view may return obj to readers.
+func (s *Store) writtenView(r *Record, obj Object) *Record {
+	if s.Alias == nil {
+		return r
+	}
+	obj.SetResourceVersion(formatRevision(r.Revision))
+	return r.sharedWithCodec(s.Codec, obj)
+}
+
+// withCodec returns a copy of the record that codec decodes.
+func (r *Record) withCodec(codec Codec) *Record {
+	out := r.at(r.Revision)
+	out.codec = codec
+	return out
+}
+
+// sharedWithCodec is withCodec, but all callers get the same copy while one of them uses it. obj is
+// the decoded object, or nil. The reference to the copy is weak, because the copy keeps the bytes
+// that the record gives up when they are packed.
+func (r *Record) sharedWithCodec(codec Codec, obj Object) *Record {
+	r.mu.Lock()
+	view := r.alias.Value()
+	r.mu.Unlock()
+	if view != nil {
+		return view
+	}
+	made := r.withCodec(codec)
+	made.obj = obj
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if view = r.alias.Value(); view == nil {
+		view, r.alias = made, weak.Make(made)
+	}
+	return view
+}

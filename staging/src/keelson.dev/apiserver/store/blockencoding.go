@@ -1,0 +1,165 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"container/list"
+	"slices"
+	"sync"
+
+	"github.com/klauspost/compress/s2"
+
+	"keelson.dev/apiserver/deflate"
+)
+
+// blockEncoding is the text of a block in one form, kept compressed. It lists the key and the
+// revision of each record in the text, so that the encoding of a changed block copies the text of
+// all unchanged records.
+//
+// Invariant: form, keys, revs and ends do not change once the encoding is complete. The text is
+// either whole or dropped; the encodingCache drops it, and the block makes it again when needed.
+type blockEncoding struct {
+	form Form
+	keys []string
+	revs []int64
+	ends []uint32 // where each record's text ends
+
+	mu         sync.Mutex
+	compressed []byte        // the text, compressed by s2; nil if dropped
+	deflated   deflate.Piece // the text as a piece of a gzip answer; empty if not asked for
+
+	place *list.Element // guarded by encodingCache.mu; nil if the cache does not count it
+}
+
+func newBlockEncoding(form Form, records []*Record) *blockEncoding {
+	e := &blockEncoding{
+		form: form, keys: make([]string, len(records)), revs: make([]int64, len(records)), ends: make([]uint32, len(records)),
+	}
+	for i, r := range records {
+		e.keys[i], e.revs[i] = r.Key, r.Revision
+	}
+	return e
+}
+
+// build appends the text of records to dst. It copies what former contains of them and lets j
+// encode the others. former may be nil.
+func (e *blockEncoding) build(
+	cache *encodingCache, j *Joiner, records []*Record, former *blockEncoding, dst []byte,
+) ([]byte, error) {
+	scratch := cache.buffer()
+	defer cache.putBuffer(scratch)
+	var old []byte
+	if former != nil {
+		if text, ok := former.text(cache, (*scratch)[:0]); ok {
+			old, *scratch = text, text[:0]
+		}
+	}
+	start, next := len(dst), 0
+	for i, r := range records {
+		if i > 0 {
+			dst = append(dst, j.Separator...)
+		}
+		var known []byte
+		if old != nil {
+			known, next = former.item(old, next, r, len(j.Separator))
+		}
+		if known != nil {
+			dst = append(dst, known...)
+		} else {
+			var err error
+			if dst, err = j.Append(dst, r); err != nil {
+				return nil, err
+			}
+		}
+		e.ends[i] = uint32(len(dst) - start)
+	}
+	return dst, nil
+}
+
+// item returns the part of text that belongs to r, or nil if e has another revision of r or none.
+// The search starts at index at; next is the index at which to search for the following record.
+func (e *blockEncoding) item(text []byte, at int, r *Record, separator int) (part []byte, next int) {
+	for at < len(e.keys) && e.keys[at] < r.Key {
+		at++
+	}
+	if at == len(e.keys) || e.keys[at] != r.Key || e.revs[at] != r.Revision {
+		return nil, at
+	}
+	from := 0
+	if at > 0 {
+		from = int(e.ends[at-1]) + separator
+	}
+	return text[from:e.ends[at]], at + 1
+}
+
+// text appends the text to dst. It returns false if the text has been dropped.
+func (e *blockEncoding) text(cache *encodingCache, dst []byte) ([]byte, bool) {
+	e.mu.Lock()
+	compressed := e.compressed
+	e.mu.Unlock()
+	if compressed == nil {
+		return dst, false
+	}
+	cache.touch(e)
+	size := int(e.ends[len(e.ends)-1])
+	dst = slices.Grow(dst, size)
+	if _, err := s2.Decode(dst[len(dst):len(dst)+size], compressed); err != nil {
+		return dst, false // unreachable: compress wrote these bytes
+	}
+	return dst[:len(dst)+size], true
+}
+
+func (e *blockEncoding) compress(cache *encodingCache, text []byte) {
+	scratch := cache.buffer()
+	defer cache.putBuffer(scratch)
+	*scratch = s2.Encode((*scratch)[:cap(*scratch)], text)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.compressed = slices.Clone(*scratch)
+}
+
+// deflatedText returns the text as a piece of a gzip answer, if it is kept.
+func (e *blockEncoding) deflatedText(cache *encodingCache) (deflate.Piece, bool) {
+	e.mu.Lock()
+	d := e.deflated
+	e.mu.Unlock()
+	if d.Data == nil {
+		return d, false
+	}
+	cache.touch(e)
+	return d, true
+}
+
+// keepDeflated keeps d, unless the text has been dropped or the cache has no room.
+func (e *blockEncoding) keepDeflated(cache *encodingCache, d deflate.Piece) {
+	if e.setDeflated(d) && !cache.hold(e) {
+		e.setDeflated(deflate.Piece{})
+		if !cache.hold(e) {
+			e.drop()
+		}
+	}
+}
+
+func (e *blockEncoding) setDeflated(d deflate.Piece) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.compressed != nil {
+		e.deflated = d
+	}
+	return e.compressed != nil
+}
+
+func (e *blockEncoding) drop() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.compressed, e.deflated = nil, deflate.Piece{}
+}
+
+// bytes returns about how much memory the encoding takes.
+func (e *blockEncoding) bytes() int64 {
+	const perRecord = 16 + 8 + 4 // a string header, a revision and an end
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return int64(len(e.compressed)+len(e.deflated.Data)) + perRecord*int64(len(e.keys))
+}

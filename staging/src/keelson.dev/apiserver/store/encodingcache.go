@@ -1,0 +1,131 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"container/list"
+	"sync"
+	"weak"
+
+	"keelson.dev/apiserver/deflate"
+)
+
+// encodingCache bounds the memory of the encodings of all blocks. It drops the least recently used
+// one first, but only one that was not used during encodingRounds rounds over all others. Clients
+// that list everything again and again read the blocks in the same order. If their encodings do
+// not fit, a plain least-recently-used cache would drop each one just before it is needed; this
+// one keeps the same part of them.
+//
+// Invariant: spent is the sum of the sizes of the entries in order, and is at most max. Entries
+// refer to encodings weakly: when a block is garbage, its encodings are too.
+type encodingCache struct {
+	// A block is split when it has more than blockRecords records, or when it has several records
+	// with more than blockBytes bytes together.
+	blockRecords, blockBytes int
+
+	max     int64     // bytes
+	buffers sync.Pool // of *[]byte, for texts of blocks
+	deflate *deflate.Pool
+
+	mu    sync.Mutex
+	spent int64
+	uses  uint64    // counts uses of encodings
+	order list.List // of *cachedEncoding, the least recently used at the back
+}
+
+type cachedEncoding struct {
+	encoding weak.Pointer[blockEncoding]
+	bytes    int64
+	used     uint64 // value of uses at the last use
+}
+
+// encodingRounds is how many times all other encodings are used before an unused one is dropped.
+const encodingRounds = 4
+
+// newEncodingCache returns a cache of at most limit bytes.
+func newEncodingCache(limit int64) *encodingCache {
+	return &encodingCache{
+		blockRecords: 128, blockBytes: 256 << 10, max: limit,
+		buffers: sync.Pool{New: func() any { return new([]byte) }}, deflate: deflate.NewPool(),
+	}
+}
+
+func (c *encodingCache) buffer() *[]byte { return c.buffers.Get().(*[]byte) }
+
+// putBuffer returns a buffer to the pool, unless an unusual object has made it large.
+func (c *encodingCache) putBuffer(b *[]byte) {
+	if cap(*b) <= 8*c.blockBytes {
+		c.buffers.Put(b)
+	}
+}
+
+// touch records a use of e.
+func (c *encodingCache) touch(e *blockEncoding) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.uses++
+	if e.place != nil {
+		e.place.Value.(*cachedEncoding).used = c.uses
+		c.order.MoveToFront(e.place)
+	}
+}
+
+// replace removes former, which may be nil, to make room for its successor. It reports whether
+// hold will probably accept the successor, so that compressing it is worthwhile.
+func (c *encodingCache) replace(former *blockEncoding) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.uses++
+	if former != nil && former.place != nil {
+		c.removeLocked(former.place)
+		former.place = nil
+	}
+	return c.spent < c.max-c.max/16 || c.droppableLocked()
+}
+
+// droppableLocked reports whether the encoding at the back may be dropped.
+func (c *encodingCache) droppableLocked() bool {
+	back := c.order.Back()
+	if back == nil {
+		return false
+	}
+	e := back.Value.(*cachedEncoding)
+	return e.encoding.Value() == nil || c.uses-e.used > encodingRounds*uint64(c.order.Len())
+}
+
+// hold counts e at its present size. It returns false if there is no room.
+func (c *encodingCache) hold(e *blockEncoding) bool {
+	drop, ok := c.account(e, e.bytes())
+	for _, old := range drop {
+		old.drop()
+	}
+	return ok
+}
+
+func (c *encodingCache) account(e *blockEncoding, bytes int64) (drop []*blockEncoding, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e.place != nil {
+		c.removeLocked(e.place)
+		e.place = nil
+	}
+	for c.spent+bytes > c.max {
+		if !c.droppableLocked() {
+			return drop, false
+		}
+		back := c.order.Back()
+		if old := back.Value.(*cachedEncoding).encoding.Value(); old != nil {
+			old.place = nil
+			drop = append(drop, old)
+		}
+		c.removeLocked(back)
+	}
+	e.place = c.order.PushFront(&cachedEncoding{encoding: weak.Make(e), bytes: bytes, used: c.uses})
+	c.spent += bytes
+	return drop, true
+}
+
+func (c *encodingCache) removeLocked(e *list.Element) {
+	c.spent -= c.order.Remove(e).(*cachedEncoding).bytes
+}

@@ -1,0 +1,74 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"sync"
+	"weak"
+)
+
+// objectCost is about how many times more memory a decoded object takes than its stored bytes.
+const objectCost = 4
+
+// formBudget bounds the memory of the encodings and decoded objects that records keep. It is a
+// queue in the order in which they were kept. When their sum exceeds max, the records at the head
+// drop what they keep. Reads cost nothing. The order fits the use: watchers use an encoding just after
+// the write.
+//
+// Invariant: spent is the sum of the sizes in the queue, and at most max after each spend. The queue
+// refers to records weakly: when a record is garbage, its encodings are too.
+type formBudget struct {
+	max int64 // bytes
+
+	mu    sync.Mutex
+	spent int64
+	queue []keptForm // queue[head:] are in the queue
+	head  int
+}
+
+// keptForm says that a record keeps a form of so many bytes.
+type keptForm struct {
+	record weak.Pointer[Record]
+	bytes  int64
+}
+
+// newFormBudget returns a budget of limit bytes.
+func newFormBudget(limit int64) *formBudget { return &formBudget{max: limit} }
+
+// spend counts n more bytes for r, and makes the oldest records drop what they keep if the budget is
+// exceeded. A nil budget is unlimited. The caller holds no record's lock except r.encoding.
+func (b *formBudget) spend(r *Record, n int) {
+	if b == nil {
+		return
+	}
+	for _, old := range b.note(r, int64(n)) {
+		if old != r {
+			old.forget()
+		}
+	}
+}
+
+// note appends to the queue, and removes from its head the records that have to drop what they keep.
+func (b *formBudget) note(r *Record, n int64) []*Record {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.queue = append(b.queue, keptForm{record: weak.Make(r), bytes: n})
+	b.spent += n
+	var out []*Record
+	for b.spent > b.max && b.head < len(b.queue) {
+		e := b.queue[b.head]
+		b.queue[b.head] = keptForm{}
+		b.head++
+		b.spent -= e.bytes
+		if old := e.record.Value(); old != nil {
+			out = append(out, old)
+		}
+	}
+	if b.head > len(b.queue)/2 {
+		n := copy(b.queue, b.queue[b.head:])
+		clear(b.queue[n:])
+		b.queue, b.head = b.queue[:n], 0
+	}
+	return out
+}

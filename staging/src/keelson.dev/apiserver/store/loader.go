@@ -1,0 +1,197 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"time"
+
+	"keelson.dev/apiserver/store/kv"
+)
+
+const (
+	// loadPage is the number of keys in the first page of a load. The following pages have about
+	// loadBytes bytes and at most loadMaxKeys keys. Small pages cost more, because etcd counts all
+	// keys from the first key of a page on.
+	loadPage    = 1000
+	loadBytes   = 16 << 20
+	loadMaxKeys = 10_000
+	loadRetry   = 500 * time.Millisecond
+)
+
+// loader loads the caches that ask for it, each in a goroutine of its own.
+//
+// Invariant: no cache is loaded before start, and none is put into service before the watch has
+// reached the revision that the key-value store had at the start. So no client sees a state that
+// is older than the server.
+type loader struct {
+	wake    chan struct{}
+	started chan int64 // receives the revision to reach before any cache is in service
+	barrier *revisionBarrier
+
+	mu     sync.Mutex
+	queued []*cache
+}
+
+func newLoader(barrier *revisionBarrier) *loader {
+	return &loader{wake: make(chan struct{}, 1), started: make(chan int64, 1), barrier: barrier}
+}
+
+// start allows loads to begin. Further calls do nothing.
+func (l *loader) start(target int64) {
+	select {
+	case l.started <- target:
+	default:
+	}
+}
+
+// add queues a cache.
+func (l *loader) add(c *cache) {
+	l.mu.Lock()
+	l.queued = append(l.queued, c)
+	l.mu.Unlock()
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (l *loader) take() []*cache {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := l.queued
+	l.queued = nil
+	return out
+}
+
+// run loads queued caches until ctx is done.
+func (l *loader) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	var target int64
+	select {
+	case <-ctx.Done():
+		return
+	case target = <-l.started:
+	}
+	for {
+		for _, c := range l.take() {
+			wg.Go(func() { l.load(ctx, c, target) })
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.wake:
+		}
+	}
+}
+
+// load reads all objects of a resource and installs them in its cache once the watch has reached
+// target. It retries until it succeeds, and ends early when the cache has been reset, because the
+// reset has queued another load. The watch catches up meanwhile: etcd sends old events in limited
+// batches, and reading takes the processors.
+func (l *loader) load(ctx context.Context, c *cache, target int64) {
+	for {
+		gen, at, ok := c.wantsLoad()
+		if !ok {
+			return
+		}
+		records, rev, err := c.readAll(ctx, at)
+		if err == nil {
+			if l.barrier.waitUntil(ctx, target) {
+				c.install(gen, records, rev)
+			}
+			return
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if errors.Is(err, kv.ErrCompacted) {
+			c.loadPresent(gen) // the past state is gone, or reading it took too long
+		} else {
+			c.log.Error("Load failed", "err", err)
+			if errors.Is(err, kv.ErrUnreadable) {
+				c.fail(gen, err)
+			}
+			if !sleep(ctx, c.b.clock, loadRetry) {
+				return
+			}
+		}
+	}
+}
+
+// readAll reads all objects of the resource at one revision; 0 means the present one. The next page
+// is read while the previous one is decoded and packed.
+func (c *cache) readAll(ctx context.Context, at int64) ([]*Record, int64, error) {
+	opts := kv.RangeOptions{Prefix: c.prefix, Limit: loadPage, Revision: at}
+	var records []*Record
+	for next := c.readPage(ctx, opts); ; {
+		read := <-next
+		if read.err != nil {
+			return nil, 0, read.err
+		}
+		if opts.Revision == 0 {
+			opts.Revision = read.Revision
+		}
+		if records == nil {
+			records = make([]*Record, 0, read.Count)
+		}
+		last := int64(len(read.Items)) >= read.Count || len(read.Items) == 0
+		if !last {
+			opts.Start = read.Items[len(read.Items)-1].Key + "\x00"
+			opts.Limit = nextPage(read.Items)
+			next = c.readPage(ctx, opts)
+		}
+		records = append(records, c.decodeAll(read.Items)...)
+		if last {
+			return records, opts.Revision, nil
+		}
+	}
+}
+
+// nextPage returns the number of keys to read after items.
+func nextPage(items []kv.Item) int64 {
+	bytes := 0
+	for i := range items {
+		bytes += len(items[i].Value)
+	}
+	return int64(min(max(loadBytes*len(items)/max(bytes, 1), 1), loadMaxKeys))
+}
+
+// pageRead is the result of reading a page.
+type pageRead struct {
+	kv.RangeResult
+	err error
+}
+
+// readPage reads a page in a goroutine. The channel receives the result.
+func (c *cache) readPage(ctx context.Context, opts kv.RangeOptions) <-chan pageRead {
+	out := make(chan pageRead, 1)
+	go func() {
+		res, err := c.b.kv.Range(ctx, opts)
+		out <- pageRead{res, err}
+	}()
+	return out
+}
+
+// decodeAll makes the records of a page and packs them, on all processors.
+func (c *cache) decodeAll(items []kv.Item) []*Record {
+	records := make([]*Record, len(items))
+	var wg sync.WaitGroup
+	part := max(16, (len(items)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
+	for from := 0; from < len(items); from += part {
+		wg.Go(func() {
+			mine := records[from:min(from+part, len(items))]
+			for i := range mine {
+				mine[i] = c.decode(&items[from+i], nil)
+			}
+			c.b.packer.packBlock(mine)
+		})
+	}
+	wg.Wait()
+	return records
+}

@@ -1,0 +1,231 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/klauspost/compress/s2"
+)
+
+// packer moves the stored bytes of records into packedBytes. It works in the background each time
+// wakeBytes bytes have been written or loaded: their writers and first readers still have them
+// uncompressed, and most objects are not used for a long time afterwards.
+//
+// Invariant: at most unpackedKept uncompressed texts are kept, each of about groupBytes bytes.
+// They are the ones used last, because a list reads records in the order in which they were packed.
+type packer struct {
+	groupBytes int64 // about how many bytes are compressed together
+	minBytes   int64 // fewer unpacked bytes of a block are not worth packing
+	wakeBytes  int64 // how many new bytes start a run
+
+	newBytes atomic.Int64 // written or loaded since the last run
+	wake     chan struct{}
+	buffers  sync.Pool // of *packBuffers
+
+	mu   sync.Mutex
+	kept []*unpacked // the last used one first
+}
+
+// packBuffers are the buffers for packing one group.
+type packBuffers struct{ text, compressed []byte }
+
+// unpacked is the uncompressed text of a packedBytes. mu is held for writing while the text is made.
+type unpacked struct {
+	of    *packedBytes // guarded by packer.mu
+	users int          // guarded by packer.mu; the text is not replaced while it has users
+
+	mu   sync.RWMutex
+	text []byte
+}
+
+const (
+	// unpackedKept is how many uncompressed texts are kept: about 4 MiB.
+	unpackedKept = 64
+	// maxSpread is how many packedBytes the records of a block may be spread over. A list of the
+	// block uncompresses all of them.
+	maxSpread = 12
+)
+
+func newPacker() *packer {
+	return &packer{
+		groupBytes: 64 << 10, minBytes: 24 << 10, wakeBytes: 8 << 20, wake: make(chan struct{}, 1),
+		buffers: sync.Pool{New: func() any { return new(packBuffers) }},
+	}
+}
+
+// added counts n bytes of new records.
+func (p *packer) added(n int) {
+	if p.newBytes.Add(int64(n)) < p.wakeBytes {
+		return
+	}
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// unpack returns the uncompressed text of want. The caller releases it.
+func (p *packer) unpack(want *packedBytes) *unpacked {
+	p.mu.Lock()
+	u, known := p.slotLocked(want)
+	u.users++
+	if known {
+		p.mu.Unlock()
+		return u
+	}
+	u.of = want
+	u.mu.Lock() // does not block: u has no other user
+	p.mu.Unlock()
+	defer u.mu.Unlock()
+	var err error
+	if u.text, err = s2.Decode(u.text[:cap(u.text)], want.compressed); err != nil {
+		panic("store: packed bytes cannot be uncompressed: " + err.Error()) // packGroup wrote them
+	}
+	return u
+}
+
+func (p *packer) release(u *unpacked) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	u.users--
+}
+
+// slotLocked returns the uncompressed text of want, or else a slot for it: a new one while there
+// are few, then the unused one that was used longest ago. If all are in use, the slot is not kept.
+func (p *packer) slotLocked(want *packedBytes) (u *unpacked, known bool) {
+	at := slices.IndexFunc(p.kept, func(u *unpacked) bool { return u.of == want })
+	known = at >= 0
+	if !known {
+		if at = len(p.kept); at < unpackedKept {
+			p.kept = append(p.kept, &unpacked{})
+		} else if at = p.lastUnusedLocked(); at < 0 {
+			return &unpacked{}, false
+		}
+	}
+	u = p.kept[at]
+	copy(p.kept[1:at+1], p.kept[:at])
+	p.kept[0] = u
+	return u, known
+}
+
+// lastUnusedLocked returns the index of the last text without users, or -1.
+func (p *packer) lastUnusedLocked() int {
+	for at := len(p.kept) - 1; at >= 0; at-- {
+		if p.kept[at].users == 0 {
+			return at
+		}
+	}
+	return -1
+}
+
+// pack packs records in their order, in groups of about groupBytes.
+func (p *packer) pack(records []*Record) {
+	buf := p.buffers.Get().(*packBuffers)
+	defer p.buffers.Put(buf)
+	text := buf.text[:0]
+	for from, i := 0, 0; i < len(records); i++ {
+		text = append(text, records[i].Bytes()...)
+		if int64(len(text)) >= p.groupBytes || i == len(records)-1 {
+			buf.compressed = s2.Encode(buf.compressed[:cap(buf.compressed)], text)
+			p.packGroup(records[from:i+1], text, buf.compressed)
+			from, text = i+1, text[:0]
+		}
+	}
+	if buf.text = text; cap(text) > 4*int(p.groupBytes) { // an unusual object made the buffer large
+		*buf = packBuffers{}
+	}
+}
+
+// packGroup makes records refer to compressed, which is their bytes, text. If compression saves less than a
+// quarter, the records keep their bytes and are not tried again.
+func (p *packer) packGroup(records []*Record, text, compressed []byte) {
+	if len(compressed) > len(text)-len(text)/4 {
+		for _, r := range records {
+			r.markIncompressible()
+		}
+		return
+	}
+	out := &packedBytes{packer: p, compressed: slices.Clone(compressed), ends: make([]uint32, len(records))}
+	end := uint32(0)
+	for i, r := range records {
+		end += uint32(r.size)
+		out.ends[i] = end
+	}
+	for i, r := range records {
+		r.moveTo(out, int32(i))
+	}
+}
+
+// packBlock packs the unpacked records of a block, or all of them if they are spread over too many
+// packedBytes.
+func (p *packer) packBlock(records []*Record) {
+	var unpacked []*Record
+	var size int64
+	var before *packedBytes
+	spread := 0
+	for _, r := range records {
+		in, packable := r.packedIn()
+		if packable {
+			unpacked = append(unpacked, r)
+			size += int64(r.size)
+		} else if in != before {
+			before = in
+			spread++
+		}
+	}
+	switch {
+	case size < p.minBytes || len(unpacked) == 0:
+	case spread > maxSpread:
+		p.pack(slices.DeleteFunc(slices.Clone(records), (*Record).isIncompressible))
+	default:
+		p.pack(unpacked)
+	}
+}
+
+// runPacking packs the records of all caches each time enough bytes are new, until ctx is done.
+func (b *Backend) runPacking(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.packer.wake:
+		}
+		b.packer.newBytes.Store(0)
+		for _, c := range b.caches.all() {
+			c.packRecords()
+		}
+	}
+}
+
+// packRecords packs unpacked records of the present state, and the previous states that the window
+// has kept since the last call.
+func (c *cache) packRecords() {
+	c.mu.Lock()
+	if c.state != ready {
+		c.mu.Unlock()
+		return
+	}
+	present := c.records.snapshot()
+	from, end := max(c.window.packed, c.window.first), c.window.end()
+	former := make([]*Record, 0, end-from)
+	for pos := from; pos < end; pos++ {
+		if prev := c.window.at(pos).prev; prev != nil {
+			if _, packable := prev.packedIn(); packable {
+				former = append(former, prev)
+			}
+		}
+	}
+	c.mu.Unlock()
+	for _, b := range present.list {
+		c.b.packer.packBlock(b.records)
+	}
+	c.b.packer.pack(former)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.window.weigh(from, end)
+}

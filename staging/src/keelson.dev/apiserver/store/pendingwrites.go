@@ -1,0 +1,139 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+
+	"keelson.dev/apiserver/store/kv"
+)
+
+// pendingWrites holds the writes of this server that its watch has not delivered yet. The event of
+// such a write needs no decoding and shares its record with the writer. The next write of the same
+// object starts from that record.
+//
+// Events are matched by key and bytes. The match may be a write of another server, because equal
+// bytes have equal attributes. The order of events is always that of the watch.
+//
+// Invariant: a write is here from before it is sent until its event arrives, it fails, or the cache
+// is loaded again.
+type pendingWrites struct {
+	mu    sync.Mutex
+	byKey map[string][]*pendingWrite
+}
+
+// pendingWrite is one write that is under way, or acknowledged and not yet delivered by the watch.
+type pendingWrite struct {
+	key   string
+	data  []byte
+	attrs Attrs
+
+	mu     sync.Mutex
+	obj    Object  // the written object, until a record takes it
+	record *Record // set when the write is acknowledged or delivered
+}
+
+func newPendingWrites() *pendingWrites {
+	return &pendingWrites{byKey: map[string][]*pendingWrite{}}
+}
+
+// add records a write that is about to be sent.
+func (p *pendingWrites) add(w *pendingWrite) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.byKey[w.key] = append(p.byKey[w.key], w)
+}
+
+// remove forgets a write that failed or may have failed.
+func (p *pendingWrites) remove(w *pendingWrite) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.removeLocked(w)
+}
+
+func (p *pendingWrites) removeLocked(w *pendingWrite) {
+	list := p.byKey[w.key]
+	for i := range list {
+		if list[i] != w {
+			continue
+		}
+		if len(list) == 1 {
+			delete(p.byKey, w.key)
+		} else {
+			p.byKey[w.key] = append(list[:i:i], list[i+1:]...)
+		}
+		return
+	}
+}
+
+// latest returns the newest acknowledged state of an object that the watch has not delivered, or
+// nil. Another server may have changed the object since.
+func (p *pendingWrites) latest(key string) *Record {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var last *Record
+	for _, w := range p.byKey[key] {
+		if r := w.acknowledged(); r != nil && (last == nil || last.Revision < r.Revision) {
+			last = r
+		}
+	}
+	return last
+}
+
+// clear forgets all writes after a load: the loaded state contains those that succeeded.
+func (p *pendingWrites) clear() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.byKey)
+}
+
+// take removes the write that caused event e and returns its record; nil if there is none.
+func (p *pendingWrites) take(c *cache, e *kv.Event) *Record {
+	key := strings.TrimPrefix(e.Key, c.prefix)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, w := range p.byKey[key] {
+		if bytes.Equal(w.data, e.Value) && w.mayHave(e.ModRevision) {
+			p.removeLocked(w)
+			return w.recordAt(c, e.ModRevision)
+		}
+	}
+	return nil
+}
+
+// mayHave reports whether rev may be the revision of the write.
+func (w *pendingWrite) mayHave(rev int64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.record == nil || w.record.Revision == rev
+}
+
+// acknowledged returns the record of the write, or nil while the write is under way.
+func (w *pendingWrite) acknowledged() *Record {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.record
+}
+
+// recordAt returns the record of the write at revision rev. The writer and the watch get the same
+// record.
+func (w *pendingWrite) recordAt(c *cache, rev int64) *Record {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.record != nil && w.record.Revision == rev {
+		return w.record
+	}
+	obj := w.obj
+	w.obj = nil // its resourceVersion can be that of one record only
+	if obj != nil {
+		obj.SetResourceVersion(formatRevision(rev))
+	}
+	r := c.newRecord(w.key, rev, w.data, w.attrs, obj)
+	if w.record == nil {
+		w.record = r
+	}
+	return r
+}
