@@ -66,24 +66,24 @@ func guiseAttrs(obj Object) Attrs {
 
 var guises = schema.GroupResource{Group: "example.org", Resource: "guises"}
 
-// guiseStores are a twin of the things and what it is to be like: a store of its own.
-func guiseStores(e *env) (twin, alone *Store) {
+// guiseStores are a alias of the things and what it is to be like: a store of its own.
+func guiseStores(e *env) (alias, alone *Store) {
 	cfg := Config{Backend: e.backend, Prefix: "things", GroupResource: guises, Codec: guiseCodec{}, Attrs: guiseAttrs, IndexFields: []string{"spec.host"}}
 	alone = New(cfg)
 	cfg.Alias = &Alias{Of: e.store, Convert: thingOf, Fields: map[string]string{"spec.host": "spec.nodeName"}}
 	return New(cfg), alone
 }
 
-// A twin answers every request as a store of its own would.
-func TestTwinIsLikeStore(t *testing.T) {
+// A alias answers every request as a store of its own would.
+func TestAliasIsLikeStore(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
-		twin, alone := guiseStores(e)
+		alias, alone := guiseStores(e)
 		rnd := rand.New(rand.NewPCG(1, 2))
 		ctx := patient(t)
 		var watches [][2]Watcher
 		watch := func(opts WatchOptions) {
 			var pair [2]Watcher
-			for i, s := range []*Store{twin, alone} {
+			for i, s := range []*Store{alias, alone} {
 				w, err := s.Watch(ctx, opts)
 				if err != nil {
 					t.Fatal(err)
@@ -93,19 +93,19 @@ func TestTwinIsLikeStore(t *testing.T) {
 			}
 			watches = append(watches, pair)
 		}
-		revs := []int64{writeEither(t, ctx, rnd, e.store, twin)}
+		revs := []int64{writeEither(t, ctx, rnd, e.store, alias)}
 		for range 300 {
 			if rnd.IntN(20) == 0 {
 				watch(WatchOptions{Predicate: guisePredicate(rnd), ResourceVersion: formatRevision(revs[rnd.IntN(len(revs))])})
 			}
-			revs = append(revs, writeEither(t, ctx, rnd, e.store, twin))
+			revs = append(revs, writeEither(t, ctx, rnd, e.store, alias))
 			opts := ListOptions{Predicate: guisePredicate(rnd), Limit: rnd.Int64N(4)}
 			if rnd.IntN(2) == 0 {
 				opts.ResourceVersion, opts.Match = formatRevision(revs[rnd.IntN(len(revs))]), metav1.ResourceVersionMatchExact
 			}
-			comparePages(t, ctx, twin, alone, opts)
+			comparePages(t, ctx, alias, alone, opts)
 			key := fmt.Sprintf("ns/n%d", rnd.IntN(12))
-			got, gotErr := twin.Get(ctx, key, "")
+			got, gotErr := alias.Get(ctx, key, "")
 			want, wantErr := alone.Get(ctx, key, "")
 			if fmt.Sprint(gotErr) != fmt.Sprint(wantErr) || gotErr == nil && guiseText(t, got) != guiseText(t, want) {
 				t.Fatalf("%s is %v, %v, want %v, %v", key, got, gotErr, want, wantErr)
@@ -183,10 +183,10 @@ func guiseText(t *testing.T, r *Record) string {
 }
 
 // comparePages compares lists to their ends.
-func comparePages(t *testing.T, ctx context.Context, twin, alone *Store, opts ListOptions) {
+func comparePages(t *testing.T, ctx context.Context, alias, alone *Store, opts ListOptions) {
 	t.Helper()
 	for {
-		got, err := twin.List(ctx, opts)
+		got, err := alias.List(ctx, opts)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -227,22 +227,22 @@ func told(t *testing.T, ctx context.Context, w Watcher, end int64) (out []string
 	}
 }
 
-// What is refused names the resource of the twin.
-func TestTwinNamesItself(t *testing.T) {
+// What is refused names the resource of the alias.
+func TestAliasNamesItself(t *testing.T) {
 	e := run(t, newMemory(t), clock.Real())
-	twin, _ := guiseStores(e)
+	alias, _ := guiseStores(e)
 	ctx := patient(t)
-	_, err := twin.Get(ctx, "ns/a", "")
+	_, err := alias.Get(ctx, "ns/a", "")
 	if want := `guises.example.org "a" not found`; err == nil || err.Error() != want {
 		t.Errorf("what is not there: %v, want %s", err, want)
 	}
 	create(t, e.store, newThing("ns", "a"))
-	_, err = twin.Create(ctx, "ns/a", &guise{}, 0)
+	_, err = alias.Create(ctx, "ns/a", &guise{}, 0)
 	if want := `guises.example.org "a" already exists`; err == nil || err.Error() != want {
 		t.Errorf("what is there already: %v, want %s", err, want)
 	}
-	twin.Close()
+	alias.Close()
 	if _, err := e.store.Get(ctx, "ns/a", ""); err != nil {
-		t.Errorf("after the twin is closed: %v", err)
+		t.Errorf("after the alias is closed: %v", err)
 	}
 }

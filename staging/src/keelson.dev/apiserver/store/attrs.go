@@ -8,49 +8,52 @@ import (
 	"sync"
 )
 
-// attrsKept is how many sets of each kind are remembered.
+// attrsKept is how many sets of labels, and of fields, are kept.
 const attrsKept = 4096
 
-// sharedSize is the largest set that is shared: those of events, which are the
-// largest, are each of its own.
+// sharedSize is the number of entries of the largest set that is shared. Larger sets, such as the
+// fields of events, are usually unique.
 const sharedSize = 10
 
-// The fields by which objects of every kind are selected.
+// The selectable fields of every kind.
 const (
 	nameField      = "metadata.name"
 	namespaceField = "metadata.namespace"
 )
 
-// attrSets has sets of labels and of fields that many objects have: the replicas of
-// a workload are labelled alike, and what runs on a node is found by the same terms.
+// attrSets makes records share equal sets of labels and fields: the replicas of a workload have the same
+// labels, and pods on one node have the same fields.
+//
+// Invariant: it contains at most attrsKept sets of each; the sets do not change.
 type attrSets struct {
 	seed maphash.Seed
 
 	mu             sync.Mutex
-	labels, fields map[uint64]map[string]string // by hash; of two with one hash, the later
+	labels, fields map[uint64]map[string]string // by hash; a set replaces another one with its hash
 }
 
 func newAttrSets() *attrSets {
 	return &attrSets{seed: maphash.MakeSeed(), labels: map[uint64]map[string]string{}, fields: map[uint64]map[string]string{}}
 }
 
-// shrink makes attributes small that are to be kept: they share what equal ones
-// have, those of prev before all, which may be nil.
+// intern returns attributes equal to a that share their memory with the attributes of prev, which may
+// be nil, or with those of other records.
 func (s *attrSets) intern(a Attrs, prev *Record) Attrs {
 	var was Attrs
 	if prev != nil {
 		was = prev.Attrs
 	}
 	a.Labels = s.share(s.labels, a.Labels, was.Labels, func(string, string) bool { return true })
-	a.Fields = s.share(s.fields, a.Fields, was.Fields, telling)
+	a.Fields = s.share(s.fields, a.Fields, was.Fields, keepField)
 	return a
 }
 
-// telling leaves out what the key has, and fields without a value, which are
-// selected by the same terms as those that are not there.
-func telling(k, v string) bool { return v != "" && k != nameField && k != namespaceField }
+// keepField reports whether a field has to be kept. The key has the name and the namespace. A field
+// without a value is selected like a field that is missing.
+func keepField(k, v string) bool { return v != "" && k != nameField && k != namespaceField }
 
-// share returns was, or the set of sets, that equals what keep wants of set.
+// share returns a set with the entries of set for which keep returns true: was or one from sets if
+// equal, or else a new one.
 func (s *attrSets) share(sets map[uint64]map[string]string, set, was map[string]string, keep func(k, v string) bool) map[string]string {
 	n, hash := 0, uint64(0)
 	for k, v := range set {
@@ -79,10 +82,10 @@ func (s *attrSets) share(sets map[uint64]map[string]string, set, was map[string]
 	return sets[hash]
 }
 
-// hashStep tells a key from a value, and what belongs together from what does not.
+// hashStep is an odd constant that makes the hash of a key and a value depend on their order.
 const hashStep = 0x9e3779b97f4a7c15
 
-// equalPart reports whether known is the n entries of set that keep wants.
+// equalPart reports whether known equals the n entries of set for which keep returns true.
 func equalPart(known, set map[string]string, n int, keep func(k, v string) bool) bool {
 	if len(known) != n {
 		return false
@@ -98,7 +101,7 @@ func equalPart(known, set map[string]string, n int, keep func(k, v string) bool)
 	return true
 }
 
-// part returns the n entries of set that keep wants.
+// part returns the n entries of set for which keep returns true.
 func part(set map[string]string, n int, keep func(k, v string) bool) map[string]string {
 	if n == len(set) {
 		return set

@@ -15,21 +15,20 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// continueVersion is the only version of continue tokens there is.
+// continueVersion is the version in continue tokens. There is no other.
 const continueVersion = "meta.k8s.io/v1"
 
-// continueToken says where a list goes on. Its encoding is Kubernetes', so that
-// a list may be continued at a server of either kind. Revision -1 continues with
-// the present state, for lists whose own has been compacted.
+// continueToken says where the next page of a list begins. Its encoding is that of Kubernetes, so that a
+// list may be continued at a server of either project. Revision -1 continues with the present state,
+// after the state of the list has been compacted.
 type continueToken struct {
 	Version  string `json:"v"`
 	Revision int64  `json:"rv"`
-	Start    string `json:"start"` // key below the listed prefix
+	Start    string `json:"start"` // key without the prefix of the list
 }
 
-// continueAt returns the token for a list that goes on at key; prefix is that of
-// the list. What is below it begins with a slash, but not where Kubernetes has no
-// watch cache.
+// continueAt returns the token for a list with a prefix that continues at key. As in Kubernetes, the
+// rest of the key begins with a slash, except for objects that expire.
 func (s *Store) continueAt(key, prefix string, rev int64) string {
 	start := strings.TrimPrefix(key, prefix)
 	if s.TTL == nil {
@@ -44,7 +43,7 @@ func encodeContinue(start string, rev int64) string {
 	return base64.RawURLEncoding.EncodeToString(data)
 }
 
-// decodeContinue returns the key at which a list goes on, and its revision.
+// decodeContinue returns the key at which a list continues, and its revision.
 func decodeContinue(token, prefix string) (key string, rev int64, err error) {
 	invalid := func(err error) (string, int64, error) {
 		return "", 0, apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: %v", err))
@@ -67,7 +66,7 @@ func decodeContinue(token, prefix string) (key string, rev int64, err error) {
 	case t.Start == "":
 		return invalid(errors.New("continue key is not valid: encoded start key empty (version meta.k8s.io/v1)"))
 	}
-	// A client must not get out of the list's prefix by a made-up token.
+	// A forged token must not lead out of the prefix of the list.
 	start := "/" + strings.TrimPrefix(t.Start, "/")
 	if path.Clean(start) != start {
 		return invalid(fmt.Errorf("continue key is not valid: %v", t.Start))

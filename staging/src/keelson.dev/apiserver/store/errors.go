@@ -17,7 +17,7 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// The texts are Kubernetes': clients show them to people, and some match them.
+// These are Kubernetes' texts. Clients show them to users, and some clients match them.
 const (
 	msgListExpired     = "The resourceVersion for the provided list is too old."
 	msgContinueExpired = "The provided continue parameter is too old to display a consistent list result. " +
@@ -29,11 +29,12 @@ const (
 	msgNotReady     = "storage is (re)initializing"
 )
 
-// ErrCondition says that a condition of a Create does not hold. Nothing is stored, and the
-// object is still the caller's.
+// ErrCondition is returned by Create if one of its conditions does not hold. Nothing is stored, and the
+// object still belongs to the caller.
 var ErrCondition = errors.New("a condition of the write does not hold")
 
-// tooLarge says that rev has not arrived in time; the client may try again in a second.
+// tooLarge returns the error of a read whose revision has not been reached in time. The client may retry
+// after one second.
 func tooLarge(rev, current int64) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", rev, current), 1)
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{{
@@ -47,9 +48,9 @@ func isTooLarge(err error) bool {
 	return apierrors.IsTimeout(err) && apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
-// tooOld says that events after rev are no longer all there; oldest is the
-// earliest revision a watch could start from. Where Kubernetes has no watch cache it
-// does not tell.
+// tooOld returns the error of a watch that has missed events after rev. oldest is the earliest revision
+// after which a watch can start. As in Kubernetes, the error does not name it for objects that
+// expire.
 func (c *cache) tooOld(rev, oldest int64) error {
 	if c.expires {
 		return apierrors.NewResourceExpired(msgWatchExpired)
@@ -57,9 +58,8 @@ func (c *cache) tooOld(rev, oldest int64) error {
 	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", rev, oldest))
 }
 
-// translate makes an API error of an error of the key-value store that clients know
-// what to do about. Any other stays what it is: clients see its bare words, with
-// status 500 and no reason, as in Kubernetes.
+// translate converts errors of the key-value store to API errors if clients can handle them. It returns
+// other errors unchanged: as in Kubernetes, clients see their text with status 500 and no reason.
 func translate(ctx context.Context, err error) error {
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -70,8 +70,8 @@ func translate(ctx context.Context, err error) error {
 	return err
 }
 
-// parseRevision reads a resourceVersion; "" and "0" are 0. Its error is not an
-// API error: as in Kubernetes, reads make a bad request of it and watches do not.
+// parseRevision parses a resourceVersion; "" and "0" are 0. Its error is not an API error: as in
+// Kubernetes, reads turn it into BadRequest and watches do not.
 func parseRevision(rv string) (int64, error) {
 	if rv == "" {
 		return 0, nil
@@ -85,9 +85,9 @@ func parseRevision(rv string) (int64, error) {
 
 func formatRevision(rev int64) string { return strconv.FormatInt(rev, 10) }
 
-// uncached words an error about a revision as Kubernetes does for objects that end
-// by themselves, which it reads past its watch cache: what is no revision is the
-// client's fault, and what is too new is nothing to come back for.
+// uncached changes an error about a revision to the one that Kubernetes returns for objects that expire,
+// which it does not read from its watch cache: an invalid revision is a BadRequest, and a future
+// revision has no retry delay.
 func (s *Store) uncached(err error) error {
 	if s.TTL == nil {
 		return err

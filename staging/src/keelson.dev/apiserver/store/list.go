@@ -15,27 +15,27 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// listPlan is what the options of a list come to.
+// listPlan is the meaning of ListOptions.
 type listPlan struct {
 	match matcher
-	limit int64
-	start string // first key, below the resource's prefix
-	// exact is the revision to be listed, or 0; else the list is not older than
-	// atLeast, and with current of this moment.
+	limit int64  // 0 for none
+	start string // first key, without the resource's prefix
+	// exact is the revision to list, or 0. If it is 0, the list is not older than atLeast, and
+	// current reads consistently.
 	exact, atLeast int64
 	current        bool
-	token          bool // continues another list
+	token          bool // the list continues another one
 }
 
-// plan reads the options of a list as the Kubernetes API defines them.
+// plan interprets the options of a list as the Kubernetes API defines them.
 func (s *Store) plan(opts *ListOptions) (*listPlan, error) {
 	selected, err := s.cachePredicate(opts.Predicate)
 	if err != nil {
 		return nil, err
 	}
-	p := &listPlan{match: newMatcher(selected), limit: max(opts.Limit, 0)} // a negative limit is none, as with Kubernetes
+	p := &listPlan{match: newMatcher(selected), limit: max(opts.Limit, 0)} // as in Kubernetes, a negative limit means none
 	if _, one := p.match.key(); one || opts.ResourceVersion == "0" && s.TTL == nil {
-		p.limit = 0 // whatever is at hand is given whole, as Kubernetes gives what it has cached
+		p.limit = 0 // as in Kubernetes, which ignores the limit of a list from its cache
 	}
 	if opts.Continue != "" {
 		start, rev, err := decodeContinue(opts.Continue, p.match.root())
@@ -67,7 +67,7 @@ func (s *Store) plan(opts *ListOptions) (*listPlan, error) {
 		case opts.ResourceVersion == "":
 			p.current = true
 		case opts.Limit > 0 && rev > 0:
-			p.exact = rev // what a limited list has always meant
+			p.exact = rev // the legacy meaning of a revision with a limit
 		default:
 			p.atLeast = rev
 		}
@@ -77,7 +77,7 @@ func (s *Store) plan(opts *ListOptions) (*listPlan, error) {
 	return p, nil
 }
 
-// List implements Interface.
+// List implements Reader.
 func (s *Store) List(ctx context.Context, opts ListOptions) (*Page, error) {
 	p, err := s.plan(&opts)
 	if err != nil {
@@ -113,19 +113,20 @@ func (s *Store) list(ctx context.Context, p *listPlan) (page *Page, err error) {
 		snap, later, state := s.cache.snapshot(p)
 		switch state {
 		case ready:
-			snap.takeBack(later, p.match.prefix())
+			snap.undoChanges(later, p.match.prefix())
 			return s.page(p, &snap), nil
 		case outside:
 			return s.listStored(ctx, p)
 		}
-		// The cache has been reset while we waited: again.
+		// The cache has been reset meanwhile: wait again.
 	}
 }
 
-// snapshot returns the state that p asks for: ready if the cache has it, outside
-// if it is older than the window. The caller must take back the later changes.
+// snapshot returns the state that p asks for, and the later changes that the caller has to undo in it.
+// The result is ready, or outside if the requested state is older than the window, or the state of a
+// cache that is not ready.
 func (c *cache) snapshot(p *listPlan) (snap snapshot, later []*change, state cacheState) {
-	// Taking a first snapshot after a change writes to the tree.
+	// The first snapshot after a change modifies the tree, so a read lock is not enough.
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state != ready {
@@ -134,7 +135,7 @@ func (c *cache) snapshot(p *listPlan) (snap snapshot, later []*change, state cac
 	if p.exact > 0 {
 		m := &p.match
 		if p.limit > 0 {
-			m = &matcher{} // a page of a state ends by all its keys, not by an index's
+			m = &matcher{} // the end of a page depends on all keys, which an index does not have
 		}
 		if snap, later, ok := c.pastLocked(m, p.exact); ok {
 			return snap, later, ready
@@ -144,7 +145,7 @@ func (c *cache) snapshot(p *listPlan) (snap snapshot, later []*change, state cac
 	return c.snapshotLocked(&p.match), nil, ready
 }
 
-// page cuts a page out of a snapshot. No lock is held.
+// page returns a page of a snapshot. The caller holds no lock.
 func (s *Store) page(p *listPlan, snap *snapshot) *Page {
 	page := &Page{Revision: snap.rev}
 	if p.exact > 0 {
@@ -156,17 +157,17 @@ func (s *Store) page(p *listPlan, snap *snapshot) *Page {
 	}
 	var remaining int64
 	if p.match.selective() {
-		remaining = p.pick(page, snap, prefix)
+		remaining = p.fillSelected(page, snap, prefix)
 	} else {
-		remaining = p.cut(page, snap, prefix)
+		remaining = p.fillRange(page, snap, prefix)
 	}
-	s.finish(p, page, remaining > 0, remaining)
+	s.addContinue(p, page, remaining > 0, remaining)
 	return page
 }
 
-// pick fills a page with what a selector selects, and tells whether there are keys after
-// it, selected or not: as with Kubernetes, who goes on may find nothing.
-func (p *listPlan) pick(page *Page, snap *snapshot, prefix string) (remaining int64) {
+// fillSelected adds the selected records to a page. remaining is 1 if there are keys after the page,
+// selected or not: as in Kubernetes, the next page may be empty.
+func (p *listPlan) fillSelected(page *Page, snap *snapshot, prefix string) (remaining int64) {
 	seen := labelMatches{}
 	snap.ascend(prefix, p.start, func(_ *Block, _ int, records []*Record) bool {
 		if p.full(page) {
@@ -183,22 +184,22 @@ func (p *listPlan) pick(page *Page, snap *snapshot, prefix string) (remaining in
 		}
 		return true
 	})
-	if remaining > 0 && p.match.only(page.Records[p.limit-1]) {
+	if remaining > 0 && p.match.isOnlyMatch(page.Records[p.limit-1]) {
 		return 0
 	}
 	return remaining
 }
 
-// full reports whether nothing fits into a page any more.
+// full reports whether the page has reached the limit.
 func (p *listPlan) full(page *Page) bool {
 	return p.limit > 0 && int64(len(page.Records)) == p.limit
 }
 
-// cut fills a page with a stretch of keys, and counts those after it.
-func (p *listPlan) cut(page *Page, snap *snapshot, prefix string) (remaining int64) {
-	// Of the first page of everything, what remains is known without a walk.
+// fillRange adds a range of records to a page, and counts the records after it.
+func (p *listPlan) fillRange(page *Page, snap *snapshot, prefix string) (remaining int64) {
+	// After the first page of all records, the number of the others is known without counting them.
 	whole := p.start == "" && prefix == "" && snap.undo == nil
-	var stretches [][]*Record
+	var ranges [][]*Record
 	var taken int64
 	snap.ascend(prefix, p.start, func(b *Block, from int, records []*Record) bool {
 		n := len(records)
@@ -206,7 +207,7 @@ func (p *listPlan) cut(page *Page, snap *snapshot, prefix string) (remaining int
 			n = int(min(int64(n), p.limit-taken))
 		}
 		if n > 0 {
-			stretches = append(stretches, records[:n])
+			ranges = append(ranges, records[:n])
 			taken += int64(n)
 			page.Runs = append(page.Runs, Run{Block: b, From: from, N: n})
 		}
@@ -217,12 +218,12 @@ func (p *listPlan) cut(page *Page, snap *snapshot, prefix string) (remaining int
 		}
 		return true
 	})
-	page.Records = slices.Concat(stretches...) // of the size that they have: many may hold a page at once
+	page.Records = slices.Concat(ranges...) // without spare capacity, because many clients may hold a page at once
 	return remaining
 }
 
-// finish adds to a page what tells of those after it.
-func (s *Store) finish(p *listPlan, page *Page, more bool, remaining int64) {
+// addContinue adds the continue token and the number of remaining items to a page, if there are more.
+func (s *Store) addContinue(p *listPlan, page *Page, more bool, remaining int64) {
 	if !more {
 		return
 	}
@@ -233,7 +234,7 @@ func (s *Store) finish(p *listPlan, page *Page, more bool, remaining int64) {
 	}
 }
 
-// listStored lists from the key-value store, which keeps older states than the cache.
+// listStored lists from the key-value store, which has older states than the cache.
 func (s *Store) listStored(ctx context.Context, p *listPlan) (*Page, error) {
 	opts := kv.RangeOptions{Prefix: s.fullKey(p.match.prefix()), Revision: p.exact}
 	if p.start != "" {
@@ -252,28 +253,28 @@ func (s *Store) listStored(ctx context.Context, p *listPlan) (*Page, error) {
 		if opts.Revision == 0 {
 			opts.Revision, page.Revision = res.Revision, res.Revision
 		}
-		full, err := s.take(p, page, res.Items)
+		full, err := s.addItems(p, page, res.Items)
 		if err != nil {
 			return nil, err
 		}
 		rest := res.Count - int64(len(res.Items))
 		switch {
 		case full >= 0: // the page is full before the range is
-			s.finish(p, page, !p.match.only(page.Records[p.limit-1]), rest+int64(len(res.Items)-full))
+			s.addContinue(p, page, !p.match.isOnlyMatch(page.Records[p.limit-1]), rest+int64(len(res.Items)-full))
 			return page, nil
 		case rest == 0:
 			return page, nil
 		case p.full(page):
-			s.finish(p, page, !p.match.only(page.Records[p.limit-1]), rest)
+			s.addContinue(p, page, !p.match.isOnlyMatch(page.Records[p.limit-1]), rest)
 			return page, nil
 		}
 		opts.Start = res.Items[len(res.Items)-1].Key + "\x00"
 	}
 }
 
-// take appends the items that match to a page. It returns the index of the
-// first item for which there was no room, or -1.
-func (s *Store) take(p *listPlan, page *Page, items []kv.Item) (int, error) {
+// addItems appends the matching items to a page. It returns the index of the first item for which the
+// page has no room, or -1.
+func (s *Store) addItems(p *listPlan, page *Page, items []kv.Item) (int, error) {
 	for i := range items {
 		if p.full(page) {
 			return i, nil
@@ -285,8 +286,8 @@ func (s *Store) take(p *listPlan, page *Page, items []kv.Item) (int, error) {
 	return -1, nil
 }
 
-// storedError says why a list from the key-value store has failed. A
-// continuation of a list that is gone gets a token with which to go on anyway.
+// storedError converts an error of a list from the key-value store. If the state of a continued list has
+// been compacted, the error contains a token that continues with the present state.
 func (s *Store) storedError(ctx context.Context, p *listPlan, err error, rev int64) error {
 	switch {
 	case errors.Is(err, kv.ErrCompacted) && p.token:

@@ -11,14 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// matcher is a predicate made ready: what a selector says about the name and the
-// namespace is found once, and empty selectors cost nothing.
+// matcher is a prepared Predicate. The name and the namespace that a field selector requires are looked
+// up once, and empty selectors cost nothing.
 type matcher struct {
-	listed    string // the namespace that is asked for by itself, and not by a selector
-	namespace string
-	name      string
-	labels    labels.Selector // nil: everything
-	fields    fields.Selector // nil: everything
+	listed    string          // namespace of the predicate, without that of the field selector
+	namespace string          // required namespace; empty for all
+	name      string          // required name; empty for all
+	labels    labels.Selector // nil if all match
+	fields    fields.Selector // nil if all match
 }
 
 func newMatcher(p Predicate) matcher {
@@ -38,11 +38,10 @@ func newMatcher(p Predicate) matcher {
 	return m
 }
 
-// selective reports whether the matcher looks at objects, and not only at a
-// stretch of keys.
+// selective reports whether a record with the right prefix may fail to match.
 func (m *matcher) selective() bool { return m.name != "" || m.labels != nil || m.fields != nil }
 
-// prefix is what all matching keys begin with.
+// prefix returns the common prefix of all matching keys.
 func (m *matcher) prefix() string {
 	if m.namespace == "" {
 		return ""
@@ -50,8 +49,9 @@ func (m *matcher) prefix() string {
 	return m.namespace + "/"
 }
 
-// root is what the keys in continue tokens are below: Kubernetes finds a namespace in a
-// selector among all of them, and a list may be continued at a server of either kind.
+// root returns the prefix that the keys in continue tokens are relative to. As in Kubernetes, a
+// namespace in a field selector does not count, so that a list may be continued at a server of either
+// project.
 func (m *matcher) root() string {
 	if m.listed == "" {
 		return ""
@@ -59,18 +59,18 @@ func (m *matcher) root() string {
 	return m.listed + "/"
 }
 
-// key is the only key that can match, if the matcher says so much. Of a
-// cluster-wide resource the name is the key.
+// key returns the only key that can match, if namespace and name are required. For cluster-wide
+// resources it returns false.
 func (m *matcher) key() (string, bool) {
 	return m.namespace + "/" + m.name, m.namespace != "" && m.name != ""
 }
 
-// only reports whether r, which matches, is the one record that can: that of a name
-// where there are no namespaces.
-func (m *matcher) only(r *Record) bool { return m.name != "" && r.Key == m.name }
+// isOnlyMatch reports whether no record but r, which matches, can match: the name is required, and the
+// resource is cluster-wide.
+func (m *matcher) isOnlyMatch(r *Record) bool { return m.name != "" && r.Key == m.name }
 
-// matches reports whether r is to be seen. Whether one that cannot be decoded would be,
-// nobody knows: its reader gets an error.
+// matches reports whether r matches. A record that cannot be decoded matches all selectors, so that
+// its readers get an error.
 func (m *matcher) matches(r *Record) bool {
 	return (m.namespace == "" || strings.HasPrefix(r.Key, m.namespace) && len(r.Key) > len(m.namespace) && r.Key[len(m.namespace)] == '/') &&
 		(m.name == "" || nameOf(r.Key) == m.name) &&
@@ -78,8 +78,7 @@ func (m *matcher) matches(r *Record) bool {
 			(m.fields == nil || m.fields.Matches(selectable{r})))
 }
 
-// selectable is a record's fields as selectors see them: the key has the name and
-// the namespace.
+// selectable implements fields.Fields for a record. It takes the name and the namespace from the key.
 type selectable struct{ *Record }
 
 // Get implements fields.Fields.
@@ -100,8 +99,8 @@ func (r selectable) Has(field string) bool {
 	return ok || field == nameField || field == namespaceField && namespaceOf(r.Key) != ""
 }
 
-// filter appends those of records that match, which have been found by the prefix
-// of their keys. seen has what is known of sets of labels, which many records share.
+// filter appends the matching records to dst. All of them have the matcher's prefix. seen caches the
+// results of the label selector for one list.
 func (m *matcher) filter(dst, records []*Record, seen labelMatches) []*Record {
 	if !m.selective() {
 		return append(dst, records...)
@@ -114,27 +113,27 @@ func (m *matcher) filter(dst, records []*Record, seen labelMatches) []*Record {
 	return dst
 }
 
-// selects reports whether a record of the matcher's prefix matches.
+// selects reports whether a record with the matcher's prefix matches.
 func (m *matcher) selects(r *Record, seen labelMatches) bool {
 	return (m.name == "" || nameOf(r.Key) == m.name) && (r.broken || (m.labels == nil || seen.matches(m.labels, r.Labels)) &&
 		(m.fields == nil || m.fields.Matches(selectable{r})))
 }
 
-// labelMatches says which sets of labels one selector matches, by the sets' identity:
-// they are kept once, and a list meets the same few again and again.
+// labelMatches caches which label sets a selector matches, by the address of the set. Many records share
+// the same few sets, see attrSets.
 type labelMatches map[uintptr]bool
 
 func (v labelMatches) matches(selector labels.Selector, set labels.Set) bool {
 	id := reflect.ValueOf(set).Pointer()
-	verdict, known := v[id]
+	match, known := v[id]
 	if !known {
-		verdict = selector.Matches(set)
-		v[id] = verdict
+		match = selector.Matches(set)
+		v[id] = match
 	}
-	return verdict
+	return match
 }
 
-// indexed returns the first of the index fields that the matcher fixes.
+// indexed returns the first index field for which the matcher requires a value.
 func (m *matcher) indexed(indexFields []string) (field, value string, ok bool) {
 	if m.fields == nil {
 		return "", "", false

@@ -120,7 +120,7 @@ func (s *Store) Count(ctx context.Context) (int64, error) {
 	return found.Count, nil
 }
 
-// Get implements Interface.
+// Get implements Reader.
 func (s *Store) Get(ctx context.Context, key string, resourceVersion string) (*Record, error) {
 	rev, err := parseRevision(resourceVersion)
 	if err != nil {
@@ -144,8 +144,8 @@ func (s *Store) Get(ctx context.Context, key string, resourceVersion string) (*R
 	return nil, s.notFound(key)
 }
 
-// getCurrent returns the state of this moment: from the cache once it has
-// caught up, or from the key-value store when the cache is not there.
+// getCurrent returns the present state: from the cache once it has caught up, or from the key-value store
+// if the cache is not ready or does not catch up in time.
 func (s *Store) getCurrent(ctx context.Context, key string) (*Record, error) {
 	if s.cache.isReady() {
 		rev, err := s.b.revision.current(ctx)
@@ -170,7 +170,7 @@ func (s *Store) getCurrent(ctx context.Context, key string) (*Record, error) {
 	return s.found(key, item)
 }
 
-// cached returns what the cache has, which may be old.
+// cached returns the record in the cache, which may be old; nil if there is none.
 func (s *Store) cached(key string) *Record {
 	s.cache.mu.RLock()
 	defer s.cache.mu.RUnlock()
@@ -180,7 +180,7 @@ func (s *Store) cached(key string) *Record {
 	return s.view(s.cache.records.get(key))
 }
 
-// found makes a record of what the key-value store has under key.
+// found returns the record of an item of the key-value store; nil means that the object does not exist.
 func (s *Store) found(key string, item *kv.Item) (*Record, error) {
 	if item == nil {
 		return nil, s.notFound(key)
@@ -198,7 +198,8 @@ func (s *Store) found(key string, item *kv.Item) (*Record, error) {
 	return r, nil
 }
 
-// Unchanged returns the condition that the object of r is stored as it is in r.
+// Unchanged returns the condition that r is still the stored state of its object. Create of any store on
+// the same key-value store accepts it.
 func (s *Store) Unchanged(r *Record) kv.Unchanged {
 	return kv.Unchanged{Key: s.fullKey(r.Key), Revision: r.Revision}
 }
@@ -209,7 +210,7 @@ func (s *Store) notFound(key string) error {
 	return apierrors.NewNotFound(s.GroupResource, nameOf(key))
 }
 
-// checkKey refuses keys that would lead out of the resource.
+// checkKey rejects keys that would lead out of the resource.
 func (s *Store) checkKey(key string) error {
 	for part := range strings.SplitSeq(key, "/") {
 		if part == "" || part == "." || part == ".." {

@@ -9,17 +9,16 @@ import (
 	"strings"
 )
 
-// snapshot is an immutable state of a resource, or of the part of it that an
-// index has found.
+// snapshot is an immutable state of a resource, or of the part of it that one tree of an index holds.
 type snapshot struct {
 	rev     int64
 	records blocks
-	// undo takes back what happened after rev: the state before by key, nil where
-	// there was none. Nil for the present.
+	// undo has the state at rev of each object that changed later, by key; nil if the object did not
+	// exist. undo itself is nil for the present state.
 	undo map[string]*Record
 }
 
-// snapshotLocked returns the present state as far as it concerns m.
+// snapshotLocked returns the present state of all records that m may match.
 func (c *cache) snapshotLocked(m *matcher) snapshot {
 	s := snapshot{rev: c.reachedLocked()}
 	if t := c.treeLocked(m); t != nil {
@@ -28,7 +27,7 @@ func (c *cache) snapshotLocked(m *matcher) snapshot {
 	return s
 }
 
-// treeLocked is the smallest tree that holds all that m may match; nil if none does.
+// treeLocked returns the smallest tree with all records that m may match; nil if there are none.
 func (c *cache) treeLocked(m *matcher) *tree {
 	if f, v, ok := m.indexed(c.fields); ok {
 		return c.indexes[f][v]
@@ -51,9 +50,9 @@ func (c *cache) pastLocked(m *matcher, rev int64) (snapshot, []*change, bool) {
 	return s, slices.Clone(c.window.since(rev)), true
 }
 
-// takeBack takes back changes to keys with a prefix; changes is sorted oldest first. The caller
-// holds no lock, because there may be many changes.
-func (s *snapshot) takeBack(changes []*change, prefix string) {
+// undoChanges makes s the state before changes, as far as keys with a prefix are concerned. changes is
+// sorted oldest first. The caller holds no lock, because there may be many changes.
+func (s *snapshot) undoChanges(changes []*change, prefix string) {
 	if len(changes) == 0 {
 		return
 	}
@@ -65,9 +64,9 @@ func (s *snapshot) takeBack(changes []*change, prefix string) {
 	}
 }
 
-// ascend calls yield for stretches of the records whose keys are not before start
-// and begin with prefix, in order, until it returns false. A stretch is part of
-// block b from index from on, or, where b is nil, of none.
+// ascend calls yield for all records, in order, whose keys begin with prefix and are not less than
+// start, until yield returns false. The records of each call are those of block b from index from
+// on. b is nil if an undone change makes them differ from the block.
 func (s *snapshot) ascend(prefix, start string, yield func(b *Block, from int, records []*Record) bool) {
 	if len(s.undo) == 0 {
 		s.records.ascend(prefix, start, func(b *Block, i, n int) bool { return yield(b, i, b.records[i:i+n]) })
@@ -82,17 +81,17 @@ func (s *snapshot) ascend(prefix, start string, yield func(b *Block, from int, r
 		if here == 0 {
 			return yield(b, i, records)
 		}
-		former := s.take(changed[:here], records)
+		former := s.restore(changed[:here], records)
 		changed = changed[here:]
 		more = len(former) == 0 || yield(nil, 0, former)
 		return more
 	})
-	if rest := s.take(changed, nil); more && len(rest) > 0 {
+	if rest := s.restore(changed, nil); more && len(rest) > 0 {
 		yield(nil, 0, rest)
 	}
 }
 
-// changed is the keys whose state was another one, in order.
+// changed returns the keys in undo with a prefix that are not less than from, in order.
 func (s *snapshot) changed(prefix, from string) []string {
 	var out []string
 	for key := range s.undo {
@@ -104,8 +103,8 @@ func (s *snapshot) changed(prefix, from string) []string {
 	return out
 }
 
-// take returns records with the former states of changed keys put in.
-func (s *snapshot) take(changed []string, records []*Record) []*Record {
+// restore returns records with the objects of changed in their state at s.rev.
+func (s *snapshot) restore(changed []string, records []*Record) []*Record {
 	out := make([]*Record, 0, len(records)+len(changed))
 	for _, key := range changed {
 		for len(records) > 0 && records[0].Key < key {

@@ -9,21 +9,21 @@ import (
 	"strings"
 )
 
-// tree is an ordered set of records by key, of which readers take immutable
-// snapshots: blocks of records in key order. Its methods are called with the
-// cache's lock held; what snapshot returns is read without.
+// tree is a set of records ordered by key, in blocks. Readers take immutable snapshots of it. cache.mu
+// guards the tree; snapshots are read without a lock.
 //
-// A block that a snapshot may hold is replaced by a changed copy, the others are
-// changed in place: epoch tells them apart.
+// Invariant: no block is empty, and keys increase from block to block. A block that a snapshot may
+// contain does not change: it is replaced by a changed copy. The others are changed in place. Blocks
+// made after the last snapshot have the tree's epoch.
 type tree struct {
 	cache  *encodingCache
-	blocks []*Block // none is empty
-	epoch  uint64   // counts snapshots
-	shared bool     // a snapshot has blocks itself
-	n      int
+	blocks []*Block
+	epoch  uint64 // counts snapshots
+	shared bool   // a snapshot refers to the slice blocks
+	n      int    // number of records
 }
 
-// blocks is an immutable state of a tree.
+// blocks is an immutable state of a tree: a list of blocks with n records.
 type blocks struct {
 	list []*Block
 	n    int
@@ -31,7 +31,7 @@ type blocks struct {
 
 func newTree(cache *encodingCache) *tree { return &tree{cache: cache} }
 
-// fill puts records, which are in key order, into an empty tree.
+// fill adds records, which are in key order, to an empty tree.
 func (t *tree) fill(records []*Record) {
 	from, size := 0, 0
 	cut := func(to int) {
@@ -50,7 +50,7 @@ func (t *tree) fill(records []*Record) {
 	t.n = len(records)
 }
 
-// snapshot returns the present state, which later changes leave alone.
+// snapshot returns the present state. Later changes do not affect it.
 func (t *tree) snapshot() blocks {
 	if !t.shared {
 		t.shared = true
@@ -59,7 +59,7 @@ func (t *tree) snapshot() blocks {
 	return blocks{t.blocks, t.n}
 }
 
-// find returns the index of the block that has key, or that it belongs into.
+// findBlock returns the index of the block that contains key or would contain it.
 func findBlock(list []*Block, key string) int {
 	return max(0, sort.Search(len(list), func(i int) bool { return list[i].records[0].Key > key })-1)
 }
@@ -117,7 +117,7 @@ func (t *tree) delete(key string) {
 	t.join(at)
 }
 
-// join unites a block with a neighbour when both have become small.
+// join merges a block with a neighbour if both are small.
 func (t *tree) join(at int) {
 	small := func(b *Block) bool { return len(b.records) <= t.cache.blockRecords/4 && b.size <= t.cache.blockBytes/4 }
 	if !small(t.blocks[at]) {
@@ -136,7 +136,7 @@ func (t *tree) join(at int) {
 	t.edit(at+1, 1)
 }
 
-// own returns a block that may be changed in place.
+// writable returns the block at index at, or a copy in its place, that may be changed in place.
 func (t *tree) writable(at int) *Block {
 	b := t.blocks[at]
 	if b.epoch == t.epoch {
@@ -147,7 +147,7 @@ func (t *tree) writable(at int) *Block {
 	return b
 }
 
-// edit puts blocks in the place of n others, in a list of which no snapshot knows.
+// edit replaces n blocks from index at on by others, in a slice that no snapshot refers to.
 func (t *tree) edit(at, n int, with ...*Block) {
 	if t.shared {
 		t.blocks, t.shared = slices.Clone(t.blocks), false
@@ -155,9 +155,8 @@ func (t *tree) edit(at, n int, with ...*Block) {
 	t.blocks = slices.Replace(t.blocks, at, at+n, with...)
 }
 
-// ascend calls yield for stretches of the records whose keys are not before from
-// and begin with prefix, in order, until it returns false: the records of b from
-// index i on.
+// ascend calls yield for all records, in order, whose keys begin with prefix and are not less than
+// from, until yield returns false. Each call gets n records of block b from index i on.
 func (s blocks) ascend(prefix, from string, yield func(b *Block, i, n int) bool) {
 	from = max(prefix, from)
 	if len(s.list) == 0 {
@@ -178,45 +177,7 @@ func (s blocks) ascend(prefix, from string, yield func(b *Block, i, n int) bool)
 	}
 }
 
-// index finds records by the value of one field.
-type index map[string]*tree
-
-// fill puts records, which are in key order, into an empty index.
-func (ix index) fill(cache *encodingCache, field string, records []*Record) {
-	byValue := map[string][]*Record{}
-	for _, r := range records {
-		value := r.Fields[field]
-		byValue[value] = append(byValue[value], r)
-	}
-	for value, of := range byValue {
-		ix[value] = newTree(cache)
-		ix[value].fill(of)
-	}
-}
-
-// move changes r's place from the value of prev to that of cur; either may be nil.
-func (ix index) move(cache *encodingCache, field string, prev, cur *Record) {
-	if prev != nil && (cur == nil || prev.Fields[field] != cur.Fields[field]) {
-		value := prev.Fields[field]
-		if t := ix[value]; t != nil {
-			t.delete(prev.Key)
-			if t.n == 0 {
-				delete(ix, value)
-			}
-		}
-	}
-	if cur != nil {
-		value := cur.Fields[field]
-		t := ix[value]
-		if t == nil {
-			t = newTree(cache)
-			ix[value] = t
-		}
-		t.put(cur)
-	}
-}
-
-// namespaceOf is the namespace part of a key, empty for cluster-wide resources.
+// namespaceOf returns the namespace part of a key; empty for cluster-wide resources.
 func namespaceOf(key string) string {
 	if i := strings.IndexByte(key, '/'); i >= 0 {
 		return key[:i]
@@ -224,5 +185,5 @@ func namespaceOf(key string) string {
 	return ""
 }
 
-// nameOf is the name part of a key.
+// nameOf returns the name part of a key.
 func nameOf(key string) string { return key[strings.IndexByte(key, '/')+1:] }

@@ -5,7 +5,7 @@ package store
 
 import "context"
 
-// Watch implements Interface. Ctx only bounds the call.
+// Watch implements Reader.
 func (s *Store) Watch(ctx context.Context, opts WatchOptions) (Watcher, error) {
 	rev, err := parseRevision(opts.ResourceVersion)
 	if err != nil {
@@ -20,7 +20,7 @@ func (s *Store) Watch(ctx context.Context, opts WatchOptions) (Watcher, error) {
 	}
 	wantState := opts.SendInitialEvents != nil && *opts.SendInitialEvents
 	if rev == 0 && opts.SendInitialEvents != nil && opts.ResourceVersion == "" {
-		// "Most recent": from what is in the store at this moment on.
+		// "Most recent": start at the present revision of the key-value store.
 		if rev, err = s.b.revision.current(ctx); err != nil {
 			return nil, translate(ctx, err)
 		}
@@ -31,7 +31,7 @@ func (s *Store) Watch(ctx context.Context, opts WatchOptions) (Watcher, error) {
 		}
 	}
 	if opts.SendInitialEvents == nil && rev == 0 {
-		wantState = true // the legacy meaning of no revision, or of any
+		wantState = true // the legacy meaning of "" and "0"
 	}
 	w := &watcher{
 		s: s, c: s.cache, match: newMatcher(selected), after: rev,
@@ -46,7 +46,7 @@ func (s *Store) Watch(ctx context.Context, opts WatchOptions) (Watcher, error) {
 		if joined {
 			break
 		}
-		if err := s.cache.wait(ctx); err != nil { // it has been reset meanwhile
+		if err := s.cache.wait(ctx); err != nil { // the cache has been reset
 			return nil, err
 		}
 	}
@@ -59,8 +59,8 @@ func (s *Store) Watch(ctx context.Context, opts WatchOptions) (Watcher, error) {
 	return w, nil
 }
 
-// join adds a watcher, with the present state if it wants it, or else after the
-// revision that it knows. It reports false when the cache is not there.
+// join adds a watcher. It starts with the present state if wantState, or else after revision w.after. join
+// returns false if the cache is not ready.
 func (c *cache) join(w *watcher, wantState bool) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,54 +12,54 @@ import (
 )
 
 const (
-	// watchBatch bounds how many changes a watcher looks at, and how many initial
-	// objects it delivers, at a time.
+	// watchBatch bounds the number of changes, and of initial objects, in one batch.
 	watchBatch = 256
-	// watchBatchBytes is the size at which a batch of changes ends. If a client does not read, its
-	// batch keeps the changes in memory, even those that the window has dropped.
+	// watchBatchBytes is the size at which a batch of changes ends. A client that does not read keeps
+	// its batch in memory, even the changes that the window has dropped.
 	watchBatchBytes = 1 << 20
-	// bookmarkEvery is about how often a quiet watch gets a bookmark, and
-	// bookmarkLead how long before its deadline the last one.
+	// bookmarkEvery is about how often a quiet watch gets a bookmark. bookmarkLead is how long before
+	// its deadline a watch gets the last one.
 	bookmarkEvery = time.Minute
 	bookmarkLead  = 2 * time.Second
 )
 
 // watcher is a position in the window of a cache.
 //
-// While it has nothing to read (pending is false) it has no position: changes
-// that do not concern it pass by, and it can sleep for ever without falling out
-// of the window. A change that may concern it sets its position and wakes it.
+// Invariant: while there is nothing to read (pending is false), a watcher has no position. Changes that
+// it does not select pass it by, so it can wait for ever without falling out of the window. A change
+// that it may select sets its position and wakes it.
 type watcher struct {
 	s     *Store
-	c     *cache // the store's
+	c     *cache // the cache of s
 	match matcher
 	after int64 // only changes after this revision are delivered
 
-	initial    *snapshot // present state still to be delivered, from the key from on; nil: none
+	// The initial state.
+	initial    *snapshot // state still to be delivered, from key from on; nil if there is none
 	from       string
-	batch      []Event // room for a piece of it
-	initialRev int64   // its revision
-	endMark    bool    // a bookmark is to follow the present state
+	initialRev int64   // revision of the state
+	batch      []Event // buffer for a batch of it
+	endMark    bool    // a bookmark has to follow the state
 
+	// Bookmarks.
 	bookmarks bool
-	deadline  time.Time   // zero: none
-	due       atomic.Bool // a bookmark is
+	deadline  time.Time   // zero if unknown
+	due       atomic.Bool // a bookmark has to be sent
 	sent      int64       // revision of the last event or bookmark delivered
 
-	wake chan struct{}
+	wake chan struct{} // receives when poll may have a result
 
-	// Guarded by c.mu: notify and end hold it for writing, read for reading, and
-	// only who uses the watcher reads.
+	// The position, guarded by c.mu.
 	timer   clock.Timer // of the next bookmark; may be nil
-	pending bool
+	pending bool        // changes from position next on may be selected
 	next    uint64
-	ended   bool
-	oldest  int64
+	ended   bool  // the watcher may have missed events
+	oldest  int64 // for the error: earliest revision after which a watch could have started
 }
 
 var _ Watcher = (*watcher)(nil)
 
-// notify says that there is something at pos. The cache's lock is held.
+// notify sets the position to pos, if there is none, and wakes Next. The caller holds c.mu.
 func (w *watcher) notify(pos uint64) {
 	if w.pending {
 		return
@@ -68,13 +68,13 @@ func (w *watcher) notify(pos uint64) {
 	w.signal()
 }
 
-// end says that the watcher has missed something. The cache's lock is held.
+// end ends the watcher, because it may have missed events. The caller holds c.mu.
 func (w *watcher) end(oldest int64) {
 	w.ended, w.oldest = true, oldest
 	w.signal()
 }
 
-// signal wakes Next, because there may be something to poll. The cache's lock may be held, or a clock's.
+// signal wakes Next. It does not block, because the caller may hold c.mu or the lock of a clock.
 func (w *watcher) signal() {
 	select {
 	case w.wake <- struct{}{}:
@@ -120,14 +120,15 @@ func (w *watcher) poll() ([]Event, error) {
 	return nil, nil
 }
 
-// startTimer has a bookmark become due.
+// startTimer starts the timer of the next bookmark.
 func (w *watcher) startTimer() {
 	w.c.mu.Lock()
 	defer w.c.mu.Unlock()
 	if w.ended {
 		return
 	}
-	w.timer = w.c.b.clock.AfterFunc(w.untilBookmark(), func() { // a new one each time: clocks of tests block on one that is reset
+	// A new timer each time: the clocks of tests block on a timer that is reset in its own function.
+	w.timer = w.c.b.clock.AfterFunc(w.untilBookmark(), func() {
 		w.due.Store(true)
 		w.signal()
 	})
@@ -147,9 +148,8 @@ func (w *watcher) Stop() {
 	w.signal()
 }
 
-// takeInitial delivers the state that the watch began with, piece by piece. Of what is
-// there is kept where the watch is, and no list: fifty informers that begin at once would
-// have fifty of them.
+// takeInitial returns the next batch of the initial state. The watcher keeps the snapshot and the next
+// key, but no list of records: fifty informers that start at once would have fifty such lists.
 func (w *watcher) takeInitial() []Event {
 	if w.initial == nil {
 		return nil
@@ -180,8 +180,7 @@ func (w *watcher) takeInitial() []Event {
 	return events
 }
 
-// read returns the next changes from the window. more says that there may be
-// further ones.
+// read returns the next changes from the window. more reports whether there may be further ones.
 func (w *watcher) read() (changes []*change, more bool, err error) {
 	c := w.c
 	c.mu.RLock()
@@ -206,8 +205,8 @@ func (w *watcher) read() (changes []*change, more bool, err error) {
 	return changes, w.pending, nil
 }
 
-// translate makes events of the changes that concern the watcher. What begins
-// to match is added, what ceases to is deleted.
+// translate returns the events of the changes that the watcher selects. An object that begins to match is
+// Added, and one that ceases to match is Deleted.
 func (w *watcher) translate(changes []*change) []Event {
 	var events []Event
 	for _, ch := range changes {
@@ -236,9 +235,8 @@ func (w *watcher) translate(changes []*change) []Event {
 	return events
 }
 
-// bookmark returns a bookmark at the present revision, if all before it has
-// been delivered. Before the deadline there is none, as in Kubernetes, where nothing
-// of the resource has changed.
+// bookmark returns a bookmark at the present revision, if all events before it have been delivered. As in
+// Kubernetes, the last bookmark before the deadline is omitted if the resource has not changed.
 func (w *watcher) bookmark() (Event, bool) {
 	w.c.mu.RLock()
 	defer w.c.mu.RUnlock()
@@ -255,8 +253,8 @@ func (w *watcher) closing() bool {
 	return !w.deadline.IsZero() && w.deadline.Sub(w.c.b.clock.Now()) <= bookmarkLead
 }
 
-// untilBookmark is the time to the next bookmark: the regular one, or the one
-// that lets a client resume closely after the deadline of its watch.
+// untilBookmark returns the time until the next bookmark: the regular one, or the last one before the
+// deadline, with which the client can resume just after its watch has ended.
 func (w *watcher) untilBookmark() time.Duration {
 	if !w.deadline.IsZero() {
 		left := w.deadline.Sub(w.c.b.clock.Now()) - bookmarkLead

@@ -3,16 +3,19 @@
 
 package store
 
-// watcherSet is the watchers of a resource, each in one bucket, so that a
-// change wakes only those that it may concern. It is guarded by the cache's lock.
+// watcherSet holds the watchers of a resource by what they require, so that a change wakes only the
+// watchers that may select it.
+//
+// Invariant: each watcher is in exactly one bucket, and count is their number. cache.mu guards it.
 type watcherSet struct {
-	all         map[*watcher]struct{} // neither name, index field nor namespace fixed
+	all         map[*watcher]struct{} // require neither a name, an index field nor a namespace
 	byName      map[string]map[*watcher]struct{}
 	byField     map[string]map[string]map[*watcher]struct{}
 	byNamespace map[string]map[*watcher]struct{}
 	count       int
 }
 
+// bucket returns the bucket of w, and makes it if it is missing.
 func (s *watcherSet) bucket(w *watcher, indexFields []string) *map[*watcher]struct{} {
 	if w.match.name != "" {
 		return inner(&s.byName, w.match.name)
@@ -35,7 +38,7 @@ func (s *watcherSet) bucket(w *watcher, indexFields []string) *map[*watcher]stru
 	return &s.all
 }
 
-// inner returns m[key], made if need be.
+// inner returns m[key], and makes it if it is missing.
 func inner(m *map[string]map[*watcher]struct{}, key string) *map[*watcher]struct{} {
 	if *m == nil {
 		*m = map[string]map[*watcher]struct{}{}
@@ -71,7 +74,7 @@ func (s *watcherSet) remove(w *watcher, indexFields []string) {
 	}
 }
 
-// notify wakes the watchers that the change at pos may concern.
+// notify wakes the watchers that may select the change at position pos, or its previous state.
 func (s *watcherSet) notify(indexFields []string, ch *change, pos uint64) {
 	if s.count == 0 {
 		return
@@ -104,8 +107,8 @@ func wakeAll(set map[*watcher]struct{}, pos uint64) {
 	}
 }
 
-// endAll ends all watchers: they have missed events. oldest is the earliest
-// revision that could still be watched from, for the error's text.
+// endAll ends all watchers, because they may have missed events. oldest is the earliest revision after
+// which a watch could have started, for the text of the error.
 func (s *watcherSet) endAll(oldest int64) {
 	end := func(set map[*watcher]struct{}) {
 		for w := range set {

@@ -14,7 +14,7 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// Create implements Interface.
+// Create implements Writer.
 func (s *Store) Create(ctx context.Context, key string, obj Object, ttl int64, conditions ...kv.Unchanged) (*Record, error) {
 	if err := s.checkKey(key); err != nil {
 		return nil, err
@@ -22,10 +22,9 @@ func (s *Store) Create(ctx context.Context, key string, obj Object, ttl int64, c
 	if rv := obj.GetResourceVersion(); rv != "" && rv != "0" {
 		return nil, apierrors.NewInternalError(errors.New("resourceVersion should not be set on objects to be created"))
 	}
-	// Whoever watches from the revision of what is made here expects to see what
-	// becomes of it.
+	// A client may watch from the revision of the new object on, and must see all later changes.
 	s.cache.start()
-	data, err := s.encode(obj)
+	data, err := s.Codec.Encode(obj)
 	if err != nil {
 		return nil, err
 	}
@@ -42,27 +41,27 @@ func (s *Store) Create(ctx context.Context, key string, obj Object, ttl int64, c
 	return rec, nil
 }
 
-// Update implements Interface.
+// Update implements Writer.
 func (s *Store) Update(ctx context.Context, key string, fn UpdateFunc) (*Record, error) {
-	cur, fresh, err := s.present(ctx, key)
+	cur, current, err := s.present(ctx, key)
 	for err == nil {
 		var next *Record
 		var conflict *kv.WriteResult
-		next, conflict, err = s.attempt(ctx, key, cur, fresh, fn)
+		next, conflict, err = s.attempt(ctx, key, cur, current, fn)
 		if conflict != nil {
 			cur, err = s.found(key, conflict.Current)
-			fresh = true
+			current = true
 			continue
 		}
 		var r refusal
 		refused := errors.As(err, &r)
-		if fresh || next != nil || err != nil && !refused {
+		if current || next != nil || err != nil && !refused {
 			return next, cmp.Or(r.error, err)
 		}
-		// fn refused a state from the cache, or wanted no change to it: that counts
-		// only if it is still the state.
+		// fn rejected or did not change a cached state. That counts only if the state is still the
+		// present one.
 		decided := cur.Revision
-		cur, fresh, err = s.verify(ctx, key, cur, r.error)
+		cur, current, err = s.verify(ctx, key, cur, r.error)
 		if err != nil || cur.Revision != decided {
 			continue
 		}
@@ -73,14 +72,13 @@ func (s *Store) Update(ctx context.Context, key string, fn UpdateFunc) (*Record,
 	return nil, err
 }
 
-// refusal is an error of an UpdateFunc, which speaks of the state that it was given. Any
-// other error ends an update: when a write has failed nobody knows what became of
-// it, and trying again might do it twice, or find what it did itself in its way.
+// refusal is an error of an UpdateFunc about the state that it was given. Any other error ends an update:
+// a failed write may have succeeded in the key-value store, so a retry might apply it twice.
 type refusal struct{ error }
 
-// attempt applies fn to cur once. It returns no record and no conflict when fn
-// changes nothing and cur may be old. Only errors that cur is the reason of are refusals.
-func (s *Store) attempt(ctx context.Context, key string, cur *Record, fresh bool, fn UpdateFunc) (*Record, *kv.WriteResult, error) {
+// attempt applies fn to cur once. It returns no record and no conflict if fn changes nothing and cur may
+// be old. Errors about cur are refusals. current reports whether cur is known to be the present state.
+func (s *Store) attempt(ctx context.Context, key string, cur *Record, current bool, fn UpdateFunc) (*Record, *kv.WriteResult, error) {
 	obj, err := fn(ctx, cur)
 	if err != nil {
 		return nil, nil, refusal{err}
@@ -88,12 +86,12 @@ func (s *Store) attempt(ctx context.Context, key string, cur *Record, fresh bool
 	if obj == nil {
 		return s.deleteOnce(ctx, key, cur)
 	}
-	data, err := s.encode(obj)
+	data, err := s.Codec.Encode(obj)
 	if err != nil {
 		return nil, nil, refusal{err}
 	}
 	if len(data) == cur.size && bytes.Equal(data, cur.Bytes()) {
-		if !fresh {
+		if !current {
 			return nil, nil, nil
 		}
 		if old, err := s.outdated(ctx, key, cur); err != nil || !old {
@@ -111,18 +109,18 @@ func (s *Store) attempt(ctx context.Context, key string, cur *Record, fresh bool
 	return rec, nil, err
 }
 
-// Delete implements Interface.
+// Delete implements Writer.
 func (s *Store) Delete(ctx context.Context, key string, check func(cur *Record) error) (*Record, error) {
-	cur, fresh, err := s.present(ctx, key)
+	cur, current, err := s.present(ctx, key)
 	for err == nil {
 		if check != nil {
 			err = check(cur)
 		}
 		if err != nil {
-			if fresh {
+			if current {
 				break
 			}
-			cur, fresh, err = s.verify(ctx, key, cur, err)
+			cur, current, err = s.verify(ctx, key, cur, err)
 			continue
 		}
 		last, conflict, derr := s.deleteOnce(ctx, key, cur)
@@ -130,12 +128,12 @@ func (s *Store) Delete(ctx context.Context, key string, check func(cur *Record) 
 			return last, derr
 		}
 		cur, err = s.found(key, conflict.Current)
-		fresh = true
+		current = true
 	}
 	return nil, err
 }
 
-// DeleteAll implements Interface.
+// DeleteAll implements Batcher.
 func (s *Store) DeleteAll(ctx context.Context, records []*Record) (bool, error) {
 	changes := make([]kv.Change, len(records))
 	for i, r := range records {
@@ -148,10 +146,10 @@ func (s *Store) DeleteAll(ctx context.Context, records []*Record) (bool, error) 
 	return err == nil && res.OK, translate(ctx, err)
 }
 
-// present returns an object's state for a first try: the cache's if it has one, or
-// a later one that this server wrote and the cache has not been told of. fresh says
-// that it is known to be the present state.
-func (s *Store) present(ctx context.Context, key string) (cur *Record, fresh bool, err error) {
+// present returns the state of an object for a first try: that of the cache, or a later one that this
+// server wrote and the cache has not received. current reports whether it is known to be the present
+// state.
+func (s *Store) present(ctx context.Context, key string) (cur *Record, current bool, err error) {
 	if err := s.checkKey(key); err != nil {
 		return nil, false, err
 	}
@@ -167,8 +165,8 @@ func (s *Store) present(ctx context.Context, key string) (cur *Record, fresh boo
 	return cur, true, err
 }
 
-// verify fetches the present state after something was decided on cached one.
-// It returns reason when the cached state was the present one.
+// verify reads the present state after a decision on a cached one. It returns reason, which may be nil, as
+// error if the cached state is the present one.
 func (s *Store) verify(ctx context.Context, key string, cached *Record, reason error) (*Record, bool, error) {
 	cur, err := s.getCurrent(ctx, key)
 	if err != nil {
@@ -180,8 +178,8 @@ func (s *Store) verify(ctx context.Context, key string, cached *Record, reason e
 	return cur, true, nil
 }
 
-// put writes obj in the place of cur, which is nil for a new object. The record
-// it returns is the one that the cache will have.
+// put replaces cur, which is nil for a new object, by obj, whose encoding is data. The cache will contain
+// the returned record.
 func (s *Store) put(ctx context.Context, key string, obj Object, data []byte, cur *Record, ttl int64, conditions ...kv.Unchanged) (*Record, kv.WriteResult, error) {
 	w, err := s.newPendingWrite(key, obj, data, cur)
 	if err != nil {
@@ -191,10 +189,10 @@ func (s *Store) put(ctx context.Context, key string, obj Object, data []byte, cu
 	if cur != nil {
 		expect = cur.Revision
 	}
-	expected := s.cache.expect(w)
+	added := s.cache.addPending(w)
 	res, err := s.b.kv.Put(ctx, s.fullKey(key), data, expect, ttl, conditions...)
 	if err != nil || !res.OK {
-		if expected {
+		if added {
 			s.cache.pending.remove(w)
 		}
 		return nil, res, translate(ctx, err)
@@ -202,18 +200,18 @@ func (s *Store) put(ctx context.Context, key string, obj Object, data []byte, cu
 	return s.writtenView(w.recordAt(s.cache, res.Revision), obj), res, nil
 }
 
-// own is a write that the cache is to be told of.
+// newPendingWrite returns the entry for pendingWrites of a write of obj.
 func (s *Store) newPendingWrite(key string, obj Object, data []byte, cur *Record) (*pendingWrite, error) {
 	if s.Alias != nil {
 		converted, err := s.Alias.Convert(obj)
 		if err != nil {
 			return nil, err
 		}
-		// Who writes through a twin is seldom the one whose readers ask for the other form.
+		// The entry has no decoded object: readers of the other form seldom follow a write to the alias.
 		return &pendingWrite{key: key, data: data, attrs: s.b.attrs.intern(s.Attrs(converted), cur)}, nil
 	}
 	if s.Codec.Lossy() {
-		// Readers see what has been stored, not what was meant to be.
+		// Readers must see the object as it has been stored.
 		var err error
 		if obj, err = s.Codec.Decode(data, 0); err != nil {
 			return nil, err
@@ -222,8 +220,9 @@ func (s *Store) newPendingWrite(key string, obj Object, data []byte, cur *Record
 	return &pendingWrite{key: key, data: data, attrs: s.b.attrs.intern(s.Attrs(obj), cur), obj: obj}, nil
 }
 
-// expect announces a write, if the cache is there to see it.
-func (c *cache) expect(w *pendingWrite) bool {
+// addPending records a write that is about to be sent. It returns false if the cache is not ready: a load
+// will then include the write.
+func (c *cache) addPending(w *pendingWrite) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if c.state != ready {
@@ -233,6 +232,7 @@ func (c *cache) expect(w *pendingWrite) bool {
 	return true
 }
 
+// deleteOnce deletes an object if cur is its present state. It returns the final state, or the conflict.
 func (s *Store) deleteOnce(ctx context.Context, key string, cur *Record) (*Record, *kv.WriteResult, error) {
 	res, err := s.b.kv.Delete(ctx, s.fullKey(key), cur.Revision)
 	switch {
@@ -244,8 +244,8 @@ func (s *Store) deleteOnce(ctx context.Context, key string, cur *Record) (*Recor
 	return cur.last(res.Revision, s.End), nil, nil
 }
 
-// outdated reports whether the stored form of an object is to be renewed although
-// the object has not changed: it is written, or encrypted, otherwise by now.
+// outdated reports whether an object has to be written although it has not changed, because it would be
+// encoded or encrypted differently now.
 func (s *Store) outdated(ctx context.Context, key string, cur *Record) (bool, error) {
 	if cur.renewed {
 		return true, nil
@@ -255,7 +255,3 @@ func (s *Store) outdated(ctx context.Context, key string, cur *Record) (bool, er
 	}
 	return false, nil
 }
-
-// encode leaves the words to the codec: one that converts has them from afar, and
-// they are for the client.
-func (s *Store) encode(obj Object) ([]byte, error) { return s.Codec.Encode(obj) }

@@ -13,23 +13,23 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// together is one of the objects of an UpdateAll.
-type together struct {
-	key   string
-	cur   *Record // nil: not looked at
-	fresh bool
-	write *pendingWrite
-	err   error // that speaks against it
+// batchItem is one object of an UpdateAll.
+type batchItem struct {
+	key     string
+	cur     *Record // state that fn was applied to
+	current bool    // cur has to be, or is known to be, the present state
+	write   *pendingWrite
+	err     error // why fn rejects the object
 }
 
-// UpdateAll implements Interface.
+// UpdateAll implements Batcher.
 func (s *Store) UpdateAll(ctx context.Context, keys []string, fn func(ctx context.Context, i int, cur *Record) (Object, error)) ([]error, error) {
-	all := make([]together, len(keys))
+	all := make([]batchItem, len(keys))
 	for i, key := range keys {
 		all[i].key = key
 	}
 	for {
-		if err := s.intendAll(ctx, all, fn); err != nil {
+		if err := s.prepareAll(ctx, all, fn); err != nil {
 			return nil, err
 		}
 		if refused := refusals(all); refused != nil {
@@ -39,21 +39,21 @@ func (s *Store) UpdateAll(ctx context.Context, keys []string, fn func(ctx contex
 		if err != nil || done {
 			return nil, err
 		}
-		// Something has interfered: the present states decide.
+		// An object has changed meanwhile: try again with the present states.
 		for i := range all {
-			all[i] = together{key: all[i].key, fresh: true}
+			all[i] = batchItem{key: all[i].key, current: true}
 		}
 	}
 }
 
-// intendAll has fn say what is to be written. Objects are looked at side by side.
-func (s *Store) intendAll(ctx context.Context, all []together, fn func(ctx context.Context, i int, cur *Record) (Object, error)) error {
+// prepareAll applies fn to all objects concurrently.
+func (s *Store) prepareAll(ctx context.Context, all []batchItem, fn func(ctx context.Context, i int, cur *Record) (Object, error)) error {
 	var next atomic.Int64
 	var workers sync.WaitGroup
 	for range min(runtime.GOMAXPROCS(0), len(all)) {
 		workers.Go(func() {
 			for i := int(next.Add(1) - 1); i < len(all) && ctx.Err() == nil; i = int(next.Add(1) - 1) {
-				all[i].err = s.intend(ctx, &all[i], func(ctx context.Context, cur *Record) (Object, error) { return fn(ctx, i, cur) })
+				all[i].err = s.prepare(ctx, &all[i], func(ctx context.Context, cur *Record) (Object, error) { return fn(ctx, i, cur) })
 			}
 		})
 	}
@@ -61,31 +61,32 @@ func (s *Store) intendAll(ctx context.Context, all []together, fn func(ctx conte
 	return ctx.Err()
 }
 
-func (s *Store) intend(ctx context.Context, t *together, fn UpdateFunc) (err error) {
-	if t.fresh {
+// prepare applies fn to one object. Its error is that of fn about the present state.
+func (s *Store) prepare(ctx context.Context, t *batchItem, fn UpdateFunc) (err error) {
+	if t.current {
 		t.cur, err = s.getCurrent(ctx, t.key)
 	} else {
-		t.cur, t.fresh, err = s.present(ctx, t.key)
+		t.cur, t.current, err = s.present(ctx, t.key)
 	}
 	for err == nil {
 		var obj Object
 		if obj, err = fn(ctx, t.cur); err == nil {
-			return s.keep(t, obj)
+			return s.setWrite(t, obj)
 		}
-		if t.fresh {
+		if t.current {
 			break
 		}
-		t.cur, t.fresh, err = s.verify(ctx, t.key, t.cur, err)
+		t.cur, t.current, err = s.verify(ctx, t.key, t.cur, err)
 	}
 	return err
 }
 
-// keep takes down what an object is to be.
-func (s *Store) keep(t *together, obj Object) error {
+// setWrite records obj as the next state of an item.
+func (s *Store) setWrite(t *batchItem, obj Object) error {
 	if obj == nil {
-		return errors.New("an object cannot be deleted together with others' changes")
+		return errors.New("objects cannot be deleted by a batch of updates")
 	}
-	data, err := s.encode(obj)
+	data, err := s.Codec.Encode(obj)
 	if err != nil {
 		return err
 	}
@@ -93,7 +94,8 @@ func (s *Store) keep(t *together, obj Object) error {
 	return err
 }
 
-func refusals(all []together) []error {
+// refusals returns the errors of the items at their indexes; nil if there are none.
+func refusals(all []batchItem) []error {
 	var refused []error
 	for i := range all {
 		if all[i].err == nil {
@@ -107,21 +109,22 @@ func refusals(all []together) []error {
 	return refused
 }
 
-// writeAll writes what is intended, unless an object has changed since.
-func (s *Store) writeAll(ctx context.Context, all []together) (bool, error) {
+// writeAll writes the next states of all items in one transaction. It returns false if an object has
+// changed meanwhile.
+func (s *Store) writeAll(ctx context.Context, all []batchItem) (bool, error) {
 	changes := make([]kv.Change, len(all))
-	expected := make([]bool, len(all))
+	added := make([]bool, len(all))
 	for i := range all {
 		t := &all[i]
 		changes[i] = kv.Change{Key: s.fullKey(t.key), Expect: t.cur.Revision, Value: t.write.data}
-		expected[i] = s.cache.expect(t.write)
+		added[i] = s.cache.addPending(t.write)
 	}
 	res, err := s.b.kv.WriteAll(ctx, changes)
 	if err == nil && res.OK {
 		return true, nil
 	}
 	for i := range all {
-		if expected[i] {
+		if added[i] {
 			s.cache.pending.remove(all[i].write)
 		}
 	}
