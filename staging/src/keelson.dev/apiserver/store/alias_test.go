@@ -124,7 +124,8 @@ func TestAliasIsLikeStore(t *testing.T) {
 	})
 }
 
-// writeEither writes something through a store of things or one of guises, and returns its revision.
+// writeEither writes something through a store of things or one of guises, and returns its
+// revision.
 func writeEither(t *testing.T, ctx context.Context, rnd *rand.Rand, ofThings, ofGuises *Store) int64 {
 	t.Helper()
 	name, host, data := fmt.Sprintf("n%d", rnd.IntN(12)), string(rune('a'+rnd.IntN(3))), fmt.Sprint(rnd.Int())

@@ -21,8 +21,8 @@ const (
 	namespaceField = "metadata.namespace"
 )
 
-// attrSets makes records share equal sets of labels and fields: the replicas of a workload have the same
-// labels, and pods on one node have the same fields.
+// attrSets makes records share equal sets of labels and fields: the replicas of a workload have the
+// same labels, and pods on one node have the same fields.
 //
 // Invariant: it contains at most attrsKept sets of each; the sets do not change.
 type attrSets struct {
@@ -36,8 +36,8 @@ func newAttrSets() *attrSets {
 	return &attrSets{seed: maphash.MakeSeed(), labels: map[uint64]map[string]string{}, fields: map[uint64]map[string]string{}}
 }
 
-// intern returns attributes equal to a that share their memory with the attributes of prev, which may
-// be nil, or with those of other records.
+// intern returns attributes equal to a that share their memory with the attributes of prev, which
+// may be nil, or with those of other records.
 func (s *attrSets) intern(a Attrs, prev *Record) Attrs {
 	var was Attrs
 	if prev != nil {

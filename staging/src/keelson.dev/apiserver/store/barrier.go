@@ -44,7 +44,8 @@ func newRevisionBarrier(clock clock.Clock) *revisionBarrier {
 // reached returns the revision up to which every event has been applied.
 func (b *revisionBarrier) reached() int64 { return b.rev.Load() }
 
-// advance records that every event up to rev has been applied, and wakes the reads that wait for it.
+// advance records that every event up to rev has been applied, and wakes the reads that wait for
+// it.
 func (b *revisionBarrier) advance(rev int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

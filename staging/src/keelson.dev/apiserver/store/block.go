@@ -11,9 +11,9 @@ import (
 	"keelson.dev/apiserver/deflate"
 )
 
-// Block is a range of a resource's records in key order, at most 128 records or about 256 KiB. Lists
-// read whole blocks. The text that a list makes of a block is kept with the block. After a write,
-// the copy of the block with the changed record encodes only that record again.
+// Block is a range of a resource's records in key order, at most 128 records or about 256 KiB.
+// Lists read whole blocks. The text that a list makes of a block is kept with the block. After a
+// write, the copy of the block with the changed record encodes only that record again.
 //
 // Invariant: the records of a block that a snapshot contains do not change. The encodings of a
 // block do; its methods Text, Ends and Deflated are safe for concurrent use.

@@ -26,8 +26,8 @@ const (
 	ready                     // events are applied when they arrive
 	closed
 
-	// outside is not a state of a cache. It is a result of snapshot: the requested state is older than
-	// the window.
+	// outside is not a state of a cache. It is a result of snapshot: the requested state is older
+	// than the window.
 	outside
 )
 
@@ -96,9 +96,9 @@ func (c *cache) clearLocked() {
 	}
 }
 
-// start queues an idle cache for loading, with all caches of its prefix: a client may use a revision
-// that it has read from one of them to watch another. It does not wait. Every event from now on can
-// be watched later.
+// start queues an idle cache for loading, with all caches of its prefix: a client may use a
+// revision that it has read from one of them to watch another. It does not wait. Every event from
+// now on can be watched later.
 func (c *cache) start() {
 	c.mu.RLock()
 	started := c.state != idle
@@ -125,8 +125,8 @@ func (c *cache) startAlone() {
 	c.b.loader.add(c)
 }
 
-// wait starts the cache and blocks until it is ready. If stored values cannot be read, it returns an
-// internal error.
+// wait starts the cache and blocks until it is ready. If stored values cannot be read, it returns
+// an internal error.
 func (c *cache) wait(ctx context.Context) error {
 	c.start()
 	for {
@@ -158,8 +158,8 @@ func (c *cache) isReady() bool {
 	return c.state == ready
 }
 
-// wantsLoad reports whether the cache waits for a load. It returns the generation to pass to install,
-// and the revision to load; 0 for the present one.
+// wantsLoad reports whether the cache waits for a load. It returns the generation to pass to
+// install, and the revision to load; 0 for the present one.
 func (c *cache) wantsLoad() (gen int, at int64, ok bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -275,7 +275,8 @@ func unreadable(events []kv.Event) bool {
 	return slices.ContainsFunc(events, func(e kv.Event) bool { return e.Err != nil })
 }
 
-// apply processes the next events of the resource, which are in order. Only the dispatcher calls it.
+// apply processes the next events of the resource, which are in order. Only the dispatcher calls
+// it.
 func (c *cache) apply(events []kv.Event) {
 	if unreadable(events) {
 		// Load again until everything can be read.
@@ -327,8 +328,8 @@ func (c *cache) presentRecords(events []kv.Event) ([]*Record, bool) {
 	return records, true
 }
 
-// record returns the record of an event; nil for a deletion. prev is the object's previous record, or
-// nil.
+// record returns the record of an event; nil for a deletion. prev is the object's previous record,
+// or nil.
 func (c *cache) record(e *kv.Event, prev *Record) *Record {
 	if e.Deleted {
 		return nil
@@ -356,8 +357,8 @@ func (c *cache) decode(it *kv.Item, prev *Record) *Record {
 	return r
 }
 
-// renewed returns the bytes for the record of stored bytes, and whether they differ: readers must see
-// defaults that are newer than the stored bytes.
+// renewed returns the bytes for the record of stored bytes, and whether they differ: readers must
+// see defaults that are newer than the stored bytes.
 func (c *cache) renewed(data []byte) ([]byte, bool) {
 	if c.renew == nil {
 		return data, false
@@ -415,7 +416,8 @@ func (c *cache) applyLocked(e *kv.Event, cur *Record) {
 	c.watchers.notify(c.fields, ch, pos)
 }
 
-// trim drops changes that have become too old, and the backlog of a cache that was not used in time.
+// trim drops changes that have become too old, and the backlog of a cache that was not used in
+// time.
 func (c *cache) trim() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

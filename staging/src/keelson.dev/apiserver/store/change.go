@@ -44,8 +44,8 @@ func (c *change) size() (bytes int) {
 }
 
 // gone returns the last state of the object, at the revision of the change, for watchers from whose
-// selection it disappears. Watchers that ask at about the same time share it. The reference is weak:
-// otherwise the change would keep bytes that the window does not count.
+// selection it disappears. Watchers that ask at about the same time share it. The reference is
+// weak: otherwise the change would keep bytes that the window does not count.
 func (c *change) gone() *Record {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,8 +62,8 @@ func (c *change) gone() *Record {
 	return last
 }
 
-// weight returns the memory of the bytes of the state before the change. The state after it is counted
-// as part of the tree.
+// weight returns the memory of the bytes of the state before the change. The state after it is
+// counted as part of the tree.
 func (c *change) weight() int64 {
 	if c.prev == nil {
 		return 0

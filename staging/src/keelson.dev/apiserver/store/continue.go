@@ -18,17 +18,17 @@ import (
 // continueVersion is the version in continue tokens. There is no other.
 const continueVersion = "meta.k8s.io/v1"
 
-// continueToken says where the next page of a list begins. Its encoding is that of Kubernetes, so that a
-// list may be continued at a server of either project. Revision -1 continues with the present state,
-// after the state of the list has been compacted.
+// continueToken says where the next page of a list begins. Its encoding is that of Kubernetes, so
+// that a list may be continued at a server of either project. Revision -1 continues with the
+// present state, after the state of the list has been compacted.
 type continueToken struct {
 	Version  string `json:"v"`
 	Revision int64  `json:"rv"`
 	Start    string `json:"start"` // key without the prefix of the list
 }
 
-// continueAt returns the token for a list with a prefix that continues at key. As in Kubernetes, the
-// rest of the key begins with a slash, except for objects that expire.
+// continueAt returns the token for a list with a prefix that continues at key. As in Kubernetes,
+// the rest of the key begins with a slash, except for objects that expire.
 func (s *Store) continueAt(key, prefix string, rev int64) string {
 	start := strings.TrimPrefix(key, prefix)
 	if s.TTL == nil {

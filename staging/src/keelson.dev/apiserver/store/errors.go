@@ -29,12 +29,12 @@ const (
 	msgNotReady     = "storage is (re)initializing"
 )
 
-// ErrCondition is returned by Create if one of its conditions does not hold. Nothing is stored, and the
-// object still belongs to the caller.
+// ErrCondition is returned by Create if one of its conditions does not hold. Nothing is stored, and
+// the object still belongs to the caller.
 var ErrCondition = errors.New("a condition of the write does not hold")
 
-// tooLarge returns the error of a read whose revision has not been reached in time. The client may retry
-// after one second.
+// tooLarge returns the error of a read whose revision has not been reached in time. The client may
+// retry after one second.
 func tooLarge(rev, current int64) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", rev, current), 1)
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{{
@@ -48,9 +48,9 @@ func isTooLarge(err error) bool {
 	return apierrors.IsTimeout(err) && apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
-// tooOld returns the error of a watch that has missed events after rev. oldest is the earliest revision
-// after which a watch can start. As in Kubernetes, the error does not name it for objects that
-// expire.
+// tooOld returns the error of a watch that has missed events after rev. oldest is the earliest
+// revision after which a watch can start. As in Kubernetes, the error does not name it for objects
+// that expire.
 func (c *cache) tooOld(rev, oldest int64) error {
 	if c.expires {
 		return apierrors.NewResourceExpired(msgWatchExpired)
@@ -58,8 +58,9 @@ func (c *cache) tooOld(rev, oldest int64) error {
 	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", rev, oldest))
 }
 
-// translate converts errors of the key-value store to API errors if clients can handle them. It returns
-// other errors unchanged: as in Kubernetes, clients see their text with status 500 and no reason.
+// translate converts errors of the key-value store to API errors if clients can handle them. It
+// returns other errors unchanged: as in Kubernetes, clients see their text with status 500 and no
+// reason.
 func translate(ctx context.Context, err error) error {
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -85,9 +86,9 @@ func parseRevision(rv string) (int64, error) {
 
 func formatRevision(rev int64) string { return strconv.FormatInt(rev, 10) }
 
-// uncached changes an error about a revision to the one that Kubernetes returns for objects that expire,
-// which it does not read from its watch cache: an invalid revision is a BadRequest, and a future
-// revision has no retry delay.
+// uncached changes an error about a revision to the one that Kubernetes returns for objects that
+// expire, which it does not read from its watch cache: an invalid revision is a BadRequest, and a
+// future revision has no retry delay.
 func (s *Store) uncached(err error) error {
 	if s.TTL == nil {
 		return err

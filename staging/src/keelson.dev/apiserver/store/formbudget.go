@@ -13,11 +13,11 @@ const objectCost = 4
 
 // formBudget bounds the memory of the encodings and decoded objects that records keep. It is a
 // queue in the order in which they were kept. When their sum exceeds max, the records at the head
-// drop what they keep. Reads cost nothing. The order fits the use: watchers use an encoding just after
-// the write.
+// drop what they keep. Reads cost nothing. The order fits the use: watchers use an encoding just
+// after the write.
 //
-// Invariant: spent is the sum of the sizes in the queue, and at most max after each spend. The queue
-// refers to records weakly: when a record is garbage, its encodings are too.
+// Invariant: spent is the sum of the sizes in the queue, and at most max after each spend. The
+// queue refers to records weakly: when a record is garbage, its encodings are too.
 type formBudget struct {
 	max int64 // bytes
 
@@ -36,8 +36,8 @@ type keptForm struct {
 // newFormBudget returns a budget of limit bytes.
 func newFormBudget(limit int64) *formBudget { return &formBudget{max: limit} }
 
-// spend counts n more bytes for r, and makes the oldest records drop what they keep if the budget is
-// exceeded. A nil budget is unlimited. The caller holds no record's lock except r.encoding.
+// spend counts n more bytes for r, and makes the oldest records drop what they keep if the budget
+// is exceeded. A nil budget is unlimited. The caller holds no record's lock except r.encoding.
 func (b *formBudget) spend(r *Record, n int) {
 	if b == nil {
 		return
@@ -49,7 +49,8 @@ func (b *formBudget) spend(r *Record, n int) {
 	}
 }
 
-// note appends to the queue, and removes from its head the records that have to drop what they keep.
+// note appends to the queue, and removes from its head the records that have to drop what they
+// keep.
 func (b *formBudget) note(r *Record, n int64) []*Record {
 	b.mu.Lock()
 	defer b.mu.Unlock()

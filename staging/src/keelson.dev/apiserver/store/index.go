@@ -5,7 +5,8 @@ package store
 
 // index holds the records of a resource by the value of one field.
 //
-// Invariant: each record of the cache is in the tree of its value; no tree is empty. cache.mu guards it.
+// Invariant: each record of the cache is in the tree of its value; no tree is empty. cache.mu
+// guards it.
 type index map[string]*tree
 
 // fill adds records, which are in key order, to an empty index.

@@ -122,9 +122,9 @@ func (s *Store) list(ctx context.Context, p *listPlan) (page *Page, err error) {
 	}
 }
 
-// snapshot returns the state that p asks for, and the later changes that the caller has to undo in it.
-// The result is ready, or outside if the requested state is older than the window, or the state of a
-// cache that is not ready.
+// snapshot returns the state that p asks for, and the later changes that the caller has to undo in
+// it. The result is ready, or outside if the requested state is older than the window, or the state
+// of a cache that is not ready.
 func (c *cache) snapshot(p *listPlan) (snap snapshot, later []*change, state cacheState) {
 	// The first snapshot after a change modifies the tree, so a read lock is not enough.
 	c.mu.Lock()
@@ -165,8 +165,8 @@ func (s *Store) page(p *listPlan, snap *snapshot) *Page {
 	return page
 }
 
-// fillSelected adds the selected records to a page. remaining is 1 if there are keys after the page,
-// selected or not: as in Kubernetes, the next page may be empty.
+// fillSelected adds the selected records to a page. remaining is 1 if there are keys after the
+// page, selected or not: as in Kubernetes, the next page may be empty.
 func (p *listPlan) fillSelected(page *Page, snap *snapshot, prefix string) (remaining int64) {
 	seen := labelMatches{}
 	snap.ascend(prefix, p.start, func(_ *Block, _ int, records []*Record) bool {
@@ -222,7 +222,8 @@ func (p *listPlan) fillRange(page *Page, snap *snapshot, prefix string) (remaini
 	return remaining
 }
 
-// addContinue adds the continue token and the number of remaining items to a page, if there are more.
+// addContinue adds the continue token and the number of remaining items to a page, if there are
+// more.
 func (s *Store) addContinue(p *listPlan, page *Page, more bool, remaining int64) {
 	if !more {
 		return
@@ -272,8 +273,8 @@ func (s *Store) listStored(ctx context.Context, p *listPlan) (*Page, error) {
 	}
 }
 
-// addItems appends the matching items to a page. It returns the index of the first item for which the
-// page has no room, or -1.
+// addItems appends the matching items to a page. It returns the index of the first item for which
+// the page has no room, or -1.
 func (s *Store) addItems(p *listPlan, page *Page, items []kv.Item) (int, error) {
 	for i := range items {
 		if p.full(page) {
@@ -286,8 +287,8 @@ func (s *Store) addItems(p *listPlan, page *Page, items []kv.Item) (int, error) 
 	return -1, nil
 }
 
-// storedError converts an error of a list from the key-value store. If the state of a continued list has
-// been compacted, the error contains a token that continues with the present state.
+// storedError converts an error of a list from the key-value store. If the state of a continued
+// list has been compacted, the error contains a token that continues with the present state.
 func (s *Store) storedError(ctx context.Context, p *listPlan, err error, rev int64) error {
 	switch {
 	case errors.Is(err, kv.ErrCompacted) && p.token:

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// matcher is a prepared Predicate. The name and the namespace that a field selector requires are looked
-// up once, and empty selectors cost nothing.
+// matcher is a prepared Predicate. The name and the namespace that a field selector requires are
+// looked up once, and empty selectors cost nothing.
 type matcher struct {
 	listed    string          // namespace of the predicate, without that of the field selector
 	namespace string          // required namespace; empty for all
@@ -50,8 +50,8 @@ func (m *matcher) prefix() string {
 }
 
 // root returns the prefix that the keys in continue tokens are relative to. As in Kubernetes, a
-// namespace in a field selector does not count, so that a list may be continued at a server of either
-// project.
+// namespace in a field selector does not count, so that a list may be continued at a server of
+// either project.
 func (m *matcher) root() string {
 	if m.listed == "" {
 		return ""
@@ -65,8 +65,8 @@ func (m *matcher) key() (string, bool) {
 	return m.namespace + "/" + m.name, m.namespace != "" && m.name != ""
 }
 
-// isOnlyMatch reports whether no record but r, which matches, can match: the name is required, and the
-// resource is cluster-wide.
+// isOnlyMatch reports whether no record but r, which matches, can match: the name is required, and
+// the resource is cluster-wide.
 func (m *matcher) isOnlyMatch(r *Record) bool { return m.name != "" && r.Key == m.name }
 
 // matches reports whether r matches. A record that cannot be decoded matches all selectors, so that
@@ -78,7 +78,8 @@ func (m *matcher) matches(r *Record) bool {
 			(m.fields == nil || m.fields.Matches(selectable{r})))
 }
 
-// selectable implements fields.Fields for a record. It takes the name and the namespace from the key.
+// selectable implements fields.Fields for a record. It takes the name and the namespace from the
+// key.
 type selectable struct{ *Record }
 
 // Get implements fields.Fields.
@@ -99,8 +100,8 @@ func (r selectable) Has(field string) bool {
 	return ok || field == nameField || field == namespaceField && namespaceOf(r.Key) != ""
 }
 
-// filter appends the matching records to dst. All of them have the matcher's prefix. seen caches the
-// results of the label selector for one list.
+// filter appends the matching records to dst. All of them have the matcher's prefix. seen caches
+// the results of the label selector for one list.
 func (m *matcher) filter(dst, records []*Record, seen labelMatches) []*Record {
 	if !m.selective() {
 		return append(dst, records...)
@@ -119,8 +120,8 @@ func (m *matcher) selects(r *Record, seen labelMatches) bool {
 		(m.fields == nil || m.fields.Matches(selectable{r})))
 }
 
-// labelMatches caches which label sets a selector matches, by the address of the set. Many records share
-// the same few sets, see attrSets.
+// labelMatches caches which label sets a selector matches, by the address of the set. Many records
+// share the same few sets, see attrSets.
 type labelMatches map[uintptr]bool
 
 func (v labelMatches) matches(selector labels.Selector, set labels.Set) bool {

@@ -34,7 +34,8 @@ type packer struct {
 // packBuffers are the buffers for packing one group.
 type packBuffers struct{ text, compressed []byte }
 
-// unpacked is the uncompressed text of a packedBytes. mu is held for writing while the text is made.
+// unpacked is the uncompressed text of a packedBytes. mu is held for writing while the text is
+// made.
 type unpacked struct {
 	of    *packedBytes // guarded by packer.mu
 	users int          // guarded by packer.mu; the text is not replaced while it has users
@@ -141,8 +142,8 @@ func (p *packer) pack(records []*Record) {
 	}
 }
 
-// packGroup makes records refer to compressed, which is their bytes, text. If compression saves less than a
-// quarter, the records keep their bytes and are not tried again.
+// packGroup makes records refer to compressed, which is their bytes, text. If compression saves
+// less than a quarter, the records keep their bytes and are not tried again.
 func (p *packer) packGroup(records []*Record, text, compressed []byte) {
 	if len(compressed) > len(text)-len(text)/4 {
 		for _, r := range records {

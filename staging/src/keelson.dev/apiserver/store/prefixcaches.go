@@ -11,8 +11,8 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// prefixCaches holds the caches of one key prefix: one, or one for each version of a custom resource
-// that has a store of its own.
+// prefixCaches holds the caches of one key prefix: one, or one for each version of a custom
+// resource that has a store of its own.
 //
 // Invariant: it is immutable. A change puts a new one in its place.
 type prefixCaches struct{ caches []*cache }

@@ -42,8 +42,8 @@ type Record struct {
 	alias      weak.Pointer[Record] // see sharedWithCodec
 }
 
-// NewRecord returns a record of the stored bytes data. obj is the decoded object, or nil; it belongs
-// to the record afterwards. codec decodes data.
+// NewRecord returns a record of the stored bytes data. obj is the decoded object, or nil; it
+// belongs to the record afterwards. codec decodes data.
 func NewRecord(key string, rev int64, data []byte, attrs Attrs, codec Codec, obj Object) *Record {
 	return &Record{Key: key, Revision: rev, data: data, size: len(data), Attrs: attrs, codec: codec, obj: obj}
 }
@@ -138,8 +138,8 @@ func (r *Record) Shared() (Object, error) {
 	return obj, nil
 }
 
-// Read returns the decoded object for reading only, like Shared, but does not keep an object that it
-// had to decode. It is for callers that read every object once.
+// Read returns the decoded object for reading only, like Shared, but does not keep an object that
+// it had to decode. It is for callers that read every object once.
 func (r *Record) Read() (Object, error) {
 	r.mu.Lock()
 	obj := r.obj
@@ -173,10 +173,10 @@ func (r *Record) ReadPart(part func(data []byte) (Object, bool)) (obj Object, er
 // Remembered returns the encoding of the record in form f, if the record keeps one.
 func (r *Record) Remembered(f Form) ([]byte, bool) { return r.form(f) }
 
-// Encoded returns the record in form f. The first call makes the encoding by encode, and later calls
-// return the same bytes while the record keeps them. Callers do not modify them. Concurrent calls
-// for the same record wait for each other. encode may call Object and Shared. An error is one of
-// encode.
+// Encoded returns the record in form f. The first call makes the encoding by encode, and later
+// calls return the same bytes while the record keeps them. Callers do not modify them. Concurrent
+// calls for the same record wait for each other. encode may call Object and Shared. An error is one
+// of encode.
 func (r *Record) Encoded(f Form, encode func(*Record) ([]byte, error)) ([]byte, error) {
 	if b, ok := r.form(f); ok {
 		return b, nil

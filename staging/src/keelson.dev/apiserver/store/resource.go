@@ -36,16 +36,16 @@ type Config struct {
 	Codec Codec
 	// Attrs returns the attributes of an object. They must not refer to memory that may change.
 	Attrs func(obj Object) Attrs
-	// Peek returns the attributes of a stored object without decoding all of it. It returns false if
-	// it cannot. May be nil.
+	// Peek returns the attributes of a stored object without decoding all of it. It returns false
+	// if it cannot. May be nil.
 	Peek func(data []byte) (Attrs, bool)
 	// Renew returns the bytes that Codec would write for a stored object, if they differ from the
 	// stored ones: another server may have written another version, or a field may have got a
 	// default since. May be nil.
 	Renew func(data []byte) (renewed []byte, changed bool)
 	// End returns the final state of a deleted object for its watchers, if it differs from the
-	// stored one. So a deletion that also changes the object takes one write. The attributes must be
-	// the same. May be nil.
+	// stored one. So a deletion that also changes the object takes one write. The attributes must
+	// be the same. May be nil.
 	End func(data []byte) (last []byte, changed bool)
 	// IndexFields are selectable fields for which the cache keeps an index. Lists and watches that
 	// require a value of such a field do not look at all objects.
@@ -144,8 +144,8 @@ func (s *Store) Get(ctx context.Context, key string, resourceVersion string) (*R
 	return nil, s.notFound(key)
 }
 
-// getCurrent returns the present state: from the cache once it has caught up, or from the key-value store
-// if the cache is not ready or does not catch up in time.
+// getCurrent returns the present state: from the cache once it has caught up, or from the key-value
+// store if the cache is not ready or does not catch up in time.
 func (s *Store) getCurrent(ctx context.Context, key string) (*Record, error) {
 	if s.cache.isReady() {
 		rev, err := s.b.revision.current(ctx)
@@ -180,7 +180,8 @@ func (s *Store) cached(key string) *Record {
 	return s.view(s.cache.records.get(key))
 }
 
-// found returns the record of an item of the key-value store; nil means that the object does not exist.
+// found returns the record of an item of the key-value store; nil means that the object does not
+// exist.
 func (s *Store) found(key string, item *kv.Item) (*Record, error) {
 	if item == nil {
 		return nil, s.notFound(key)
@@ -198,8 +199,8 @@ func (s *Store) found(key string, item *kv.Item) (*Record, error) {
 	return r, nil
 }
 
-// Unchanged returns the condition that r is still the stored state of its object. Create of any store on
-// the same key-value store accepts it.
+// Unchanged returns the condition that r is still the stored state of its object. Create of any
+// store on the same key-value store accepts it.
 func (s *Store) Unchanged(r *Record) kv.Unchanged {
 	return kv.Unchanged{Key: s.fullKey(r.Key), Revision: r.Revision}
 }

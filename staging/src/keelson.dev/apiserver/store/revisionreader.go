@@ -9,10 +9,11 @@ import (
 )
 
 // revisionReader reads the present revision of the key-value store for consistent reads. Callers
-// that arrive during a read share the next one. It begins after they have arrived, so its result
-// is recent enough for each of them.
+// that arrive during a read share the next one. It begins after they have arrived, so its result is
+// recent enough for each of them.
 //
-// Invariant: at most one read is under way and at most one is waiting, however many callers there are.
+// Invariant: at most one read is under way and at most one is waiting, however many callers there
+// are.
 type revisionReader struct {
 	read func(ctx context.Context) (int64, error)
 

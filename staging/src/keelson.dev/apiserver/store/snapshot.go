@@ -9,12 +9,13 @@ import (
 	"strings"
 )
 
-// snapshot is an immutable state of a resource, or of the part of it that one tree of an index holds.
+// snapshot is an immutable state of a resource, or of the part of it that one tree of an index
+// holds.
 type snapshot struct {
 	rev     int64
 	records blocks
-	// undo has the state at rev of each object that changed later, by key; nil if the object did not
-	// exist. undo itself is nil for the present state.
+	// undo has the state at rev of each object that changed later, by key; nil if the object did
+	// not exist. undo itself is nil for the present state.
 	undo map[string]*Record
 }
 
@@ -50,8 +51,8 @@ func (c *cache) pastLocked(m *matcher, rev int64) (snapshot, []*change, bool) {
 	return s, slices.Clone(c.window.since(rev)), true
 }
 
-// undoChanges makes s the state before changes, as far as keys with a prefix are concerned. changes is
-// sorted oldest first. The caller holds no lock, because there may be many changes.
+// undoChanges makes s the state before changes, as far as keys with a prefix are concerned. changes
+// is sorted oldest first. The caller holds no lock, because there may be many changes.
 func (s *snapshot) undoChanges(changes []*change, prefix string) {
 	if len(changes) == 0 {
 		return

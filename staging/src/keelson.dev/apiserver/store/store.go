@@ -17,10 +17,11 @@
 //	go b.Run(ctx)
 //	pods := store.New(store.Config{Backend: b, Prefix: "pods", ...})
 //
-// Readers are answered from the cache of the resource: an ordered set of records, from which readers
-// take copy-on-write snapshots, and a window of recent changes. Watches read the window. A list at a
-// past revision is the present state with the newer changes undone; if the window does not reach
-// back that far, the key-value store answers. docs/explanation/watch-cache.md draws the layers.
+// Readers are answered from the cache of the resource: an ordered set of records, from which
+// readers take copy-on-write snapshots, and a window of recent changes. Watches read the window. A
+// list at a past revision is the present state with the newer changes undone; if the window does
+// not reach back that far, the key-value store answers. docs/explanation/watch-cache.md draws the
+// layers.
 //
 // The package does not know what objects mean. Its callers validate, admit and default them.
 package store
@@ -48,8 +49,8 @@ type Reader interface {
 	// Timeout with the cause ResourceVersionTooLarge, or Expired (410) for a revision that has been
 	// compacted.
 	List(ctx context.Context, opts ListOptions) (*Page, error)
-	// Watch starts a watch. ctx bounds the call only; the watch ends with Watcher.Stop. The error is
-	// that of an invalid resourceVersion, or Expired (410) if the events after it are gone.
+	// Watch starts a watch. ctx bounds the call only; the watch ends with Watcher.Stop. The error
+	// is that of an invalid resourceVersion, or Expired (410) if the events after it are gone.
 	Watch(ctx context.Context, opts WatchOptions) (Watcher, error)
 }
 
@@ -57,8 +58,8 @@ type Reader interface {
 // "<name>". Errors are apimachinery StatusErrors, unless noted. It is safe for concurrent use.
 type Writer interface {
 	// Create stores a new object. The object belongs to the store afterwards: the store sets its
-	// resourceVersion, and readers share it. The object is deleted ttl seconds later; 0 keeps it. The
-	// error is AlreadyExists, or ErrCondition if one of the conditions did not hold.
+	// resourceVersion, and readers share it. The object is deleted ttl seconds later; 0 keeps it.
+	// The error is AlreadyExists, or ErrCondition if one of the conditions did not hold.
 	Create(ctx context.Context, key string, obj Object, ttl int64, conditions ...kv.Unchanged) (*Record, error)
 	// Update applies fn to the present state, again if another write came first. It returns the
 	// resulting record, NotFound, or the error of fn. See UpdateFunc.
@@ -78,14 +79,14 @@ type ReadWriter interface {
 // for concurrent use.
 type Batcher interface {
 	// UpdateAll applies fn to the present state of each object; i is the index in keys. fn may run
-	// concurrently for different objects, and must not delete. If fn rejects an object, or the object
-	// is absent, nothing is written, and refused has its error at its index in keys. err is
+	// concurrently for different objects, and must not delete. If fn rejects an object, or the
+	// object is absent, nothing is written, and refused has its error at its index in keys. err is
 	// kv.ErrTooLarge if the key-value store does not accept so many changes at once.
 	UpdateAll(
 		ctx context.Context, keys []string, fn func(ctx context.Context, i int, cur *Record) (Object, error),
 	) (refused []error, err error)
-	// DeleteAll removes the objects of records, at most kv.MaxChanges. It returns false, and removes
-	// none, if one of them has changed.
+	// DeleteAll removes the objects of records, at most kv.MaxChanges. It returns false, and
+	// removes none, if one of them has changed.
 	DeleteAll(ctx context.Context, records []*Record) (bool, error)
 }
 
@@ -157,7 +158,8 @@ type ListOptions struct {
 	Continue        string // token of an earlier page
 }
 
-// Page is the result of a List. Callers may replace elements of Records, but not change the records.
+// Page is the result of a List. Callers may replace elements of Records, but not change the
+// records.
 type Page struct {
 	Records   []*Record // in key order
 	Runs      []Run     // the blocks that Records come from, all of them; nil if unknown
@@ -196,8 +198,8 @@ const (
 // is Added, and one that ceases to match is Deleted.
 type Event struct {
 	Type EventType
-	// Record is the object after the change. For Deleted it is the last state, at the revision of the
-	// deletion. It is nil for a Bookmark.
+	// Record is the object after the change. For Deleted it is the last state, at the revision of
+	// the deletion. It is nil for a Bookmark.
 	Record   *Record
 	Revision int64
 	// InitialEventsEnd marks the bookmark that ends the initial events.
@@ -206,9 +208,9 @@ type Event struct {
 
 // Watcher delivers the events of one watch. Next is called by one goroutine at a time.
 type Watcher interface {
-	// Next blocks until there are events and returns at least one. The slice is valid until the next
-	// call. The error is that of ctx when it is done, or a StatusError with reason Expired (410) when
-	// the watcher has fallen out of the window.
+	// Next blocks until there are events and returns at least one. The slice is valid until the
+	// next call. The error is that of ctx when it is done, or a StatusError with reason Expired
+	// (410) when the watcher has fallen out of the window.
 	Next(ctx context.Context) ([]Event, error)
 	// Stop releases the watcher and wakes Next. It may be called concurrently and more than once.
 	Stop()

@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// tree is a set of records ordered by key, in blocks. Readers take immutable snapshots of it. cache.mu
-// guards the tree; snapshots are read without a lock.
+// tree is a set of records ordered by key, in blocks. Readers take immutable snapshots of it.
+// cache.mu guards the tree; snapshots are read without a lock.
 //
 // Invariant: no block is empty, and keys increase from block to block. A block that a snapshot may
-// contain does not change: it is replaced by a changed copy. The others are changed in place. Blocks
-// made after the last snapshot have the tree's epoch.
+// contain does not change: it is replaced by a changed copy. The others are changed in place.
+// Blocks made after the last snapshot have the tree's epoch.
 type tree struct {
 	cache  *encodingCache
 	blocks []*Block

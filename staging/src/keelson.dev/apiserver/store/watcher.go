@@ -14,20 +14,20 @@ import (
 const (
 	// watchBatch bounds the number of changes, and of initial objects, in one batch.
 	watchBatch = 256
-	// watchBatchBytes is the size at which a batch of changes ends. A client that does not read keeps
-	// its batch in memory, even the changes that the window has dropped.
+	// watchBatchBytes is the size at which a batch of changes ends. A client that does not read
+	// keeps its batch in memory, even the changes that the window has dropped.
 	watchBatchBytes = 1 << 20
-	// bookmarkEvery is about how often a quiet watch gets a bookmark. bookmarkLead is how long before
-	// its deadline a watch gets the last one.
+	// bookmarkEvery is about how often a quiet watch gets a bookmark. bookmarkLead is how long
+	// before its deadline a watch gets the last one.
 	bookmarkEvery = time.Minute
 	bookmarkLead  = 2 * time.Second
 )
 
 // watcher is a position in the window of a cache.
 //
-// Invariant: while there is nothing to read (pending is false), a watcher has no position. Changes that
-// it does not select pass it by, so it can wait for ever without falling out of the window. A change
-// that it may select sets its position and wakes it.
+// Invariant: while there is nothing to read (pending is false), a watcher has no position. Changes
+// that it does not select pass it by, so it can wait for ever without falling out of the window. A
+// change that it may select sets its position and wakes it.
 type watcher struct {
 	s     *Store
 	c     *cache // the cache of s
@@ -127,7 +127,8 @@ func (w *watcher) startTimer() {
 	if w.ended {
 		return
 	}
-	// A new timer each time: the clocks of tests block on a timer that is reset in its own function.
+	// A new timer each time: the clocks of tests block on a timer that is reset in its own
+	// function.
 	w.timer = w.c.b.clock.AfterFunc(w.untilBookmark(), func() {
 		w.due.Store(true)
 		w.signal()
@@ -148,8 +149,8 @@ func (w *watcher) Stop() {
 	w.signal()
 }
 
-// takeInitial returns the next batch of the initial state. The watcher keeps the snapshot and the next
-// key, but no list of records: fifty informers that start at once would have fifty such lists.
+// takeInitial returns the next batch of the initial state. The watcher keeps the snapshot and the
+// next key, but no list of records: fifty informers that start at once would have fifty such lists.
 func (w *watcher) takeInitial() []Event {
 	if w.initial == nil {
 		return nil
@@ -205,8 +206,8 @@ func (w *watcher) read() (changes []*change, more bool, err error) {
 	return changes, w.pending, nil
 }
 
-// translate returns the events of the changes that the watcher selects. An object that begins to match is
-// Added, and one that ceases to match is Deleted.
+// translate returns the events of the changes that the watcher selects. An object that begins to
+// match is Added, and one that ceases to match is Deleted.
 func (w *watcher) translate(changes []*change) []Event {
 	var events []Event
 	for _, ch := range changes {
@@ -235,8 +236,9 @@ func (w *watcher) translate(changes []*change) []Event {
 	return events
 }
 
-// bookmark returns a bookmark at the present revision, if all events before it have been delivered. As in
-// Kubernetes, the last bookmark before the deadline is omitted if the resource has not changed.
+// bookmark returns a bookmark at the present revision, if all events before it have been delivered.
+// As in Kubernetes, the last bookmark before the deadline is omitted if the resource has not
+// changed.
 func (w *watcher) bookmark() (Event, bool) {
 	w.c.mu.RLock()
 	defer w.c.mu.RUnlock()
@@ -253,8 +255,8 @@ func (w *watcher) closing() bool {
 	return !w.deadline.IsZero() && w.deadline.Sub(w.c.b.clock.Now()) <= bookmarkLead
 }
 
-// untilBookmark returns the time until the next bookmark: the regular one, or the last one before the
-// deadline, with which the client can resume just after its watch has ended.
+// untilBookmark returns the time until the next bookmark: the regular one, or the last one before
+// the deadline, with which the client can resume just after its watch has ended.
 func (w *watcher) untilBookmark() time.Duration {
 	if !w.deadline.IsZero() {
 		left := w.deadline.Sub(w.c.b.clock.Now()) - bookmarkLead

@@ -107,8 +107,8 @@ func wakeAll(set map[*watcher]struct{}, pos uint64) {
 	}
 }
 
-// endAll ends all watchers, because they may have missed events. oldest is the earliest revision after
-// which a watch could have started, for the text of the error.
+// endAll ends all watchers, because they may have missed events. oldest is the earliest revision
+// after which a watch could have started, for the text of the error.
 func (s *watcherSet) endAll(oldest int64) {
 	end := func(set map[*watcher]struct{}) {
 		for w := range set {

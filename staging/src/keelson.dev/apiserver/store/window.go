@@ -22,8 +22,8 @@ var defaultLimits = windowLimits{min: 100, max: 100 * 1024, age: 75 * time.Secon
 // window holds the recent changes of a resource, oldest first. A position is the number of changes
 // since the cache was created; a watcher is a position.
 //
-// Invariant: the window contains every change with a revision greater than floor. All changes of one
-// revision are in it or none. cache.mu guards it.
+// Invariant: the window contains every change with a revision greater than floor. All changes of
+// one revision are in it or none. cache.mu guards it.
 type window struct {
 	changes []*change // changes[head:] are in the window
 	head    int

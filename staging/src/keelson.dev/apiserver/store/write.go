@@ -72,12 +72,14 @@ func (s *Store) Update(ctx context.Context, key string, fn UpdateFunc) (*Record,
 	return nil, err
 }
 
-// refusal is an error of an UpdateFunc about the state that it was given. Any other error ends an update:
-// a failed write may have succeeded in the key-value store, so a retry might apply it twice.
+// refusal is an error of an UpdateFunc about the state that it was given. Any other error ends an
+// update: a failed write may have succeeded in the key-value store, so a retry might apply it
+// twice.
 type refusal struct{ error }
 
-// attempt applies fn to cur once. It returns no record and no conflict if fn changes nothing and cur may
-// be old. Errors about cur are refusals. current reports whether cur is known to be the present state.
+// attempt applies fn to cur once. It returns no record and no conflict if fn changes nothing and
+// cur may be old. Errors about cur are refusals. current reports whether cur is known to be the
+// present state.
 func (s *Store) attempt(ctx context.Context, key string, cur *Record, current bool, fn UpdateFunc) (*Record, *kv.WriteResult, error) {
 	obj, err := fn(ctx, cur)
 	if err != nil {
@@ -146,9 +148,9 @@ func (s *Store) DeleteAll(ctx context.Context, records []*Record) (bool, error) 
 	return err == nil && res.OK, translate(ctx, err)
 }
 
-// present returns the state of an object for a first try: that of the cache, or a later one that this
-// server wrote and the cache has not received. current reports whether it is known to be the present
-// state.
+// present returns the state of an object for a first try: that of the cache, or a later one that
+// this server wrote and the cache has not received. current reports whether it is known to be the
+// present state.
 func (s *Store) present(ctx context.Context, key string) (cur *Record, current bool, err error) {
 	if err := s.checkKey(key); err != nil {
 		return nil, false, err
@@ -165,8 +167,8 @@ func (s *Store) present(ctx context.Context, key string) (cur *Record, current b
 	return cur, true, err
 }
 
-// verify reads the present state after a decision on a cached one. It returns reason, which may be nil, as
-// error if the cached state is the present one.
+// verify reads the present state after a decision on a cached one. It returns reason, which may be
+// nil, as error if the cached state is the present one.
 func (s *Store) verify(ctx context.Context, key string, cached *Record, reason error) (*Record, bool, error) {
 	cur, err := s.getCurrent(ctx, key)
 	if err != nil {
@@ -178,8 +180,8 @@ func (s *Store) verify(ctx context.Context, key string, cached *Record, reason e
 	return cur, true, nil
 }
 
-// put replaces cur, which is nil for a new object, by obj, whose encoding is data. The cache will contain
-// the returned record.
+// put replaces cur, which is nil for a new object, by obj, whose encoding is data. The cache will
+// contain the returned record.
 func (s *Store) put(ctx context.Context, key string, obj Object, data []byte, cur *Record, ttl int64, conditions ...kv.Unchanged) (*Record, kv.WriteResult, error) {
 	w, err := s.newPendingWrite(key, obj, data, cur)
 	if err != nil {
@@ -207,7 +209,8 @@ func (s *Store) newPendingWrite(key string, obj Object, data []byte, cur *Record
 		if err != nil {
 			return nil, err
 		}
-		// The entry has no decoded object: readers of the other form seldom follow a write to the alias.
+		// The entry has no decoded object: readers of the other form seldom follow a write to the
+		// alias.
 		return &pendingWrite{key: key, data: data, attrs: s.b.attrs.intern(s.Attrs(converted), cur)}, nil
 	}
 	if s.Codec.Lossy() {
@@ -220,8 +223,8 @@ func (s *Store) newPendingWrite(key string, obj Object, data []byte, cur *Record
 	return &pendingWrite{key: key, data: data, attrs: s.b.attrs.intern(s.Attrs(obj), cur), obj: obj}, nil
 }
 
-// addPending records a write that is about to be sent. It returns false if the cache is not ready: a load
-// will then include the write.
+// addPending records a write that is about to be sent. It returns false if the cache is not ready:
+// a load will then include the write.
 func (c *cache) addPending(w *pendingWrite) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -232,7 +235,8 @@ func (c *cache) addPending(w *pendingWrite) bool {
 	return true
 }
 
-// deleteOnce deletes an object if cur is its present state. It returns the final state, or the conflict.
+// deleteOnce deletes an object if cur is its present state. It returns the final state, or the
+// conflict.
 func (s *Store) deleteOnce(ctx context.Context, key string, cur *Record) (*Record, *kv.WriteResult, error) {
 	res, err := s.b.kv.Delete(ctx, s.fullKey(key), cur.Revision)
 	switch {
@@ -244,8 +248,8 @@ func (s *Store) deleteOnce(ctx context.Context, key string, cur *Record) (*Recor
 	return cur.last(res.Revision, s.End), nil, nil
 }
 
-// outdated reports whether an object has to be written although it has not changed, because it would be
-// encoded or encrypted differently now.
+// outdated reports whether an object has to be written although it has not changed, because it
+// would be encoded or encrypted differently now.
 func (s *Store) outdated(ctx context.Context, key string, cur *Record) (bool, error) {
 	if cur.renewed {
 		return true, nil
