@@ -14,11 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// form is the way in which the values of a type are read.
+// form says how the values of a type are read.
 type form uint8
 
 const (
-	unknown        form = iota // left to the library
+	unknown        form = iota // by the library
 	own                        // by the type's UnmarshalJSON
 	instant                    // metav1.Time
 	number32OrText             // intstr.IntOrString
@@ -35,36 +35,35 @@ const (
 	structure
 )
 
-// plan says how the values of a type are read. A type of which it has been found
-// that it cannot be read here has the form unknown; so has what is not supported
-// inside of a type, which can then be read as long as it is absent.
+// plan says how the values of a type are read. Types that are not supported have the form unknown.
+// A struct with a field of such a type can be read as long as the document does not have the field.
 type plan struct {
 	form   form
 	elem   *plan          // of a pointer, a list, a dictionary
-	first  int            // how many elements a list has room for at first
+	first  int            // initial capacity of a list
 	fields []field        // of a structure, in the order of the type
 	byName map[string]int // index into fields
 	maps   *sync.Pool     // of *entry, of a dictionary
 }
 
-// field is one of a structure, perhaps of one that is embedded.
+// field is a field of a struct, or of a struct that is embedded in it.
 type field struct {
 	name  string
 	index []int
 	plan  *plan
 }
 
-// entry has room for what is put into a map.
+// entry is a buffer for a key and an element of a map.
 type entry struct{ key, elem reflect.Value }
 
-// maxFields is how many fields a structure may have: the reader notes in so many
-// bits which of them it has seen.
+// maxFields bounds the fields of a struct. The reader has a bit for each to recognize repeated
+// ones.
 const maxFields = 128
 
 var (
 	ready     sync.Map // reflect.Type to *plan
 	compiling sync.Mutex
-	compiled  = map[reflect.Type]*plan{} // as ready, and what is being compiled
+	compiled  = map[reflect.Type]*plan{} // those in ready, and those being compiled
 )
 
 var (
@@ -72,6 +71,7 @@ var (
 	textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
+// planOf returns the plan of t.
 func planOf(t reflect.Type) *plan {
 	if p, ok := ready.Load(t); ok {
 		return p.(*plan)
@@ -83,7 +83,8 @@ func planOf(t reflect.Type) *plan {
 	return p
 }
 
-// compile finds out how t is read. Types may contain themselves.
+// compile returns the plan of t. compiled has incomplete plans, because types may contain
+// themselves.
 func compile(t reflect.Type) *plan {
 	if p := compiled[t]; p != nil {
 		return p
@@ -175,8 +176,8 @@ func (p *plan) compileStructure(t reflect.Type) form {
 	return structure
 }
 
-// addFields adds the fields of t, which is at index of the structure. It reports
-// false where the names of encoding/json follow from more than the tags.
+// addFields adds the fields of t, which is the field at index of the struct. It returns false if
+// the tags alone do not determine the names that encoding/json uses.
 func (p *plan) addFields(t reflect.Type, index []int) bool {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -211,6 +212,7 @@ func (p *plan) addFields(t reflect.Type, index []int) bool {
 	return true
 }
 
+// unusual reports whether encoding/json may ignore a tag with r in its name.
 func unusual(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_./$", r)
 }

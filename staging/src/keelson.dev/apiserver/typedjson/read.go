@@ -16,12 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// maxDepth is how deep documents may be nested. Those of the API are not, save
-// for schemas.
+// maxDepth bounds the nesting of documents. Only schemas are nested as deeply.
 const maxDepth = 100
 
-// reader reads one document. Its methods report whether they have read what they
-// were to read: false ends the pass.
+// reader reads one document. Its methods return false if the document needs the library.
 type reader struct {
 	data   []byte
 	at     int // index in data of the next byte to read
@@ -33,13 +31,13 @@ type reader struct {
 // recentPool holds *recentTexts. Each is used by one reader at a time.
 var recentPool = sync.Pool{New: func() any { return &recentTexts{seed: maphash.MakeSeed()} }}
 
-// value reads the value at r.at, which is no space, into v. What v holds is zero.
+// value reads the value at r.at, which is not white space, into v, which is zero.
 func (r *reader) value(p *plan, v reflect.Value) bool {
 	if r.at >= len(r.data) {
 		return false
 	}
 	if r.data[r.at] == 'n' && p.form != own && p.form != number32OrText && p.form != unknown {
-		return r.word("null") // nothing is what is there already
+		return r.word("null") // null leaves the zero value
 	}
 	switch p.form {
 	case own:
@@ -75,7 +73,7 @@ func (r *reader) value(p *plan, v reflect.Value) bool {
 	return false
 }
 
-// own lets a type read its value.
+// own lets the type's UnmarshalJSON read the value.
 func (r *reader) own(v reflect.Value) bool {
 	start := r.at
 	if !r.skip() {
@@ -107,7 +105,7 @@ func (r *reader) number32OrText(v reflect.Value) bool {
 	}
 	start := r.at
 	if !r.digits() {
-		return false // null among others
+		return false // for example null
 	}
 	n, ok := integer(r.data[start:r.at])
 	into.Type, into.IntVal = intstr.Int, int32(n)
@@ -210,7 +208,7 @@ func (r *reader) dictionary(p *plan, v reflect.Value) bool {
 		v.SetMapIndex(e.key, e.elem)
 		e.elem.SetZero()
 		if v.Len() != n {
-			return false // one more of the name
+			return false // the key is repeated
 		}
 		if more, ok := r.more('}'); !more {
 			return ok
@@ -235,7 +233,7 @@ func (r *reader) labels(v reflect.Value) bool {
 		s, ok := r.text()
 		m[key] = s
 		if !ok || len(m) != n {
-			return false // also of null, and of one more of the name
+			return false // the value is null, or the key is repeated
 		}
 		if more, ok := r.more('}'); !more {
 			return ok
@@ -243,8 +241,8 @@ func (r *reader) labels(v reflect.Value) bool {
 	}
 }
 
-// structure reads an object. Programs write the fields in the order of the type,
-// so the one after the last is looked at before all others.
+// structure reads an object into a struct. Programs usually write fields in the order of the type,
+// so each name is first compared with the field after the last one.
 func (r *reader) structure(p *plan, v reflect.Value) bool {
 	if !r.open('{') {
 		return false

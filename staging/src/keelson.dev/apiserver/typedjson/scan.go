@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// space goes to the next byte that is no space.
+// space skips white space.
 func (r *reader) space() {
 	for r.at < len(r.data) {
 		switch r.data[r.at] {
@@ -21,10 +21,10 @@ func (r *reader) space() {
 	}
 }
 
-// next reports whether c is next.
+// next reports whether the next byte is c.
 func (r *reader) next(c byte) bool { return r.at < len(r.data) && r.data[r.at] == c }
 
-// word reads a word: what follows it is looked at by the one who reads on.
+// word reads the literal w (true, false or null). It does not check the byte after it.
 func (r *reader) word(w string) bool {
 	if len(r.data)-r.at < len(w) || string(r.data[r.at:r.at+len(w)]) != w {
 		return false
@@ -33,7 +33,7 @@ func (r *reader) word(w string) bool {
 	return true
 }
 
-// open reads the start of an object or an array, and space.
+// open reads the start of an object or an array, and the white space after it.
 func (r *reader) open(c byte) bool {
 	if !r.next(c) || r.depth >= maxDepth {
 		return false
@@ -44,14 +44,15 @@ func (r *reader) open(c byte) bool {
 	return true
 }
 
-// close reads the end of what has been opened.
+// close reads the end of an object or an array.
 func (r *reader) close() bool {
 	r.depth--
 	r.at++
 	return true
 }
 
-// more reads what is between two elements, or the end that was meant.
+// more reads the comma between two elements, or the end of the object or array. more reports
+// whether another element follows.
 func (r *reader) more(end byte) (more, ok bool) {
 	r.space()
 	switch {
@@ -65,7 +66,7 @@ func (r *reader) more(end byte) (more, ok bool) {
 	return false, false
 }
 
-// colon reads what is between a name and its value.
+// colon reads the colon between a name and its value.
 func (r *reader) colon() bool {
 	r.space()
 	if !r.next(':') {
@@ -76,7 +77,7 @@ func (r *reader) colon() bool {
 	return true
 }
 
-// ordinary are the bytes that stand for themselves in a text, and are ASCII.
+// ordinary has the ASCII bytes that a JSON string contains unescaped.
 var ordinary = func() (is [256]bool) {
 	for c := ' '; c < utf8.RuneSelf; c++ {
 		is[c] = c != '"' && c != '\\'
@@ -84,7 +85,7 @@ var ordinary = func() (is [256]bool) {
 	return is
 }()
 
-// literal reads a text that is written as it is, and returns it in place.
+// literal reads a JSON string of ordinary bytes, and returns its content in place.
 func (r *reader) literal() ([]byte, bool) {
 	if !r.next('"') {
 		return nil, false
@@ -101,7 +102,7 @@ func (r *reader) literal() ([]byte, bool) {
 	return r.data[start:i], true
 }
 
-// text reads a text.
+// text reads a JSON string.
 func (r *reader) text() (string, bool) {
 	if s, ok := r.literal(); ok {
 		return r.recent.string(s), true
@@ -132,10 +133,10 @@ func (r *reader) text() (string, bool) {
 	return "", false
 }
 
-// escapes are those of one letter.
+// escapes has the characters of the escapes of one letter.
 var escapes = [256]rune{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
-// escape reads the escape that s begins with. It does not take half of a pair.
+// escape reads the escape at the start of s. It rejects half of a surrogate pair.
 func escape(s []byte) (char rune, size int, ok bool) {
 	if len(s) < 2 {
 		return 0, 0, false
@@ -151,7 +152,7 @@ func escape(s []byte) (char rune, size int, ok bool) {
 	return char, 12, ok && char != utf8.RuneError
 }
 
-// unit reads \uXXXX.
+// unit reads the escape \uXXXX of one UTF-16 unit.
 func unit(s []byte) (rune, bool) {
 	if len(s) < 6 || s[0] != '\\' || s[1] != 'u' {
 		return 0, false
@@ -207,7 +208,7 @@ func (r *reader) run() bool {
 	return r.at > start
 }
 
-// integer is the value of a number that is written as one.
+// integer returns the value of a number without fraction and exponent.
 func integer(s []byte) (n int64, ok bool) {
 	if len(s) > 18 {
 		n, err := strconv.ParseInt(string(s), 10, 64)
@@ -229,7 +230,7 @@ func integer(s []byte) (n int64, ok bool) {
 	return n, true
 }
 
-// skip reads any value.
+// skip reads any value and ignores it.
 func (r *reader) skip() bool {
 	if r.at >= len(r.data) {
 		return false

@@ -1,21 +1,20 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package typedjson reads JSON into the Go types of the API. Unmarshal returns
-// what sigs.k8s.io/json returns, several times as fast for documents in which
-// that finds nothing to say: a write pays for its body once per request.
+// Package typedjson decodes JSON into the Go types of the API. Unmarshal returns what
+// sigs.k8s.io/json returns, several times as fast for valid documents. The API server decodes the
+// body of every write.
 //
-// How a Go type is read is found out once and kept. A document is then read in
-// one pass, and only as long as it is plainly what the library takes without an
-// error or a finding. Anything else, be it wrong or merely rare (a syntax error,
-// an unknown or repeated field, a number in another form than the type's, text
-// that is not UTF-8, deep nesting, a type that is not known here), ends the pass,
-// and the library reads the document from the start. Results and messages are
-// therefore the library's, always; a document that it has to read costs more than
-// before by at most the one pass.
+// How to read a Go type is compiled into a plan once. A document is read in one pass, as long as it
+// contains only what the library accepts without an error or a finding. Anything else ends the
+// pass, and the library reads the document from the start: syntax errors, unknown or repeated
+// fields, numbers in an unexpected form, invalid UTF-8, deep nesting, unsupported types. So results
+// and messages are always the library's. A document that the library has to read costs the one pass
+// more than before, at most.
 //
-// What is read shares no memory with the document. The package does not read into
-// interfaces, and it does not merge into objects that hold something already.
+// Decoded values share no memory with the document. The package does not decode into interfaces,
+// and it does not merge into objects that already have values. Its functions are safe for
+// concurrent use.
 package typedjson
 
 import (
@@ -24,9 +23,8 @@ import (
 	"sigs.k8s.io/json"
 )
 
-// Unmarshal reads data into into, a pointer to a zero value. What strict reading
-// finds (unknown and repeated fields) is returned beside err if strict says so, and
-// ignored if not.
+// Unmarshal decodes data into into, a pointer to a zero value. If strict is set, findings contains
+// an error for each unknown or repeated field. err is an error of the library.
 func Unmarshal(data []byte, into any, strict bool) (findings []error, err error) {
 	if Read(data, into) {
 		return nil, nil
@@ -40,8 +38,8 @@ func Unmarshal(data []byte, into any, strict bool) (findings []error, err error)
 	return nil, json.UnmarshalCaseSensitivePreserveInts(data, into)
 }
 
-// Read is the one pass alone, for those who know another way too. It reports false,
-// with into in any state, for what Unmarshal leaves to the library.
+// Read decodes data in the one pass, without the library. into is a pointer to a zero value. Read
+// returns false if the document needs the library; into is then in an undefined state.
 func Read(data []byte, into any) bool {
 	v := reflect.ValueOf(into)
 	if v.Kind() != reflect.Pointer || v.IsNil() {
