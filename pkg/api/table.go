@@ -25,13 +25,13 @@ import (
 	"keelson.dev/keelson/pkg/api/coordination"
 	"keelson.dev/keelson/pkg/api/core"
 	"keelson.dev/keelson/pkg/api/discovery"
-	"keelson.dev/keelson/pkg/api/dynamic"
 	"keelson.dev/keelson/pkg/api/events"
 	"keelson.dev/keelson/pkg/api/flowcontrol"
 	"keelson.dev/keelson/pkg/api/networking"
 	"keelson.dev/keelson/pkg/api/node"
 	"keelson.dev/keelson/pkg/api/policy"
 	"keelson.dev/keelson/pkg/api/rbac"
+	"keelson.dev/keelson/pkg/api/resourceclaims"
 	"keelson.dev/keelson/pkg/api/scheduling"
 	"keelson.dev/keelson/pkg/api/storage"
 	"keelson.dev/keelson/pkg/api/storagemigration"
@@ -50,7 +50,7 @@ type Deps struct {
 	// Definitions are the hooks of definitions of custom resources.
 	Definitions resource.Hooks[*apiextensionsv1.CustomResourceDefinition]
 	// Claims checks writes of resource claims.
-	Claims dynamic.Guard
+	Claims resourceclaims.Guard
 }
 
 // Rows returns every built-in resource, in discovery order. No other resource exists, except custom
@@ -76,7 +76,7 @@ func Rows(deps Deps) []*resource.Row {
 		coordination.Rows(),
 		node.Rows(),
 		discovery.Rows(),
-		dynamic.Rows(deps.Claims),
+		resourceclaims.Rows(deps.Claims),
 		flowcontrol.Rows(),
 		apiserverinternal.Rows(),
 		storagemigration.Rows(),

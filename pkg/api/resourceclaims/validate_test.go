@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package dynamic_test
+package resourceclaims_test
 
 import (
 	"slices"
@@ -10,7 +10,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 
 	"keelson.dev/apiserver/resource"
-	"keelson.dev/keelson/pkg/api/dynamic"
+	"keelson.dev/keelson/pkg/api/resourceclaims"
 	"keelson.dev/keelson/pkg/api/rowtest"
 )
 
@@ -71,7 +71,7 @@ func TestValidate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			row := rowtest.Row(t, dynamic.Rows(nil), tc.resource)
+			row := rowtest.Row(t, resourceclaims.Rows(nil), tc.resource)
 			rowtest.Check(t, row.Validate(t.Context(), rowtest.Decode(t, row, "a", tc.object)), tc.want)
 		})
 	}
@@ -100,13 +100,13 @@ func TestValidateClaimStatus(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			row := rowtest.Row(t, dynamic.Rows(nil), "resourceclaims")
+			row := rowtest.Row(t, resourceclaims.Rows(nil), "resourceclaims")
 			rowtest.Check(t, row.Subresources[0].ValidateUpdate(t.Context(), rowtest.Decode(t, row, "a", tc.now), rowtest.Decode(t, row, "a", tc.old)), tc.want)
 		})
 	}
 	t.Run("allocated anew", func(t *testing.T) {
 		t.Parallel()
-		row := rowtest.Row(t, dynamic.Rows(nil), "resourceclaims")
+		row := rowtest.Row(t, resourceclaims.Rows(nil), "resourceclaims")
 		errs := row.Subresources[0].ValidateUpdate(t.Context(), rowtest.Decode(t, row, "a", allocated("y", "")), rowtest.Decode(t, row, "a", allocated("x", "")))
 		if len(errs) != 1 || errs[0].Field != "status.allocation" || errs[0].Detail != "field is immutable" {
 			t.Error(errs)
@@ -116,7 +116,7 @@ func TestValidateClaimStatus(t *testing.T) {
 
 // TestFreedDevices: what is said of a device goes with the device.
 func TestFreedDevices(t *testing.T) {
-	row := rowtest.Row(t, dynamic.Rows(nil), "resourceclaims")
+	row := rowtest.Row(t, resourceclaims.Rows(nil), "resourceclaims")
 	const result, said = `{"request":"r","driver":"d.e","pool":"p","device":`, `{"driver":"d.e","pool":"p","device":`
 	old := rowtest.Decode(t, row, "c", `{"spec":{"devices":{"requests":[{"name":"r"}]}},"status":{"allocation":{"devices":{"results":[`+
 		result+`"a"},`+result+`"b"}]}},"devices":[`+said+`"a"},`+said+`"b"}]}}`)
@@ -146,7 +146,7 @@ func TestFreedDevices(t *testing.T) {
 // updated, but not to other several terms (kubernetes/kubernetes#141213).
 func TestStoredNodeSelector(t *testing.T) {
 	t.Parallel()
-	row := rowtest.Row(t, dynamic.Rows(nil), "resourceslices")
+	row := rowtest.Row(t, resourceclaims.Rows(nil), "resourceslices")
 	slice := func(generation, key string) resource.Object {
 		return rowtest.Decode(t, row, "a", `{"metadata":{"resourceVersion":"1"},"spec":{"driver":"d.e","pool":{"name":"p","generation":`+generation+`,"resourceSliceCount":1},
 			"perDeviceNodeSelection":true,"devices":[{"name":"x","nodeSelector":{"nodeSelectorTerms":[

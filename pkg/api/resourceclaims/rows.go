@@ -1,11 +1,11 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dynamic declares devices and claims on them (dynamic resource allocation).
+// Package resourceclaims declares devices and claims on them (dynamic resource allocation).
 //
 // Each kind has its row here, and beside it what the row names: defaults,
 // preparation, validation, table cells. All of it is pure: no I/O, no state.
-package dynamic
+package resourceclaims
 
 import (
 	"context"
