@@ -1,15 +1,40 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package apiextensions declares custom resource definitions.
+//
+// Each kind has its row here, and beside it what the row names: defaults,
+// preparation, validation, table cells. All of it is pure: no I/O, no state.
 package apiextensions
 
 import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsv1beta1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1beta1"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	schemavalidation "k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/strategy"
+	"keelson.dev/keelson/pkg/api/unset"
 )
+
+// Rows returns the rows of the group, in discovery order. hooks are those of definitions.
+func Rows(hooks resource.Hooks[*apiextensionsv1.CustomResourceDefinition]) []*resource.Row {
+	return []*resource.Row{
+		customResourceDefinitionRow(hooks),
+	}
+}
 
 // customResourceDefinitionRow declares customresourcedefinitions.
 func customResourceDefinitionRow(hooks resource.Hooks[*apiextensionsv1.CustomResourceDefinition]) *resource.Row {
@@ -39,4 +64,191 @@ func customResourceDefinitionRow(hooks resource.Hooks[*apiextensionsv1.CustomRes
 			{Subresource: strategy.View("status", "spec").WithoutTable(), PrepareUpdate: prepareCustomResourceDefinitionStatus, ValidateUpdate: validateCustomResourceDefinitionStatus},
 		},
 	})
+}
+
+const servicePort int32 = 443
+
+// completeCustomResourceDefinition is what happens to a definition on its way in.
+func completeCustomResourceDefinition(crd *apiextensionsv1.CustomResourceDefinition) {
+	defaultCustomResourceDefinition(crd)
+	normalizeValues(crd)
+}
+
+func defaultCustomResourceDefinition(crd *apiextensionsv1.CustomResourceDefinition) {
+	names := &crd.Spec.Names
+	unset.Fill(&names.Singular, strings.ToLower(names.Kind))
+	if names.ListKind == "" && names.Kind != "" {
+		names.ListKind = names.Kind + "List"
+	}
+	unset.Point(&crd.Spec.Conversion, apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter})
+	if w := crd.Spec.Conversion.Webhook; w != nil && w.ClientConfig != nil && w.ClientConfig.Service != nil {
+		unset.Point(&w.ClientConfig.Service.Port, servicePort)
+	}
+	if len(crd.Status.StoredVersions) == 0 {
+		for _, v := range crd.Spec.Versions {
+			if v.Storage {
+				crd.Status.StoredVersions = append(crd.Status.StoredVersions, v.Name)
+			}
+		}
+	}
+}
+
+func prepareCustomResourceDefinitionCreate(_ context.Context, crd *apiextensionsv1.CustomResourceDefinition) {
+	crd.Status = apiextensionsv1.CustomResourceDefinitionStatus{}
+	crd.Generation = 1
+	recordStorageVersion(crd)
+}
+
+func prepareCustomResourceDefinitionUpdate(_ context.Context, crd, old *apiextensionsv1.CustomResourceDefinition) {
+	crd.Status = *old.Status.DeepCopy()
+	strategy.Count(crd, old, equality.Semantic.DeepEqual(crd.Spec, old.Spec))
+	recordStorageVersion(crd)
+}
+
+// recordStorageVersion remembers a version that objects may be stored in from now on.
+func recordStorageVersion(crd *apiextensionsv1.CustomResourceDefinition) {
+	i := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Storage })
+	if i >= 0 && !slices.Contains(crd.Status.StoredVersions, crd.Spec.Versions[i].Name) {
+		crd.Status.StoredVersions = append(crd.Status.StoredVersions, crd.Spec.Versions[i].Name)
+	}
+}
+
+// prepareCustomResourceDefinitionStatus keeps the spec. Metadata can be written
+// through the status, as in Kubernetes.
+func prepareCustomResourceDefinitionStatus(_ context.Context, crd, old *apiextensionsv1.CustomResourceDefinition) {
+	crd.Spec = old.Spec
+}
+
+// normalizeValues brings a definition that a client has written into the form that
+// Kubernetes' type without a version has. The values of its schemas (defaults, enums,
+// examples) are no bytes there: members come in order, numbers and texts in one
+// spelling. One that cannot be brought there stays, for validation to say why.
+func normalizeValues(crd *apiextensionsv1.CustomResourceDefinition) {
+	var hub apiextensions.CustomResourceDefinition
+	// The conversions alias their input, and give versions parts in common.
+	if apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd.DeepCopy(), &hub, nil) != nil {
+		return
+	}
+	var out apiextensionsv1.CustomResourceDefinition
+	if apiextensionsv1.Convert_apiextensions_CustomResourceDefinition_To_v1_CustomResourceDefinition(&hub, &out, nil) != nil {
+		return
+	}
+	out.TypeMeta = crd.TypeMeta
+	out.DeepCopyInto(crd)
+}
+
+// The rules of a schema, its CEL expressions among them, are those of the
+// library that also applies the schema. It judges the type without a version.
+
+func validateCustomResourceDefinition(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
+	return judge(func(in ...*apiextensions.CustomResourceDefinition) field.ErrorList {
+		return validation.ValidateCustomResourceDefinition(ctx, in[0])
+	}, crd)
+}
+
+func validateCustomResourceDefinitionUpdate(ctx context.Context, crd, old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
+	return judge(func(in ...*apiextensions.CustomResourceDefinition) field.ErrorList {
+		return validation.ValidateCustomResourceDefinitionUpdate(ctx, in[0], in[1])
+	}, crd, old)
+}
+
+func validateCustomResourceDefinitionStatus(_ context.Context, crd, old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
+	return judge(func(in ...*apiextensions.CustomResourceDefinition) field.ErrorList {
+		return validation.ValidateUpdateCustomResourceDefinitionStatus(in[0], in[1])
+	}, withoutSchemas(crd), withoutSchemas(old))
+}
+
+// withoutSchemas is crd without its bulk, which a status has nothing to do with.
+func withoutSchemas(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
+	out := *crd
+	out.Spec.Versions = slices.Clone(crd.Spec.Versions)
+	for i := range out.Spec.Versions {
+		out.Spec.Versions[i].Schema = nil
+	}
+	return &out
+}
+
+func judge(by func(...*apiextensions.CustomResourceDefinition) field.ErrorList, crds ...*apiextensionsv1.CustomResourceDefinition) field.ErrorList {
+	in := make([]*apiextensions.CustomResourceDefinition, len(crds))
+	for i, crd := range crds {
+		in[i] = &apiextensions.CustomResourceDefinition{}
+		// The conversion moves what all versions share and may alias its input.
+		if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd.DeepCopy(), in[i], nil); err != nil {
+			return field.ErrorList{field.InternalError(nil, fmt.Errorf("convert %s: %w", crd.Name, err))}
+		}
+	}
+	errs, ok := attempt(by, in)
+	if !ok {
+		in[0].Spec.SelectableFields = nil
+		for i := range in[0].Spec.Versions {
+			in[0].Spec.Versions[i].SelectableFields = nil
+		}
+		errs = by(in...)
+	}
+	return slices.DeleteFunc(errs, checkedForAllKinds)
+}
+
+// attempt reports false where the library stumbles: it walks schemas by the paths
+// of selectable fields also where it has found that they cannot be walked, or that
+// they say nothing at all.
+func attempt(by func(...*apiextensions.CustomResourceDefinition) field.ErrorList, in []*apiextensions.CustomResourceDefinition) (errs field.ErrorList, ok bool) {
+	defer func() {
+		if recover() != nil {
+			errs, ok = nil, false
+		}
+	}()
+	return by(in...), true
+}
+
+// checkedForAllKinds is true of findings that the server has of the metadata of
+// every kind: all but that a definition's name follows from its other names, and
+// that one in a group of Kubernetes' own says who approved it.
+func checkedForAllKinds(err *field.Error) bool {
+	if (err.Field == "metadata.name" || err.Field == "metadata.generateName") && err.Type == field.ErrorTypeInvalid || strings.HasPrefix(err.Field, "metadata.annotations[") {
+		return false
+	}
+	return err.Field == "metadata" || strings.HasPrefix(err.Field, "metadata.")
+}
+
+// anyName leaves the name to the other rules.
+func anyName(string, bool) []string { return nil }
+
+// warnOfFormats tells of formats that are new in crd and that no value is checked against.
+func warnOfFormats(_ context.Context, crd, old *apiextensionsv1.CustomResourceDefinition) []string {
+	found := unknownFormats(crd)
+	if len(found) == 0 {
+		return nil
+	}
+	if old != nil {
+		for format := range unknownFormats(old) {
+			delete(found, format)
+		}
+	}
+	var out []string
+	for _, format := range slices.Sorted(maps.Keys(found)) {
+		out = append(out, fmt.Sprintf("unrecognized format %q", format))
+	}
+	return out
+}
+
+func unknownFormats(crd *apiextensionsv1.CustomResourceDefinition) map[string]bool {
+	found := make(map[string]bool)
+	for i := range crd.Spec.Versions {
+		in := crd.Spec.Versions[i].Schema
+		if in == nil {
+			continue
+		}
+		var schema apiextensions.CustomResourceValidation
+		if err := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(in.DeepCopy(), &schema, nil); err != nil {
+			continue // which validation tells
+		}
+		validation.SchemaHas(schema.OpenAPIV3Schema, func(s *apiextensions.JSONSchemaProps) bool {
+			typed := &spec.Schema{SchemaProps: spec.SchemaProps{Format: s.Format, Type: []string{s.Type}}}
+			for _, format := range schemavalidation.GetUnrecognizedFormats(typed, environment.DefaultCompatibilityVersion()) {
+				found[format] = true
+			}
+			return false
+		})
+	}
+	return found
 }

@@ -1,17 +1,41 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package apiregistration declares API services: the groups that other servers serve.
+//
+// Each kind has its row here, and beside it what the row names: defaults,
+// preparation, validation, table cells. All of it is pure: no I/O, no state.
 package apiregistration
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/kube-aggregator/pkg/apis/apiregistration"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/kube-aggregator/pkg/apis/apiregistration/validation"
 
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/store"
 	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
+	"keelson.dev/keelson/pkg/api/unset"
 )
+
+// Rows returns the rows of the group, in discovery order.
+func Rows() []*resource.Row {
+	return []*resource.Row{
+		apiServiceRow(),
+	}
+}
 
 // apiServiceRow declares apiservices.
 func apiServiceRow() *resource.Row {
@@ -43,4 +67,109 @@ func apiServiceRow() *resource.Row {
 	})
 	row.Codec = codec{registry.Codec(row)}
 	return row
+}
+
+func nameAPIService(name string, prefix bool) []string {
+	return path.ValidatePathSegmentName(name, prefix)
+}
+
+const servicePort int32 = 443
+
+func defaultAPIService(s *apiregistrationv1.APIService) {
+	if s.Spec.Service != nil {
+		unset.Point(&s.Spec.Service.Port, servicePort)
+	}
+}
+
+// prepareAPIServiceCreate says of a group that this server serves itself that it
+// is available.
+func prepareAPIServiceCreate(_ context.Context, s *apiregistrationv1.APIService) {
+	s.Status = apiregistrationv1.APIServiceStatus{}
+	if s.Spec.Service == nil {
+		s.Status.Conditions = []apiregistrationv1.APIServiceCondition{{
+			Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionTrue,
+			Reason: "Local", Message: "Local APIServices are always available",
+			LastTransitionTime: s.CreationTimestamp,
+		}}
+	}
+}
+
+func prepareAPIServiceUpdate(_ context.Context, s, old *apiregistrationv1.APIService) {
+	s.Status = old.Status
+}
+
+func prepareAPIServiceStatus(_ context.Context, s, old *apiregistrationv1.APIService) {
+	s.Spec = old.Spec
+	s.Labels, s.Annotations = old.Labels, old.Annotations
+	s.Finalizers, s.OwnerReferences = old.Finalizers, old.OwnerReferences
+}
+
+func validateAPIService(_ context.Context, s *apiregistrationv1.APIService) field.ErrorList {
+	return judge(func(in ...*apiregistration.APIService) field.ErrorList { return validation.ValidateAPIService(in[0]) }, s)
+}
+
+func validateAPIServiceUpdate(_ context.Context, s, old *apiregistrationv1.APIService) field.ErrorList {
+	return judge(func(in ...*apiregistration.APIService) field.ErrorList {
+		return validation.ValidateAPIServiceUpdate(in[0], in[1])
+	}, s, old)
+}
+
+func validateAPIServiceStatus(_ context.Context, s, old *apiregistrationv1.APIService) field.ErrorList {
+	return judge(func(in ...*apiregistration.APIService) field.ErrorList {
+		return validation.ValidateAPIServiceStatusUpdate(in[0], in[1])
+	}, s, old)
+}
+
+// judge lets the aggregator's library judge, which knows the type without a version.
+func judge(by func(...*apiregistration.APIService) field.ErrorList, services ...*apiregistrationv1.APIService) field.ErrorList {
+	in := make([]*apiregistration.APIService, len(services))
+	for i, s := range services {
+		in[i] = &apiregistration.APIService{}
+		if err := apiregistrationv1.Convert_v1_APIService_To_apiregistration_APIService(s.DeepCopy(), in[i], nil); err != nil {
+			return field.ErrorList{field.InternalError(nil, fmt.Errorf("convert %s: %w", s.Name, err))}
+		}
+	}
+	// The server has judged the metadata before, as it does that of every kind.
+	return slices.DeleteFunc(by(in...), func(err *field.Error) bool {
+		return strings.HasPrefix(err.Field, "metadata.") && !strings.Contains(err.Detail, "spec.version")
+	})
+}
+
+// codec stores API services as Kubernetes does: as JSON. It reads protobuf too.
+type codec struct{ store.Codec }
+
+// Lossy implements store.Codec.
+func (codec) Lossy() bool { return false }
+
+// Encode returns the stored form of obj, which stays as it is.
+func (codec) Encode(obj store.Object) ([]byte, error) {
+	service, ok := obj.(*apiregistrationv1.APIService)
+	if !ok {
+		return nil, fmt.Errorf("encode %T: not an API service", obj)
+	}
+	out := *service
+	out.TypeMeta = metav1.TypeMeta{APIVersion: apiregistrationv1.SchemeGroupVersion.String(), Kind: "APIService"}
+	out.ResourceVersion = ""
+	var data bytes.Buffer
+	err := json.NewEncoder(&data).Encode(&out)
+	return data.Bytes(), err
+}
+
+func apiServiceCells(s *apiregistrationv1.APIService, env resource.CellEnv) []any {
+	service := "Local"
+	if s.Spec.Service != nil {
+		service = s.Spec.Service.Namespace + "/" + s.Spec.Service.Name
+	}
+	status := string(apiregistrationv1.ConditionUnknown)
+	for _, c := range s.Status.Conditions {
+		if c.Type != apiregistrationv1.Available {
+			continue
+		}
+		status = string(c.Status)
+		if c.Status != apiregistrationv1.ConditionTrue && c.Reason != "" {
+			status += " (" + c.Reason + ")"
+		}
+		break
+	}
+	return []any{s.Name, service, status, env.Age(s.CreationTimestamp)}
 }

@@ -4,14 +4,25 @@
 package apps
 
 import (
+	"context"
+	"fmt"
+	"strconv"
+
 	appsv1 "k8s.io/api/apps/v1"
+	appsv1beta1 "k8s.io/api/apps/v1beta1"
+	extensionsv1beta1 "k8s.io/api/extensions/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson.dev/apiserver/equal"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/podspec"
+	"keelson.dev/keelson/pkg/api/report"
 	"keelson.dev/keelson/pkg/api/strategy"
+	"keelson.dev/keelson/pkg/api/unset"
 )
 
 // deploymentRow declares deployments.
@@ -48,4 +59,153 @@ func deploymentRow(p podspec.Policy) *resource.Row {
 			{Subresource: strategy.View("status", "spec", "metadata.labels"), PrepareUpdate: prepareDeploymentStatus, ValidateUpdate: validateDeploymentStatus},
 		},
 	})
+}
+
+const (
+	revisionHistory         int32 = 10
+	progressDeadlineSeconds int32 = 600
+)
+
+func defaultDeployment(d *appsv1.Deployment) {
+	spec := &d.Spec
+	podspec.DefaultSpec(&spec.Template.Spec)
+	unset.Point(&spec.Replicas, 1)
+	unset.Fill(&spec.Strategy.Type, appsv1.RollingUpdateDeploymentStrategyType)
+	if spec.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType {
+		rolling := unset.Make(&spec.Strategy.RollingUpdate)
+		unset.Point(&rolling.MaxUnavailable, intstr.FromString("25%"))
+		unset.Point(&rolling.MaxSurge, intstr.FromString("25%"))
+	}
+	unset.Point(&spec.RevisionHistoryLimit, revisionHistory)
+	unset.Point(&spec.ProgressDeadlineSeconds, progressDeadlineSeconds)
+}
+
+func prepareDeploymentCreate(_ context.Context, d *appsv1.Deployment) {
+	d.Status = appsv1.DeploymentStatus{}
+	d.Generation = 1
+	podspec.DropDisabled(&d.Spec.Template.Spec, nil)
+}
+
+// prepareDeploymentUpdate counts a change of annotations too: they are carried
+// over to replica sets.
+func prepareDeploymentUpdate(_ context.Context, d, old *appsv1.Deployment) {
+	d.Status = old.Status
+	podspec.DropDisabled(&d.Spec.Template.Spec, &old.Spec.Template.Spec)
+	strategy.Count(d, old, equal.Values(d.Spec, old.Spec) && equal.Values(d.Annotations, old.Annotations))
+}
+
+func prepareDeploymentStatus(_ context.Context, d, old *appsv1.Deployment) {
+	d.Spec = old.Spec
+	d.Labels = old.Labels
+}
+
+func validateDeployment(ctx context.Context, d *appsv1.Deployment) field.ErrorList {
+	var r report.Report
+	spec, path := &d.Spec, field.NewPath("spec")
+	notNegative(&r, path.Child("replicas"), spec.Replicas)
+	selector := checkSelector(&r, spec.Selector, "deployment", path.Child("selector"))
+	checkTemplate(ctx, &r, &spec.Template, selector, "ReplicaSet", path.Child("template"))
+	checkDeploymentStrategy(&r, &spec.Strategy, path.Child("strategy"))
+	r.NotNegative(path.Child("minReadySeconds"), int64(spec.MinReadySeconds))
+	notNegative(&r, path.Child("revisionHistoryLimit"), spec.RevisionHistoryLimit)
+	if deadline := spec.ProgressDeadlineSeconds; deadline != nil {
+		notNegative(&r, path.Child("progressDeadlineSeconds"), deadline)
+		if *deadline <= spec.MinReadySeconds {
+			r.Invalid(path.Child("progressDeadlineSeconds"), deadline, "must be greater than minReadySeconds")
+		}
+	}
+	return r.Errors
+}
+
+func checkDeploymentStrategy(r *report.Report, s *appsv1.DeploymentStrategy, path *field.Path) {
+	at := path.Child("rollingUpdate")
+	switch rolling := s.RollingUpdate; s.Type {
+	case appsv1.RecreateDeploymentStrategyType:
+		if rolling != nil {
+			r.Forbidden(at, "may not be specified when strategy `type` is '"+string(s.Type)+"'")
+		}
+	case appsv1.RollingUpdateDeploymentStrategyType:
+		if rolling == nil || rolling.MaxUnavailable == nil || rolling.MaxSurge == nil {
+			r.Required(at, "this should be defaulted and never be nil")
+			return
+		}
+		r.IntOrPercent(at.Child("maxUnavailable"), *rolling.MaxUnavailable)
+		r.IntOrPercent(at.Child("maxSurge"), *rolling.MaxSurge)
+		if report.IsZero(*rolling.MaxUnavailable) && report.IsZero(*rolling.MaxSurge) {
+			r.Invalid(at.Child("maxUnavailable"), *rolling.MaxUnavailable, "may not be 0 when `maxSurge` is 0")
+		}
+		r.AtMostAll(at.Child("maxUnavailable"), *rolling.MaxUnavailable)
+	default:
+		r.Add(field.NotSupported(path, s, []string{
+			string(appsv1.RecreateDeploymentStrategyType), string(appsv1.RollingUpdateDeploymentStrategyType),
+		}))
+	}
+}
+
+func validateDeploymentUpdate(ctx context.Context, d, old *appsv1.Deployment) field.ErrorList {
+	r := report.Report{Errors: validateDeployment(ctx, d)}
+	r.Immutable(field.NewPath("spec", "selector"), d.Spec.Selector, old.Spec.Selector)
+	return r.Errors
+}
+
+func validateDeploymentStatus(_ context.Context, d, old *appsv1.Deployment) field.ErrorList {
+	var r report.Report
+	s, path := &d.Status, field.NewPath("status")
+	counts := []report.Count{
+		{Name: "updatedReplicas", N: s.UpdatedReplicas}, {Name: "readyReplicas", N: s.ReadyReplicas}, {Name: "availableReplicas", N: s.AvailableReplicas},
+	}
+	r.NotNegative(path.Child("observedGeneration"), s.ObservedGeneration)
+	r.NotNegative(path.Child("replicas"), int64(s.Replicas))
+	r.Counts(path, counts...)
+	r.NotNegative(path.Child("unavailableReplicas"), int64(s.UnavailableReplicas))
+	notNegative(&r, path.Child("terminatingReplicas"), s.TerminatingReplicas)
+	notNegative(&r, path.Child("collisionCount"), s.CollisionCount)
+	r.Replicas(path, s.Replicas, counts...)
+	r.NotDecremented(path.Child("collisionCount"), s.CollisionCount, old.Status.CollisionCount)
+	return r.Errors
+}
+
+func warnDeployment(_ context.Context, d, old *appsv1.Deployment) []string {
+	return warnTemplate(d.Name, &d.Spec.Template, old == nil, old != nil && d.Generation != old.Generation)
+}
+
+func deploymentCells(d *appsv1.Deployment, env resource.CellEnv) []any {
+	selector := "<invalid>"
+	if s, err := metav1.LabelSelectorAsSelector(d.Spec.Selector); err == nil {
+		selector = s.String()
+	}
+	names, images := column.Containers(d.Spec.Template.Spec.Containers)
+	return []any{
+		d.Name, fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, wanted(d.Spec.Replicas)),
+		int64(d.Status.UpdatedReplicas), int64(d.Status.AvailableReplicas), env.Age(d.CreationTimestamp),
+		names, images, selector,
+	}
+}
+
+func deploymentScale() *resource.Scale {
+	return scale(func(d *appsv1.Deployment) (**int32, int32, *metav1.LabelSelector) {
+		return &d.Spec.Replicas, d.Status.Replicas, d.Spec.Selector
+	})
+}
+
+// Kinds of this group once were of the group extensions. What they had fields for that
+// are gone is in annotations.
+
+func olderDeployments() []resource.StoredForm {
+	return []resource.StoredForm{
+		resource.NewStoredForm(appsv1beta1.SchemeGroupVersion.WithKind("Deployment"), func(in *appsv1beta1.Deployment, out *appsv1.Deployment) {
+			if to := in.Spec.RollbackTo; to != nil {
+				keepRevision(out, to.Revision)
+			}
+		}),
+		resource.NewStoredForm(extensionsv1beta1.SchemeGroupVersion.WithKind("Deployment"), func(in *extensionsv1beta1.Deployment, out *appsv1.Deployment) {
+			if to := in.Spec.RollbackTo; to != nil {
+				keepRevision(out, to.Revision)
+			}
+		}),
+	}
+}
+
+func keepRevision(d *appsv1.Deployment, revision int64) {
+	metav1.SetMetaDataAnnotation(&d.ObjectMeta, appsv1.DeprecatedRollbackTo, strconv.FormatInt(revision, 10))
 }

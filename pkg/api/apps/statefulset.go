@@ -4,14 +4,25 @@
 package apps
 
 import (
-	appsv1 "k8s.io/api/apps/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"context"
+	"fmt"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson.dev/apiserver/equal"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/core"
 	"keelson.dev/keelson/pkg/api/podspec"
+	"keelson.dev/keelson/pkg/api/report"
 	"keelson.dev/keelson/pkg/api/strategy"
+	"keelson.dev/keelson/pkg/api/unset"
 )
 
 // statefulSetRow declares statefulsets.
@@ -47,5 +58,230 @@ func statefulSetRow(p podspec.Policy) *resource.Row {
 			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Scale: statefulSetScale()}},
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateStatefulSetStatus},
 		},
+	})
+}
+
+// nameStatefulSet keeps names short enough for the host names of pods.
+func nameStatefulSet(name string, prefix bool) []string {
+	return apivalidation.NameIsDNSLabel(name, prefix)
+}
+
+func defaultStatefulSet(s *appsv1.StatefulSet) {
+	spec := &s.Spec
+	podspec.DefaultSpec(&spec.Template.Spec)
+	for i := range spec.VolumeClaimTemplates {
+		claim := &spec.VolumeClaimTemplates[i]
+		core.DefaultClaim(claim)
+		claim.APIVersion, claim.Kind = "v1", "PersistentVolumeClaim"
+	}
+	unset.Fill(&spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
+	// A strategy that was named without its settings stays without them.
+	if spec.UpdateStrategy.Type == "" {
+		spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
+		unset.Make(&spec.UpdateStrategy.RollingUpdate)
+	}
+	if rolling := spec.UpdateStrategy.RollingUpdate; rolling != nil && spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
+		unset.Point(&rolling.Partition, 0)
+	}
+	retention := unset.Make(&spec.PersistentVolumeClaimRetentionPolicy)
+	unset.Fill(&retention.WhenDeleted, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
+	unset.Fill(&retention.WhenScaled, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
+	unset.Point(&spec.Replicas, 1)
+	unset.Point(&spec.RevisionHistoryLimit, revisionHistory)
+}
+
+func prepareStatefulSetCreate(_ context.Context, s *appsv1.StatefulSet) {
+	s.Status = appsv1.StatefulSetStatus{}
+	s.Generation = 1
+	dropMaxUnavailable(s, nil)
+	podspec.DropDisabled(&s.Spec.Template.Spec, nil)
+}
+
+func prepareStatefulSetUpdate(_ context.Context, s, old *appsv1.StatefulSet) {
+	s.Status = old.Status
+	dropMaxUnavailable(s, old)
+	podspec.DropDisabled(&s.Spec.Template.Spec, &old.Spec.Template.Spec)
+	strategy.Count(s, old, equal.Values(s.Spec, old.Spec))
+}
+
+// dropMaxUnavailable drops a setting whose feature is off by default.
+func dropMaxUnavailable(s, old *appsv1.StatefulSet) {
+	if old != nil && old.Spec.UpdateStrategy.RollingUpdate != nil && old.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable != nil {
+		return
+	}
+	if rolling := s.Spec.UpdateStrategy.RollingUpdate; rolling != nil {
+		rolling.MaxUnavailable = nil
+	}
+}
+
+func validateStatefulSet(ctx context.Context, s *appsv1.StatefulSet) field.ErrorList {
+	return validateStatefulSetSpec(ctx, &s.Spec, true)
+}
+
+// validateStatefulSetSpec judges what an update cannot change only when fixed is true.
+func validateStatefulSetSpec(ctx context.Context, spec *appsv1.StatefulSetSpec, fixed bool) field.ErrorList {
+	var r report.Report
+	path := field.NewPath("spec")
+	switch spec.PodManagementPolicy {
+	case appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement:
+	case "":
+		r.Required(path.Child("podManagementPolicy"), "")
+	default:
+		r.Invalid(path.Child("podManagementPolicy"), spec.PodManagementPolicy,
+			fmt.Sprintf("must be '%s' or '%s'", appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement))
+	}
+	checkStatefulStrategy(&r, &spec.UpdateStrategy, path.Child("updateStrategy"))
+	if p := spec.PersistentVolumeClaimRetentionPolicy; p != nil {
+		at := path.Child("persistentVolumeClaimRetentionPolicy")
+		retain, remove := appsv1.RetainPersistentVolumeClaimRetentionPolicyType, appsv1.DeletePersistentVolumeClaimRetentionPolicyType
+		report.OneOf(&r, at.Child("whenDeleted"), p.WhenDeleted, retain, remove)
+		report.OneOf(&r, at.Child("whenScaled"), p.WhenScaled, retain, remove)
+	}
+	if fixed {
+		for i := range spec.VolumeClaimTemplates {
+			r.Add(podspec.ValidateClaimSpec(&spec.VolumeClaimTemplates[i].Spec, path.Child("volumeClaimTemplates").Index(i).Child("spec"))...)
+		}
+	}
+	notNegative(&r, path.Child("replicas"), spec.Replicas)
+	r.NotNegative(path.Child("minReadySeconds"), int64(spec.MinReadySeconds))
+	if spec.Ordinals != nil {
+		r.NotNegative(path.Child("ordinals.start"), int64(spec.Ordinals.Start))
+	}
+	if fixed && spec.ServiceName != "" {
+		r.Label(path.Child("serviceName"), spec.ServiceName)
+	}
+	selector := checkSelector(&r, spec.Selector, "statefulset", path.Child("selector"))
+	checkStatefulTemplate(ctx, &r, spec, selector, path.Child("template"))
+	return r.Errors
+}
+
+func checkStatefulStrategy(r *report.Report, s *appsv1.StatefulSetUpdateStrategy, path *field.Path) {
+	at := path.Child("rollingUpdate")
+	switch rolling := s.RollingUpdate; s.Type {
+	case "":
+		r.Required(path, "")
+	case appsv1.OnDeleteStatefulSetStrategyType:
+		if rolling != nil {
+			r.Invalid(at, rolling, fmt.Sprintf("only allowed for updateStrategy '%s'", appsv1.RollingUpdateStatefulSetStrategyType))
+		}
+	case appsv1.RollingUpdateStatefulSetStrategyType:
+		if rolling == nil {
+			return
+		}
+		notNegative(r, at.Child("partition"), rolling.Partition)
+		if most := rolling.MaxUnavailable; most != nil {
+			r.IntOrPercent(at.Child("maxUnavailable"), *most)
+			if report.IsZero(*most) {
+				r.Invalid(at.Child("maxUnavailable"), *most, "cannot be 0")
+			}
+			r.AtMostAll(at.Child("maxUnavailable"), *most)
+		}
+	default:
+		r.Invalid(path, s, fmt.Sprintf("must be '%s' or '%s'",
+			appsv1.RollingUpdateStatefulSetStrategyType, appsv1.OnDeleteStatefulSetStrategyType))
+	}
+}
+
+// checkStatefulTemplate judges the template as the pods will have it: with the
+// volumes of the claims, and without the names that the set gives them.
+func checkStatefulTemplate(ctx context.Context, r *report.Report, spec *appsv1.StatefulSetSpec, selector labels.Selector, path *field.Path) {
+	if selector != nil {
+		t := spec.Template.DeepCopy()
+		if !selector.Empty() && !selector.Matches(labels.Set(t.Labels)) {
+			r.Invalid(path.Child("metadata", "labels"), t.Labels, "`selector` does not match template `labels`")
+		}
+		t.Spec.Subdomain, t.Spec.Hostname = "", ""
+		t.Spec.Volumes = withClaims(t.Spec.Volumes, spec.VolumeClaimTemplates)
+		r.Add(podspec.ValidateTemplate(ctx, t, path)...)
+		// Kubernetes judges the metadata once more, and clients see both causes.
+		r.Labels(path.Child("labels"), t.Labels)
+		r.Annotations(path.Child("annotations"), t.Annotations)
+		r.Add(podspec.ValidateAnnotations(t.Annotations, &t.Spec, path.Child("annotations"))...)
+	}
+	checkForever(r, &spec.Template, "StatefulSet", path)
+}
+
+func withClaims(volumes []corev1.Volume, claims []corev1.PersistentVolumeClaim) []corev1.Volume {
+	named := map[string]bool{}
+	var all []corev1.Volume
+	for i := range claims {
+		name := claims[i].Name
+		if named[name] {
+			continue
+		}
+		named[name] = true
+		all = append(all, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
+		}})
+	}
+	for _, v := range volumes {
+		if !named[v.Name] {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+func validateStatefulSetUpdate(ctx context.Context, s, old *appsv1.StatefulSet) field.ErrorList {
+	r := report.Report{Errors: validateStatefulSetSpec(ctx, &s.Spec, false)}
+	rest, was := s.Spec, &old.Spec
+	rest.Replicas, rest.Template, rest.UpdateStrategy = was.Replicas, was.Template, was.UpdateStrategy
+	rest.MinReadySeconds, rest.Ordinals, rest.RevisionHistoryLimit = was.MinReadySeconds, was.Ordinals, was.RevisionHistoryLimit
+	rest.PersistentVolumeClaimRetentionPolicy = was.PersistentVolumeClaimRetentionPolicy
+	if !equal.Values(rest, *was) {
+		r.Forbidden(field.NewPath("spec"), "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', "+
+			"'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden")
+	}
+	return r.Errors
+}
+
+func validateStatefulSetStatus(_ context.Context, s, old *appsv1.StatefulSet) field.ErrorList {
+	var r report.Report
+	st, path := &s.Status, field.NewPath("status")
+	counts := []report.Count{
+		{Name: "readyReplicas", N: st.ReadyReplicas}, {Name: "currentReplicas", N: st.CurrentReplicas},
+		{Name: "updatedReplicas", N: st.UpdatedReplicas}, {Name: "availableReplicas", N: st.AvailableReplicas},
+	}
+	r.NotNegative(path.Child("replicas"), int64(st.Replicas))
+	r.Counts(path, counts...)
+	r.NotNegative(path.Child("observedGeneration"), st.ObservedGeneration)
+	notNegative(&r, path.Child("collisionCount"), st.CollisionCount)
+	for _, c := range counts {
+		if c.N > st.Replicas {
+			r.Invalid(path.Child(c.Name), c.N, "cannot be greater than status.replicas")
+		}
+	}
+	if st.AvailableReplicas > st.ReadyReplicas {
+		r.Invalid(path.Child("availableReplicas"), st.AvailableReplicas, "cannot be greater than status.readyReplicas")
+	}
+	r.NotDecremented(path.Child("collisionCount"), st.CollisionCount, old.Status.CollisionCount)
+	return r.Errors
+}
+
+func warnStatefulSet(_ context.Context, s, old *appsv1.StatefulSet) []string {
+	warnings := warnTemplate("", &s.Spec.Template, old == nil, old != nil && s.Generation != old.Generation)
+	for i := range s.Spec.VolumeClaimTemplates {
+		path := field.NewPath("spec", "volumeClaimTemplates").Index(i)
+		if old != nil {
+			path = path.Child("Spec")
+		}
+		warnings = append(warnings, podspec.WarnOfClaim(&s.Spec.VolumeClaimTemplates[i].Spec, path)...)
+	}
+	if limit := s.Spec.RevisionHistoryLimit; limit != nil && *limit < 0 {
+		warnings = append(warnings, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")
+	}
+	return warnings
+}
+
+func statefulSetCells(s *appsv1.StatefulSet, env resource.CellEnv) []any {
+	names, images := column.Containers(s.Spec.Template.Spec.Containers)
+	return []any{
+		s.Name, fmt.Sprintf("%d/%d", s.Status.ReadyReplicas, wanted(s.Spec.Replicas)), env.Age(s.CreationTimestamp), names, images,
+	}
+}
+
+func statefulSetScale() *resource.Scale {
+	return scale(func(s *appsv1.StatefulSet) (**int32, int32, *metav1.LabelSelector) {
+		return &s.Spec.Replicas, s.Status.Replicas, s.Spec.Selector
 	})
 }

@@ -7,7 +7,13 @@
 // preparation, validation, table cells. All of it is pure: no I/O, no state.
 package authentication
 
-import "keelson.dev/apiserver/resource"
+import (
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/unset"
+)
 
 // Deps answers the reviews. The rows of the zero value have nobody who answers them.
 type Deps struct{ SelfSubjectReview, TokenReview *resource.Creator }
@@ -18,4 +24,31 @@ func Rows(deps Deps) []*resource.Row {
 		selfSubjectReviewRow(deps.SelfSubjectReview),
 		tokenReviewRow(deps.TokenReview),
 	}
+}
+
+// tokenReviewRow declares tokenreviews.
+func tokenReviewRow(create *resource.Creator) *resource.Row {
+	return resource.Of[metav1.List](resource.Kind[*authenticationv1.TokenReview]{
+		Group: "authentication.k8s.io", Version: "v1", Resource: "tokenreviews", Kind: "TokenReview",
+		Verbs:     []string{"create"},
+		Ephemeral: true,
+		Create:    create,
+	})
+}
+
+// selfSubjectReviewRow declares selfsubjectreviews.
+func selfSubjectReviewRow(create *resource.Creator) *resource.Row {
+	return resource.Of[metav1.List](resource.Kind[*authenticationv1.SelfSubjectReview]{
+		Group: "authentication.k8s.io", Version: "v1", Resource: "selfsubjectreviews", Kind: "SelfSubjectReview",
+		Verbs:     []string{"create"},
+		Ephemeral: true,
+		Create:    create,
+	})
+}
+
+const tokenLifetimeSeconds int64 = 60 * 60
+
+// DefaultTokenRequest fills a request for a service account's token.
+func DefaultTokenRequest(r *authenticationv1.TokenRequest) {
+	unset.Point(&r.Spec.ExpirationSeconds, tokenLifetimeSeconds)
 }

@@ -7,7 +7,12 @@
 // preparation, validation, table cells. All of it is pure: no I/O, no state.
 package authorization
 
-import "keelson.dev/apiserver/resource"
+import (
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/apiserver/resource"
+)
 
 // Deps answers the reviews. The rows of the zero value have nobody who answers them.
 type Deps struct {
@@ -22,4 +27,44 @@ func Rows(deps Deps) []*resource.Row {
 		selfSubjectRulesReviewRow(deps.SelfSubjectRulesReview),
 		subjectAccessReviewRow(deps.SubjectAccessReview),
 	}
+}
+
+// subjectAccessReviewRow declares subjectaccessreviews.
+func subjectAccessReviewRow(create *resource.Creator) *resource.Row {
+	return resource.Of[metav1.List](resource.Kind[*authorizationv1.SubjectAccessReview]{
+		Group: "authorization.k8s.io", Version: "v1", Resource: "subjectaccessreviews", Kind: "SubjectAccessReview",
+		Verbs:     []string{"create"},
+		Ephemeral: true,
+		Create:    create,
+	})
+}
+
+// localSubjectAccessReviewRow declares localsubjectaccessreviews.
+func localSubjectAccessReviewRow(create *resource.Creator) *resource.Row {
+	return resource.Of[metav1.List](resource.Kind[*authorizationv1.LocalSubjectAccessReview]{
+		Group: "authorization.k8s.io", Version: "v1", Resource: "localsubjectaccessreviews", Kind: "LocalSubjectAccessReview", Namespaced: true,
+		Verbs:     []string{"create"},
+		Ephemeral: true,
+		Create:    create,
+	})
+}
+
+// selfSubjectAccessReviewRow declares selfsubjectaccessreviews.
+func selfSubjectAccessReviewRow(create *resource.Creator) *resource.Row {
+	return resource.Of[metav1.List](resource.Kind[*authorizationv1.SelfSubjectAccessReview]{
+		Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectaccessreviews", Kind: "SelfSubjectAccessReview",
+		Verbs:     []string{"create"},
+		Ephemeral: true,
+		Create:    create,
+	})
+}
+
+// selfSubjectRulesReviewRow declares selfsubjectrulesreviews.
+func selfSubjectRulesReviewRow(create *resource.Creator) *resource.Row {
+	return resource.Of[metav1.List](resource.Kind[*authorizationv1.SelfSubjectRulesReview]{
+		Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectrulesreviews", Kind: "SelfSubjectRulesReview",
+		Verbs:     []string{"create"},
+		Ephemeral: true,
+		Create:    create,
+	})
 }

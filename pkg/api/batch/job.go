@@ -4,13 +4,25 @@
 package batch
 
 import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"strconv"
+
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/strategy"
+	"keelson.dev/keelson/pkg/api/unset"
 )
 
 // jobRow declares jobs.
@@ -52,4 +64,171 @@ func jobRow(p podspec.Policy) *resource.Row {
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: prepareJobStatus, ValidateUpdate: validateJobStatus},
 		},
 	})
+}
+
+const backoffLimit = 6
+
+func defaultJob(j *batchv1.Job) {
+	spec := &j.Spec
+	defaultJobTemplate(spec)
+	if spec.Completions == nil && spec.Parallelism == nil {
+		unset.Point(&spec.Completions, 1)
+	}
+	unset.Point(&spec.Parallelism, 1)
+	if spec.BackoffLimitPerIndex != nil {
+		unset.Point(&spec.BackoffLimit, math.MaxInt32)
+	}
+	unset.Point(&spec.BackoffLimit, backoffLimit)
+	if len(j.Labels) == 0 && spec.Template.Labels != nil {
+		j.Labels = spec.Template.Labels
+	}
+	unset.Point(&spec.CompletionMode, batchv1.NonIndexedCompletion)
+	unset.Point(&spec.Suspend, false)
+	if spec.PodFailurePolicy != nil {
+		unset.Point(&spec.PodReplacementPolicy, batchv1.Failed)
+	}
+	unset.Point(&spec.PodReplacementPolicy, batchv1.TerminatingOrFailed)
+	unset.Point(&spec.ManualSelector, false)
+}
+
+// Labels of a job's pods from before they had a prefix; both are still set.
+const (
+	oldJobNameLabel       = "job-name"
+	oldControllerUIDLabel = "controller-uid"
+)
+
+func prepareJobCreate(_ context.Context, j *batchv1.Job) {
+	labelled := len(j.Spec.Template.Labels) > 0
+	if j.Spec.ManualSelector == nil || !*j.Spec.ManualSelector {
+		generateSelector(j)
+	}
+	if labelled {
+		inheritLabels(j) // generated labels alone become the job's own when all is judged
+	}
+	j.Status = batchv1.JobStatus{}
+	j.Generation = 1
+	podspec.DropDisabled(&j.Spec.Template.Spec, nil)
+}
+
+// inheritLabels gives a job without labels those of its template, as the default
+// does that is set on whatever is read.
+func inheritLabels(j *batchv1.Job) {
+	if len(j.Labels) == 0 {
+		j.Labels = maps.Clone(j.Spec.Template.Labels)
+	}
+}
+
+// generateSelector labels the pods with the job's name and UID, and selects the
+// UID. Labels that the user has set are left alone, for validation to judge.
+func generateSelector(j *batchv1.Job) {
+	t := &j.Spec.Template
+	if t.Labels == nil {
+		t.Labels = map[string]string{}
+	}
+	for label, value := range map[string]string{
+		oldJobNameLabel: j.Name, batchv1.JobNameLabel: j.Name,
+		oldControllerUIDLabel: string(j.UID), batchv1.ControllerUidLabel: string(j.UID),
+	} {
+		if _, ok := t.Labels[label]; !ok {
+			t.Labels[label] = value
+		}
+	}
+	if j.Spec.Selector == nil {
+		j.Spec.Selector = &metav1.LabelSelector{}
+	}
+	if j.Spec.Selector.MatchLabels == nil {
+		j.Spec.Selector.MatchLabels = map[string]string{}
+	}
+	if _, ok := j.Spec.Selector.MatchLabels[batchv1.ControllerUidLabel]; !ok {
+		j.Spec.Selector.MatchLabels[batchv1.ControllerUidLabel] = string(j.UID)
+	}
+}
+
+func prepareJobUpdate(_ context.Context, j, old *batchv1.Job) {
+	j.Status = old.Status
+	podspec.DropDisabled(&j.Spec.Template.Spec, &old.Spec.Template.Spec)
+	strategy.Count(j, old, equality.Semantic.DeepEqual(j.Spec, old.Spec))
+}
+
+func prepareJobStatus(_ context.Context, j, old *batchv1.Job) {
+	j.Spec = old.Spec
+	inheritLabels(j)
+}
+
+func warnJob(_ context.Context, j, old *batchv1.Job) []string {
+	path := field.NewPath("spec")
+	switch {
+	case old == nil:
+		return append(podspec.WarnOfName(j.Name, "Pod names and hostnames"), warnJobSpec(&j.Spec, path)...)
+	case j.Generation != old.Generation:
+		return warnJobSpec(&j.Spec, path)
+	}
+	return nil
+}
+
+func warnJobSpec(spec *batchv1.JobSpec, path *field.Path) []string {
+	var warnings []string
+	indexed := spec.CompletionMode != nil && *spec.CompletionMode == batchv1.IndexedCompletion
+	if indexed && spec.Completions != nil && *spec.Completions > manyCompletions && spec.Parallelism != nil && *spec.Parallelism > mostWhenMany {
+		warnings = append(warnings, path.String()+": In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail")
+	}
+	return append(warnings, podspec.WarnOfTemplate("", path.Child("template"), &spec.Template)...)
+}
+
+func jobCells(j *batchv1.Job, env resource.CellEnv) []any {
+	names, images := column.Containers(j.Spec.Template.Spec.Containers)
+	took := ""
+	if start, end := j.Status.StartTime, j.Status.CompletionTime; start != nil && end != nil {
+		took = duration.HumanDuration(end.Sub(start.Time))
+	} else if start != nil {
+		took = env.Age(*start)
+	}
+	return []any{
+		j.Name, jobStatus(j), completions(j), took, env.Age(j.CreationTimestamp),
+		names, images, metav1.FormatLabelSelector(j.Spec.Selector),
+	}
+}
+
+func completions(j *batchv1.Job) string {
+	switch {
+	case j.Spec.Completions != nil:
+		return fmt.Sprintf("%d/%d", j.Status.Succeeded, *j.Spec.Completions)
+	case j.Spec.Parallelism != nil && *j.Spec.Parallelism > 1:
+		return fmt.Sprintf("%d/1 of %d", j.Status.Succeeded, *j.Spec.Parallelism)
+	default:
+		return fmt.Sprintf("%d/1", j.Status.Succeeded)
+	}
+}
+
+func jobStatus(j *batchv1.Job) string {
+	switch {
+	case is(j, batchv1.JobComplete):
+		return "Complete"
+	case is(j, batchv1.JobFailed):
+		return "Failed"
+	case j.DeletionTimestamp != nil:
+		return "Terminating"
+	case is(j, batchv1.JobSuspended):
+		return "Suspended"
+	case is(j, batchv1.JobFailureTarget):
+		return "FailureTarget"
+	case is(j, batchv1.JobSuccessCriteriaMet):
+		return "SuccessCriteriaMet"
+	default:
+		return "Running"
+	}
+}
+
+// is looks at the first condition of a type.
+func is(j *batchv1.Job, kind batchv1.JobConditionType) bool {
+	for _, c := range j.Status.Conditions {
+		if c.Type == kind {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func jobFields(j *batchv1.Job) fields.Set {
+	return fields.Set{"status.successful": strconv.Itoa(int(j.Status.Succeeded))}
 }

@@ -1,18 +1,44 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package certificates declares certificate signing requests.
+//
+// Each kind has its row here, and beside it what the row names: defaults,
+// preparation, validation, table cells. All of it is pure: no I/O, no state.
 package certificates
 
 import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
 	certificatesv1 "k8s.io/api/certificates/v1"
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/report"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
+
+// Rows returns the rows of the group, in discovery order.
+func Rows() []*resource.Row {
+	return []*resource.Row{
+		certificateSigningRequestRow(),
+	}
+}
 
 // certificateSigningRequestRow declares certificatesigningrequests.
 func certificateSigningRequestRow() *resource.Row {
@@ -45,4 +71,293 @@ func certificateSigningRequestRow() *resource.Row {
 			{Subresource: strategy.View("status", "spec", "status.conditions").WithMetaRules(resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true}), PrepareUpdate: prepareCertificateSigningRequestStatus, ValidateUpdate: validateCertificateSigningRequestStatus},
 		},
 	})
+}
+
+// prepareCertificateSigningRequestCreate records who asks; a client cannot say
+// so itself.
+func prepareCertificateSigningRequestCreate(ctx context.Context, r *certificatesv1.CertificateSigningRequest) {
+	r.Spec.Username, r.Spec.UID, r.Spec.Groups, r.Spec.Extra = "", "", nil, nil
+	if user, ok := request.UserFrom(ctx); ok {
+		r.Spec.Username, r.Spec.UID, r.Spec.Groups = user.GetName(), user.GetUID(), user.GetGroups()
+		for key, values := range user.GetExtra() {
+			if r.Spec.Extra == nil {
+				r.Spec.Extra = map[string]certificatesv1.ExtraValue{}
+			}
+			r.Spec.Extra[key] = values
+		}
+	}
+	r.Status = certificatesv1.CertificateSigningRequestStatus{}
+}
+
+func prepareCertificateSigningRequestUpdate(_ context.Context, r, old *certificatesv1.CertificateSigningRequest) {
+	r.Spec, r.Status = old.Spec, old.Status
+}
+
+// prepareCertificateSigningRequestStatus keeps approvals and denials, which have
+// a subresource of their own.
+func prepareCertificateSigningRequestStatus(ctx context.Context, r, old *certificatesv1.CertificateSigningRequest) {
+	r.Spec = old.Spec
+	keepConditions(r, old, certificatesv1.CertificateApproved)
+	keepConditions(r, old, certificatesv1.CertificateDenied)
+	stampConditions(ctx, r, old)
+}
+
+func prepareCertificateSigningRequestApproval(ctx context.Context, r, old *certificatesv1.CertificateSigningRequest) {
+	stampConditions(ctx, r, old)
+	conditions := r.Status.Conditions
+	r.Spec, r.Status = old.Spec, old.Status
+	r.Status.Conditions = conditions
+}
+
+// keepConditions puts back the old conditions of one type where as many are
+// there as were; otherwise validation has something to refuse.
+func keepConditions(r, old *certificatesv1.CertificateSigningRequest, kind certificatesv1.RequestConditionType) {
+	was, is := conditionsOf(old, kind), conditionsOf(r, kind)
+	if len(was) != len(is) {
+		return
+	}
+	for i := range was {
+		*is[i] = *was[i]
+	}
+}
+
+func conditionsOf(r *certificatesv1.CertificateSigningRequest, kind certificatesv1.RequestConditionType) []*certificatesv1.CertificateSigningRequestCondition {
+	var found []*certificatesv1.CertificateSigningRequestCondition
+	for i := range r.Status.Conditions {
+		if r.Status.Conditions[i].Type == kind {
+			found = append(found, &r.Status.Conditions[i])
+		}
+	}
+	return found
+}
+
+func stampConditions(ctx context.Context, r, old *certificatesv1.CertificateSigningRequest) {
+	now := resource.Time(ctx)
+	for i := range r.Status.Conditions {
+		c := &r.Status.Conditions[i]
+		if c.LastUpdateTime.IsZero() {
+			c.LastUpdateTime = now
+		}
+		if c.LastTransitionTime.IsZero() {
+			c.LastTransitionTime = transitionOf(c, old, now)
+		}
+	}
+}
+
+// transitionOf is when the condition took its status: as before, if it had it.
+func transitionOf(c *certificatesv1.CertificateSigningRequestCondition, old *certificatesv1.CertificateSigningRequest, now metav1.Time) metav1.Time {
+	for _, was := range conditionsOf(old, c.Type) {
+		if was.Status == c.Status && !was.LastTransitionTime.IsZero() {
+			return was.LastTransitionTime
+		}
+	}
+	return now
+}
+
+func certificateSigningRequestFields(r *certificatesv1.CertificateSigningRequest) fields.Set {
+	return fields.Set{"spec.signerName": r.Spec.SignerName}
+}
+
+const minLifetime = 600
+
+// usages are all that a request may ask for, in the order in which they are told.
+func usages() []certificatesv1.KeyUsage {
+	return []certificatesv1.KeyUsage{
+		certificatesv1.UsageAny, certificatesv1.UsageCertSign, certificatesv1.UsageClientAuth, certificatesv1.UsageCodeSigning,
+		certificatesv1.UsageContentCommitment, certificatesv1.UsageCRLSign, certificatesv1.UsageDataEncipherment,
+		certificatesv1.UsageDecipherOnly, certificatesv1.UsageDigitalSignature, certificatesv1.UsageEmailProtection,
+		certificatesv1.UsageEncipherOnly, certificatesv1.UsageIPsecEndSystem, certificatesv1.UsageIPsecTunnel,
+		certificatesv1.UsageIPsecUser, certificatesv1.UsageKeyAgreement, certificatesv1.UsageKeyEncipherment,
+		certificatesv1.UsageMicrosoftSGC, certificatesv1.UsageNetscapeSGC, certificatesv1.UsageOCSPSigning,
+		certificatesv1.UsageSMIME, certificatesv1.UsageServerAuth, certificatesv1.UsageSigning, certificatesv1.UsageTimestamping,
+	}
+}
+
+func validateCertificateSigningRequest(_ context.Context, in *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	r, spec, path := &report.Report{}, &in.Spec, field.NewPath("spec")
+	if err := signed(spec.Request); err != nil {
+		r.Invalid(path.Child("request"), spec.Request, err.Error())
+	}
+	at := path.Child("usages")
+	if len(spec.Usages) == 0 {
+		r.Required(at, "")
+	}
+	for i, usage := range spec.Usages {
+		report.OneOf(r, at.Index(i), usage, usages()...)
+	}
+	for i, usage := range spec.Usages {
+		if slices.Contains(spec.Usages[:i], usage) {
+			r.Duplicate(at.Index(i), usage)
+		}
+	}
+	if spec.SignerName == certificatesv1beta1.LegacyUnknownSignerName {
+		r.Invalid(path.Child("signerName"), spec.SignerName, "the legacy signerName is not allowed via this API version")
+	} else {
+		signerName(r, path.Child("signerName"), spec.SignerName)
+	}
+	if s := spec.ExpirationSeconds; s != nil && *s < minLifetime {
+		r.Invalid(path.Child("expirationSeconds"), *s, "may not specify a duration less than 600 seconds (10 minutes)")
+	}
+	conditions(r, field.NewPath("status", "conditions"), in.Status.Conditions)
+	if err := certificates(in.Status.Certificate); err != nil {
+		r.Invalid(field.NewPath("status", "certificate"), "<certificate data>", err.Error())
+	}
+	return r.Errors
+}
+
+// validateCertificateSigningRequestState judges an approval or what a signer writes.
+// A request that was let in is not judged again: its spec never changes.
+func validateCertificateSigningRequestState(_ context.Context, in, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	r, path := &report.Report{}, field.NewPath("status", "conditions")
+	conditions(r, path, in.Status.Conditions)
+	was, at := old.Status.Certificate, field.NewPath("status", "certificate")
+	changed := !slices.Equal(was, in.Status.Certificate)
+	if err := certificates(in.Status.Certificate); err != nil && changed && certificates(was) == nil { // what is stored is let be
+		r.Invalid(at, "<certificate data>", err.Error())
+	}
+	for _, kind := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
+		if len(conditionsOf(old, kind)) > 0 && len(conditionsOf(in, kind)) == 0 {
+			r.Forbidden(path, fmt.Sprintf("updates may not remove a condition of type %q", kind))
+		}
+	}
+	if changed && len(was) > 0 {
+		r.Forbidden(at, "updates may not modify existing certificate content")
+	}
+	return r.Errors
+}
+
+// validateCertificateSigningRequestStatus also keeps signers from approving.
+func validateCertificateSigningRequestStatus(ctx context.Context, in, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	r := &report.Report{Errors: validateCertificateSigningRequestState(ctx, in, old)}
+	for _, kind := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied} {
+		if len(conditionsOf(old, kind)) == 0 && len(conditionsOf(in, kind)) > 0 {
+			r.Forbidden(field.NewPath("status", "conditions"), fmt.Sprintf("updates may not add a condition of type %q", kind))
+		}
+	}
+	return r.Errors
+}
+
+func conditions(r *report.Report, path *field.Path, list []certificatesv1.CertificateSigningRequestCondition) {
+	seen := map[certificatesv1.RequestConditionType]bool{}
+	for i, c := range list {
+		at := path.Index(i)
+		if c.Type == "" {
+			r.Required(at.Child("type"), "")
+		}
+		switch c.Type {
+		case certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
+			report.OneOfRequired(r, at.Child("status"), c.Status, corev1.ConditionTrue)
+		default:
+			report.OneOfRequired(r, at.Child("status"), c.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)
+		}
+		if c.Type == certificatesv1.CertificateApproved && seen[certificatesv1.CertificateDenied] ||
+			c.Type == certificatesv1.CertificateDenied && seen[certificatesv1.CertificateApproved] {
+			r.Invalid(path, c.Type, "Approved and Denied conditions are mutually exclusive")
+		}
+		if seen[c.Type] {
+			r.Duplicate(at.Child("type"), c.Type)
+		}
+		seen[c.Type] = true
+	}
+}
+
+// signed answers why there is no request, or none that its key has signed.
+func signed(data []byte) error {
+	block, _ := pem.Decode(data)
+	if block == nil || block.Type != "CERTIFICATE REQUEST" {
+		return errors.New("PEM block type must be CERTIFICATE REQUEST")
+	}
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return err // the client reads it as it is
+	}
+	return request.CheckSignature() // the client reads it as it is
+}
+
+func certificates(data []byte) error {
+	if len(data) == 0 {
+		return nil
+	}
+	blocks := 0
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			return fmt.Errorf("only CERTIFICATE PEM blocks are allowed, found %q", block.Type)
+		}
+		if len(block.Headers) != 0 {
+			return errors.New("no PEM block headers are permitted")
+		}
+		found, err := x509.ParseCertificates(block.Bytes)
+		if err != nil {
+			return err // the client reads it as it is
+		}
+		if len(found) == 0 {
+			return errors.New("found CERTIFICATE PEM block containing 0 certificates")
+		}
+		blocks++
+	}
+	if blocks == 0 {
+		return errors.New("must contain at least one CERTIFICATE PEM block")
+	}
+	return nil
+}
+
+// signerName wants a domain and a path, one slash between them.
+func signerName(r *report.Report, path *field.Path, name string) {
+	if name == "" {
+		r.Required(path, "")
+		return
+	}
+	domain, rest, ok := strings.Cut(name, "/")
+	if !ok || strings.Contains(rest, "/") {
+		r.Invalid(path, name, "must be a fully qualified domain and path of the form 'example.com/signer-name'")
+		return
+	}
+	if len(domain) > validation.DNS1123SubdomainMaxLength {
+		r.TooLong(path, validation.DNS1123SubdomainMaxLength)
+	}
+	nameParts(r, path, domain, validation.IsDNS1123Label)
+	if !strings.Contains(domain, ".") {
+		r.Invalid(path, domain, "should be a domain with at least two segments separated by dots")
+	}
+	nameParts(r, path, rest, validation.IsDNS1123Subdomain)
+}
+
+// nameParts reports the first part that is wrong: the others would say the same.
+func nameParts(r *report.Report, path *field.Path, name string, judge func(string) []string) {
+	for _, part := range strings.Split(name, ".") {
+		reasons := judge(part)
+		for _, reason := range reasons {
+			r.Invalid(path, name, fmt.Sprintf("validating label %q: %s", part, reason))
+		}
+		if len(reasons) > 0 {
+			return
+		}
+	}
+}
+
+func certificateSigningRequestCells(r *certificatesv1.CertificateSigningRequest, env resource.CellEnv) []any {
+	lifetime := column.None
+	if r.Spec.ExpirationSeconds != nil {
+		lifetime = duration.HumanDuration(time.Duration(*r.Spec.ExpirationSeconds) * time.Second)
+	}
+	return []any{
+		r.Name, env.Age(r.CreationTimestamp), column.OrNone(r.Spec.SignerName), r.Spec.Username, lifetime, condition(r),
+	}
+}
+
+func condition(r *certificatesv1.CertificateSigningRequest) string {
+	has := func(kind certificatesv1.RequestConditionType) bool { return len(conditionsOf(r, kind)) > 0 }
+	text := "Pending"
+	if has(certificatesv1.CertificateDenied) {
+		text = "Denied"
+	} else if has(certificatesv1.CertificateApproved) {
+		text = "Approved"
+	}
+	if has(certificatesv1.CertificateFailed) {
+		text += ",Failed"
+	}
+	if len(r.Status.Certificate) > 0 {
+		text += ",Issued"
+	}
+	return text
 }

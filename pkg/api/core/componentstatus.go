@@ -29,3 +29,17 @@ func componentStatusRow() *resource.Row {
 		Cells: componentStatusCells,
 	})
 }
+
+func componentStatusCells(c *corev1.ComponentStatus, _ resource.CellEnv) []any {
+	for _, condition := range c.Conditions {
+		if condition.Type != corev1.ComponentHealthy {
+			continue
+		}
+		status := "Unhealthy"
+		if condition.Status == corev1.ConditionTrue {
+			status = "Healthy"
+		}
+		return []any{c.Name, status, condition.Message, condition.Error}
+	}
+	return []any{c.Name, "Unknown", "", ""}
+}

@@ -4,12 +4,24 @@
 package core
 
 import (
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson.dev/apiserver/naming"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/report"
 	"keelson.dev/keelson/pkg/api/strategy"
+	"keelson.dev/keelson/pkg/api/unset"
 )
 
 // namespaceRow declares namespaces.
@@ -48,4 +60,141 @@ func namespaceRow() *resource.Row {
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateNamespaceStatus},
 		},
 	})
+}
+
+// Names that stand in a host name are labels; all others are subdomains.
+
+func nameNamespace(name string, prefix bool) []string { return naming.NameIsDNSLabel(name, prefix) }
+
+// defaultNamespace labels a namespace with its name; one whose name is still to
+// be generated gets the label when it has been.
+func defaultNamespace(ns *corev1.Namespace) {
+	if ns.Name != "" {
+		labelNamespace(ns)
+	}
+	unset.Fill(&ns.Status.Phase, corev1.NamespaceActive)
+}
+
+func labelNamespace(ns *corev1.Namespace) {
+	if ns.Labels == nil {
+		ns.Labels = map[string]string{}
+	}
+	ns.Labels[corev1.LabelMetadataName] = ns.Name
+}
+
+func prepareNamespaceCreate(_ context.Context, ns *corev1.Namespace) {
+	ns.Status = corev1.NamespaceStatus{Phase: corev1.NamespaceActive}
+	if !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
+		ns.Spec.Finalizers = append(ns.Spec.Finalizers, corev1.FinalizerKubernetes)
+	}
+}
+
+func prepareNamespaceUpdate(_ context.Context, ns, old *corev1.Namespace) {
+	ns.Spec.Finalizers = old.Spec.Finalizers
+	ns.Status = old.Status
+}
+
+func canonicalizeNamespace(ns *corev1.Namespace) { labelNamespace(ns) }
+
+// namespaceHooks keep a namespace, in phase Terminating, until spec.finalizers is empty. The
+// components named there empty it first.
+func namespaceHooks() resource.Hooks[*corev1.Namespace] {
+	return resource.Hooks[*corev1.Namespace]{
+		BeforeDelete: beforeNamespace,
+		Ending: func(_ context.Context, ns *corev1.Namespace) bool {
+			ns.Status.Phase = corev1.NamespaceTerminating // also if only metadata.finalizers keep it
+			if len(ns.Spec.Finalizers) == 0 {
+				return false
+			}
+			ns.DeletionGracePeriodSeconds = nil
+			return true
+		},
+		KeepOnUpdate: func(ns, _ *corev1.Namespace) bool { return len(ns.Spec.Finalizers) > 0 },
+	}
+}
+
+// beforeNamespace leaves a namespace that is being emptied as it is. Dependents that are not to be
+// orphaned are deleted before the namespace, and not after it as with other kinds.
+func beforeNamespace(_ context.Context, ns *corev1.Namespace, options *metav1.DeleteOptions) error {
+	if err := expectedNamespace(ns, options); err != nil {
+		return err
+	}
+	if p := options.Preconditions; p == nil {
+		options.Preconditions = &metav1.Preconditions{UID: new(ns.GetUID())}
+	} else if p.UID == nil {
+		options.Preconditions = &metav1.Preconditions{UID: new(ns.GetUID()), ResourceVersion: p.ResourceVersion}
+	}
+	if ns.DeletionTimestamp != nil && len(ns.Spec.Finalizers) > 0 {
+		return resource.ErrBeingDeleted
+	}
+	if orphan := options.OrphanDependents; orphan != nil && !*orphan { // part of the API
+		foreground := metav1.DeletePropagationForeground
+		options.OrphanDependents, options.PropagationPolicy = nil, &foreground // part of the API
+	}
+	return nil
+}
+
+// expectedNamespace checks the preconditions of a delete. Kubernetes words a violation differently
+// for namespaces than for other kinds.
+func expectedNamespace(ns *corev1.Namespace, options *metav1.DeleteOptions) error {
+	p := options.Preconditions
+	if p == nil {
+		return nil
+	}
+	conflict := func(what, said, has string) error {
+		return apierrors.NewConflict(corev1.Resource("namespaces"), ns.GetName(),
+			fmt.Errorf("Precondition failed: %s in precondition: %s, %s in object meta: %s", what, said, what, has)) //nolint:staticcheck // the client reads it as it is
+	}
+	if p.UID != nil && *p.UID != ns.GetUID() {
+		return conflict("UID", string(*p.UID), string(ns.GetUID()))
+	}
+	if p.ResourceVersion != nil && *p.ResourceVersion != ns.GetResourceVersion() {
+		return conflict("ResourceVersion", *p.ResourceVersion, ns.GetResourceVersion())
+	}
+	return nil
+}
+
+func validateNamespace(_ context.Context, ns *corev1.Namespace) field.ErrorList {
+	var r report.Report
+	for _, finalizer := range ns.Spec.Finalizers {
+		checkFinalizer(&r, string(finalizer), field.NewPath("spec", "finalizers"))
+	}
+	return r.Errors
+}
+
+func checkFinalizer(r *report.Report, name string, path *field.Path) {
+	r.Add(apivalidation.ValidateFinalizerName(name, path)...)
+	own := name == string(corev1.FinalizerKubernetes) || name == metav1.FinalizerOrphanDependents || name == metav1.FinalizerDeleteDependents
+	if !strings.Contains(name, "/") && !own {
+		r.Invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified")
+	}
+}
+
+func validateNamespaceStatus(_ context.Context, ns, _ *corev1.Namespace) field.ErrorList {
+	var r report.Report
+	path := field.NewPath("status", "Phase")
+	if ns.DeletionTimestamp.IsZero() {
+		if ns.Status.Phase != corev1.NamespaceActive {
+			r.Invalid(path, ns.Status.Phase, "may only be 'Active' if `deletionTimestamp` is empty")
+		}
+	} else if ns.Status.Phase != corev1.NamespaceTerminating {
+		r.Invalid(path, ns.Status.Phase, "may only be 'Terminating' if `deletionTimestamp` is not empty")
+	}
+	return r.Errors
+}
+
+func validateNamespaceFinalize(_ context.Context, ns, _ *corev1.Namespace) field.ErrorList {
+	var r report.Report
+	for i, finalizer := range ns.Spec.Finalizers {
+		checkFinalizer(&r, string(finalizer), field.NewPath("spec", "finalizers").Index(i))
+	}
+	return r.Errors
+}
+
+func namespaceCells(ns *corev1.Namespace, env resource.CellEnv) []any {
+	return []any{ns.Name, string(ns.Status.Phase), env.Age(ns.CreationTimestamp)}
+}
+
+func namespaceFields(ns *corev1.Namespace) fields.Set {
+	return fields.Set{"status.phase": string(ns.Status.Phase)}
 }

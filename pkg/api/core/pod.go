@@ -4,14 +4,23 @@
 package core
 
 import (
+	"context"
+	"strconv"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/warning"
 
+	"keelson.dev/apiserver/equal"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/strategy"
+	"keelson.dev/keelson/pkg/api/unset"
 )
 
 // podRow declares pods.
@@ -72,4 +81,134 @@ func podRow(p podspec.Policy, c PodConnectors) *resource.Row {
 			{Subresource: strategy.View("status", "spec", "metadata.deletionTimestamp", "metadata.ownerReferences"), PrepareUpdate: preparePodStatus, ValidateUpdate: podspec.ValidateUpdate(p, validatePodStatus), Warnings: warnPodStatus},
 		},
 	})
+}
+
+// bindingRow declares bindings.
+func bindingRow(create *resource.Creator) *resource.Row {
+	return resource.Of[metav1.List](resource.Kind[*corev1.Binding]{
+		Group: "", Version: "v1", Resource: "bindings", Kind: "Binding", Namespaced: true,
+		Verbs:     []string{"create"},
+		Ephemeral: true,
+		Create:    create,
+	})
+}
+
+func defaultPod(pod *corev1.Pod) { podspec.DefaultPod(pod) }
+
+func preparePodCreate(ctx context.Context, pod *corev1.Pod) {
+	pod.Generation = 1
+	class := pod.Status.QOSClass
+	unset.Fill(&class, podspec.QOSClass(&pod.Spec))
+	pod.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: class}
+	podspec.DropDisabled(&pod.Spec, nil)
+	if len(pod.Spec.SchedulingGates) > 0 {
+		pod.Status.Conditions = []corev1.PodCondition{{
+			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated,
+			Message:            "Scheduling is blocked due to non-empty scheduling gates",
+			LastTransitionTime: pod.CreationTimestamp,
+		}}
+	}
+	podspec.MergeLabelKeys(&pod.Spec, pod.Labels)
+	for _, w := range podspec.ProfilesFromAnnotations(pod) {
+		warning.AddWarning(ctx, "", w)
+	}
+}
+
+func preparePodUpdate(_ context.Context, pod, old *corev1.Pod) {
+	pod.Status = old.Status
+	podspec.DropDisabled(&pod.Spec, &old.Spec)
+	countPodSpec(pod, old)
+}
+
+func countPodSpec(pod, old *corev1.Pod) {
+	pod.Generation = old.Generation
+	if !equal.Values(pod.Spec, old.Spec) {
+		pod.Generation++
+	}
+}
+
+// eachMount visits mounts until visit returns true, and returns that.
+func eachMount(status *corev1.PodStatus, visit func(*corev1.VolumeMountStatus) bool) bool {
+	for _, statuses := range [][]corev1.ContainerStatus{
+		status.ContainerStatuses, status.InitContainerStatuses, status.EphemeralContainerStatuses,
+	} {
+		for i := range statuses {
+			for j := range statuses[i].VolumeMounts {
+				if visit(&statuses[i].VolumeMounts[j]) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// preparePodEphemeralContainers keeps everything but the ephemeral containers.
+func preparePodEphemeralContainers(_ context.Context, pod, old *corev1.Pod) {
+	added := pod.Spec.EphemeralContainers
+	pod.Spec, pod.Status = old.Spec, old.Status
+	metav1.ResetObjectMetaForStatus(pod, old)
+	pod.Spec.EphemeralContainers = added
+	podspec.DropDisabled(&pod.Spec, &old.Spec)
+	countPodSpec(pod, old)
+}
+
+// gracefulDeletePod gives a pod the time it asks for; one that no kubelet runs,
+// or that has ended, needs none.
+func gracefulDeletePod(_ context.Context, pod *corev1.Pod, options *metav1.DeleteOptions) bool {
+	if options == nil {
+		return false
+	}
+	var seconds int64
+	switch {
+	case options.GracePeriodSeconds != nil:
+		seconds = *options.GracePeriodSeconds
+	case pod.Spec.TerminationGracePeriodSeconds != nil:
+		seconds = *pod.Spec.TerminationGracePeriodSeconds
+	}
+	ended := pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
+	if pod.Spec.NodeName == "" || ended {
+		seconds = 0
+	}
+	if seconds < 0 {
+		seconds = 1
+	}
+	options.GracePeriodSeconds = &seconds
+	return true
+}
+
+// warnPod looks at new pods only: people seldom change them by hand.
+func warnPod(_ context.Context, pod, old *corev1.Pod) []string {
+	if old != nil {
+		return nil
+	}
+	return append(podspec.WarnOfName(pod.Name, "the Pod's hostname"), podspec.Warn(nil, &pod.ObjectMeta, &pod.Spec)...)
+}
+
+func warnPodStatus(_ context.Context, pod, _ *corev1.Pod) []string {
+	var warnings []string
+	for i, ip := range pod.Status.PodIPs {
+		warnings = append(warnings, validation.GetWarningsForIP(field.NewPath("status", "podIPs").Index(i).Child("ip"), ip.IP)...)
+	}
+	return warnings
+}
+
+// The selectable fields of the group's kinds.
+
+func podFields(pod *corev1.Pod) fields.Set {
+	hostNetwork := pod.Spec.HostNetwork
+	ip := ""
+	if len(pod.Status.PodIPs) > 0 {
+		ip = pod.Status.PodIPs[0].IP
+	}
+	return fields.Set{
+		"spec.nodeName":            pod.Spec.NodeName,
+		"spec.restartPolicy":       string(pod.Spec.RestartPolicy),
+		"spec.schedulerName":       pod.Spec.SchedulerName,
+		"spec.serviceAccountName":  pod.Spec.ServiceAccountName,
+		"spec.hostNetwork":         strconv.FormatBool(hostNetwork),
+		"status.phase":             string(pod.Status.Phase),
+		"status.podIP":             ip,
+		"status.nominatedNodeName": pod.Status.NominatedNodeName,
+	}
 }

@@ -8,11 +8,44 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/report"
 )
+
+// preparePodResize keeps everything but resources and resize policies. When
+// containers were added, removed, renamed or moved it keeps nothing, so that
+// validation refuses the change.
+func preparePodResize(_ context.Context, pod, old *corev1.Pod) {
+	sameShape := len(pod.Spec.Containers) == len(old.Spec.Containers) && len(pod.Spec.InitContainers) == len(old.Spec.InitContainers)
+	if sameShape {
+		containers := resized(pod.Spec.Containers, old.Spec.Containers)
+		initContainers := resized(pod.Spec.InitContainers, old.Spec.InitContainers)
+		own := pod.Spec.Resources
+		pod.Spec, pod.Status = old.Spec, old.Status
+		metav1.ResetObjectMetaForStatus(pod, old)
+		pod.Spec.Containers, pod.Spec.InitContainers, pod.Spec.Resources = containers, initContainers, own
+	}
+	podspec.DropDisabled(&pod.Spec, &old.Spec)
+	countPodSpec(pod, old)
+}
+
+func resized(containers, old []corev1.Container) []corev1.Container {
+	out := make([]corev1.Container, len(old))
+	copy(out, old)
+	for i, c := range containers {
+		if c.Name != old[i].Name {
+			return containers
+		}
+		out[i].Resources, out[i].ResizePolicy = c.Resources, c.ResizePolicy
+	}
+	if len(out) == 0 {
+		return containers
+	}
+	return out
+}
 
 // validatePodResize lets CPU and memory of a running pod change, and nothing else.
 func validatePodResize(ctx context.Context, pod, old *corev1.Pod) field.ErrorList {

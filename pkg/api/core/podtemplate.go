@@ -4,12 +4,18 @@
 package core
 
 import (
+	"context"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson.dev/apiserver/equal"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/podspec"
+	"keelson.dev/keelson/pkg/api/strategy"
 )
 
 // podTemplateRow declares podtemplates.
@@ -34,4 +40,36 @@ func podTemplateRow(p podspec.Policy) *resource.Row {
 		},
 		Cells: podTemplateCells,
 	})
+}
+
+func defaultPodTemplate(t *corev1.PodTemplate) { podspec.DefaultSpec(&t.Template.Spec) }
+
+func preparePodTemplateCreate(ctx context.Context, t *corev1.PodTemplate) {
+	strategy.StartGeneration(ctx, t)
+	podspec.DropDisabled(&t.Template.Spec, nil)
+}
+
+func preparePodTemplateUpdate(_ context.Context, t, old *corev1.PodTemplate) {
+	podspec.DropDisabled(&t.Template.Spec, &old.Template.Spec)
+	strategy.Count(t, old, equal.Values(t.Template, old.Template))
+}
+
+func validatePodTemplate(ctx context.Context, t *corev1.PodTemplate) field.ErrorList {
+	return podspec.ValidateTemplate(ctx, &t.Template, field.NewPath("template"))
+}
+
+func validatePodTemplateUpdate(ctx context.Context, t, _ *corev1.PodTemplate) field.ErrorList {
+	return validatePodTemplate(ctx, t)
+}
+
+func warnPodTemplate(_ context.Context, t, old *corev1.PodTemplate) []string {
+	if old != nil && t.Generation == old.Generation {
+		return nil
+	}
+	return podspec.WarnOfTemplate("", field.NewPath("template"), &t.Template)
+}
+
+func podTemplateCells(t *corev1.PodTemplate, _ resource.CellEnv) []any {
+	names, images := column.Containers(t.Template.Spec.Containers)
+	return []any{t.Name, names, images, labels.FormatLabels(t.Template.Labels)}
 }

@@ -6,16 +6,22 @@ package core
 import (
 	"context"
 	"maps"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson.dev/apiserver/equal"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/report"
 	"keelson.dev/keelson/pkg/api/strategy"
+	"keelson.dev/keelson/pkg/api/unset"
 )
 
 // replicationControllerRow declares replicationcontrollers.
@@ -64,4 +70,131 @@ func replicationControllerRow(p podspec.Policy) *resource.Row {
 			}, ValidateUpdate: validateReplicationControllerStatus},
 		},
 	})
+}
+
+func replicationControllerScale() *resource.Scale {
+	return &resource.Scale{
+		Get: func(obj resource.Object) (spec, status int32, selector string, err error) {
+			rc := obj.(*corev1.ReplicationController)
+			if rc.Spec.Replicas != nil {
+				spec = *rc.Spec.Replicas
+			}
+			return spec, rc.Status.Replicas, labels.Set(rc.Spec.Selector).String(), nil
+		},
+		Set: func(obj resource.Object, replicas int32) {
+			obj.(*corev1.ReplicationController).Spec.Replicas = &replicas
+		},
+		SpecPath: "spec.replicas",
+	}
+}
+
+// defaultReplicationController takes the template's labels for the selector and
+// for the controller's own where these are unset.
+func defaultReplicationController(rc *corev1.ReplicationController) {
+	if t := rc.Spec.Template; t != nil {
+		if len(rc.Spec.Selector) == 0 && t.Labels != nil {
+			rc.Spec.Selector = t.Labels
+		}
+		if len(rc.Labels) == 0 && t.Labels != nil {
+			rc.Labels = t.Labels
+		}
+		podspec.DefaultSpec(&t.Spec)
+	}
+	unset.Point(&rc.Spec.Replicas, 1)
+}
+
+func prepareReplicationControllerCreate(_ context.Context, rc *corev1.ReplicationController) {
+	rc.Status = corev1.ReplicationControllerStatus{}
+	rc.Generation = 1
+	if rc.Spec.Template != nil {
+		podspec.DropDisabled(&rc.Spec.Template.Spec, nil)
+	}
+}
+
+func prepareReplicationControllerUpdate(_ context.Context, rc, old *corev1.ReplicationController) {
+	rc.Status = old.Status
+	if t := rc.Spec.Template; t != nil {
+		var was *corev1.PodSpec
+		if old.Spec.Template != nil {
+			was = &old.Spec.Template.Spec
+		}
+		podspec.DropDisabled(&t.Spec, was)
+	}
+	strategy.Count(rc, old, equal.Values(rc.Spec, old.Spec))
+}
+
+func validateReplicationController(ctx context.Context, rc *corev1.ReplicationController) field.ErrorList {
+	var r report.Report
+	spec, path := &rc.Spec, field.NewPath("spec")
+	r.NotNegative(path.Child("minReadySeconds"), int64(spec.MinReadySeconds))
+	if len(spec.Selector) == 0 {
+		r.Required(path.Child("selector"), "")
+	}
+	if spec.Replicas == nil {
+		r.Required(path.Child("replicas"), "")
+	} else {
+		r.NotNegative(path.Child("replicas"), int64(*spec.Replicas))
+	}
+	template := path.Child("template")
+	if spec.Template == nil {
+		r.Required(template, "")
+		return r.Errors
+	}
+	if len(spec.Selector) > 0 && !labels.SelectorFromSet(spec.Selector).Matches(labels.Set(spec.Template.Labels)) {
+		r.Invalid(template.Child("metadata", "labels"), spec.Template.Labels, "`selector` does not match template `labels`")
+	}
+	r.Add(podspec.ValidateTemplate(ctx, spec.Template, template)...)
+	report.OneOf(&r, template.Child("spec", "restartPolicy"), spec.Template.Spec.RestartPolicy, corev1.RestartPolicyAlways)
+	if spec.Template.Spec.ActiveDeadlineSeconds != nil {
+		r.Forbidden(template.Child("spec", "activeDeadlineSeconds"), "activeDeadlineSeconds in ReplicationController is not Supported")
+	}
+	return r.Errors
+}
+
+func validateReplicationControllerUpdate(ctx context.Context, rc, _ *corev1.ReplicationController) field.ErrorList {
+	return validateReplicationController(ctx, rc)
+}
+
+func validateReplicationControllerStatus(_ context.Context, rc, _ *corev1.ReplicationController) field.ErrorList {
+	var r report.Report
+	s, path := &rc.Status, field.NewPath("status")
+	counts := []report.Count{
+		{Name: "fullyLabeledReplicas", N: s.FullyLabeledReplicas}, {Name: "readyReplicas", N: s.ReadyReplicas}, {Name: "availableReplicas", N: s.AvailableReplicas},
+	}
+	r.NotNegative(path.Child("replicas"), int64(s.Replicas))
+	r.Counts(path, counts...)
+	r.NotNegative(path.Child("observedGeneration"), s.ObservedGeneration)
+	r.Replicas(path, s.Replicas, counts...)
+	return r.Errors
+}
+
+func warnReplicationController(_ context.Context, rc, old *corev1.ReplicationController) []string {
+	path := field.NewPath("spec", "template")
+	switch {
+	case old == nil:
+		return podspec.WarnOfTemplate(rc.Name, path, rc.Spec.Template)
+	case rc.Generation != old.Generation:
+		return podspec.WarnOfTemplate("", path, rc.Spec.Template)
+	}
+	return nil
+}
+
+func replicationControllerCells(rc *corev1.ReplicationController, env resource.CellEnv) []any {
+	var containers []corev1.Container
+	if rc.Spec.Template != nil {
+		containers = rc.Spec.Template.Spec.Containers
+	}
+	names, images := column.Containers(containers)
+	desired := int64(0)
+	if rc.Spec.Replicas != nil {
+		desired = int64(*rc.Spec.Replicas)
+	}
+	return []any{
+		rc.Name, desired, int64(rc.Status.Replicas), int64(rc.Status.ReadyReplicas), env.Age(rc.CreationTimestamp),
+		names, images, labels.FormatLabels(rc.Spec.Selector),
+	}
+}
+
+func replicationControllerFields(rc *corev1.ReplicationController) fields.Set {
+	return fields.Set{"status.replicas": strconv.Itoa(int(rc.Status.Replicas))}
 }

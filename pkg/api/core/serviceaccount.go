@@ -4,6 +4,8 @@
 package core
 
 import (
+	"context"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -35,4 +37,32 @@ func serviceAccountRow(token *resource.Creator) *resource.Row {
 			{Subresource: resource.Subresource{Name: "token", Verbs: []string{"create"}, Kind: schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "TokenRequest"}, Create: token}},
 		},
 	})
+}
+
+// prepareServiceAccountCreate keeps nothing of a secret reference but its name.
+func prepareServiceAccountCreate(_ context.Context, sa *corev1.ServiceAccount) {
+	for i, secret := range sa.Secrets {
+		sa.Secrets[i] = corev1.ObjectReference{Name: secret.Name}
+	}
+}
+
+func prepareServiceAccountUpdate(ctx context.Context, sa, _ *corev1.ServiceAccount) {
+	prepareServiceAccountCreate(ctx, sa)
+}
+
+func warnServiceAccount(_ context.Context, sa, old *corev1.ServiceAccount) []string {
+	const key = "kubernetes.io/enforce-mountable-secrets"
+	if old != nil {
+		if _, had := old.Annotations[key]; had {
+			return nil
+		}
+	}
+	if _, has := sa.Annotations[key]; !has {
+		return nil
+	}
+	return []string{"metadata.annotations[" + key + "]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"}
+}
+
+func serviceAccountCells(o *corev1.ServiceAccount, env resource.CellEnv) []any {
+	return []any{o.Name, env.Age(o.CreationTimestamp)}
 }

@@ -4,11 +4,21 @@
 package networking
 
 import (
+	"context"
+	"fmt"
+	"strings"
+
 	networkingv1 "k8s.io/api/networking/v1"
+	networkingv1beta1 "k8s.io/api/networking/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/older"
+	"keelson.dev/keelson/pkg/api/report"
 )
 
 // ipAddressRow declares ipaddresses.
@@ -29,4 +39,74 @@ func ipAddressRow() *resource.Row {
 		},
 		Cells: ipAddressCells,
 	})
+}
+
+// nameIPAddress wants an address in its canonical form.
+func nameIPAddress(name string, _ bool) []string {
+	var reasons []string
+	for _, err := range validation.IsValidIP(nil, name) {
+		reasons = append(reasons, err.Detail)
+	}
+	return reasons
+}
+
+func validateIPAddress(_ context.Context, a *networkingv1.IPAddress) field.ErrorList {
+	r, path, ref := &report.Report{}, field.NewPath("spec", "parentRef"), a.Spec.ParentRef
+	if ref == nil {
+		r.Required(path, "")
+		return r.Errors
+	}
+	if ref.Group != "" {
+		r.Subdomain(path.Child("group"), ref.Group)
+	}
+	segment(r, path.Child("resource"), ref.Resource)
+	segment(r, path.Child("name"), ref.Name)
+	if ref.Namespace != "" {
+		segment(r, path.Child("namespace"), ref.Namespace)
+	}
+	return r.Errors
+}
+
+func validateIPAddressUpdate(ctx context.Context, a, old *networkingv1.IPAddress) field.ErrorList {
+	r := &report.Report{Errors: append(validateIPAddress(ctx, a), resource.MetaHere())}
+	r.Immutable(field.NewPath("spec").Child("parentRef"), a.Spec.ParentRef, old.Spec.ParentRef)
+	return r.Errors
+}
+
+// ipAddressCells has one cell more than there are columns, as in Kubernetes.
+func ipAddressCells(a *networkingv1.IPAddress, env resource.CellEnv) []any {
+	parent := column.None
+	if ref := a.Spec.ParentRef; ref != nil {
+		parent = strings.ToLower(schema.GroupResource{Group: ref.Group, Resource: ref.Resource}.String())
+		if ref.Namespace != "" {
+			parent += "/" + ref.Namespace
+		}
+		parent += "/" + ref.Name
+	}
+	return []any{a.Name, parent, env.Age(a.CreationTimestamp)}
+}
+
+func ipAddressVersions() []resource.Version {
+	v := older.Version{
+		Name: "v1beta1", Deprecated: fmt.Sprintf(olderForm, "IPAddress"),
+		Stored: &networkingv1.IPAddress{}, Object: &networkingv1beta1.IPAddress{}, List: &networkingv1beta1.IPAddressList{},
+		Convert: convertIPAddress,
+	}
+	return []resource.Version{v.Row()}
+}
+
+func convertIPAddress(in, out resource.Object) error {
+	if in, ok := in.(*networkingv1.IPAddress); ok {
+		if out, ok := out.(*networkingv1beta1.IPAddress); ok {
+			out.ObjectMeta, out.Spec.ParentRef = in.ObjectMeta, (*networkingv1beta1.ParentReference)(in.Spec.ParentRef)
+			return nil
+		}
+	}
+	if in, ok := in.(*networkingv1beta1.IPAddress); ok {
+		if out, ok := out.(*networkingv1.IPAddress); ok {
+			out.ObjectMeta, out.Spec.ParentRef = in.ObjectMeta, (*networkingv1.ParentReference)(in.Spec.ParentRef)
+			return nil
+		}
+	}
+	return fmt.Errorf("%T does not become %T", in, out)
 }

@@ -4,11 +4,21 @@
 package networking
 
 import (
+	"context"
+	"fmt"
+	"strings"
+
 	networkingv1 "k8s.io/api/networking/v1"
+	networkingv1beta1 "k8s.io/api/networking/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/older"
+	"keelson.dev/keelson/pkg/api/report"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -38,4 +48,80 @@ func serviceCIDRRow() *resource.Row {
 			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndMeta},
 		},
 	})
+}
+
+const (
+	maxCIDRs = 2
+	perIP    = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64"
+)
+
+func validateServiceCIDR(_ context.Context, c *networkingv1.ServiceCIDR) field.ErrorList {
+	r, path := &report.Report{}, field.NewPath("spec", "cidrs")
+	switch n := len(c.Spec.CIDRs); {
+	case n == 0:
+		r.Required(path, "at least one CIDR required")
+		return r.Errors
+	case n > maxCIDRs:
+		// Kubernetes shows the spec as it has it in memory, with that name.
+		r.Invalid(path, struct{ CIDRs []string }{c.Spec.CIDRs}, "may only hold up to 2 values")
+		return r.Errors
+	}
+	for i, cidr := range c.Spec.CIDRs {
+		r.Add(validation.IsValidCIDR(path.Index(i), cidr)...)
+	}
+	if len(c.Spec.CIDRs) == maxCIDRs {
+		if family := netutils.IPFamilyOfCIDRString(c.Spec.CIDRs[0]); family != netutils.IPFamilyUnknown && family == netutils.IPFamilyOfCIDRString(c.Spec.CIDRs[1]) {
+			r.Invalid(path, c.Spec.CIDRs, perIP)
+		}
+	}
+	return r.Errors
+}
+
+// validateServiceCIDRUpdate lets a range of the other family be added, and
+// nothing be taken away: addresses are in use. What is as long as before is not
+// judged again: it may have been let in by rules that were less strict.
+func validateServiceCIDRUpdate(ctx context.Context, c, old *networkingv1.ServiceCIDR) field.ErrorList {
+	r, path := &report.Report{}, field.NewPath("spec", "cidrs")
+	now, was := len(c.Spec.CIDRs), len(old.Spec.CIDRs)
+	switch {
+	case now == was, was == 1 && now == maxCIDRs:
+		for i, cidr := range old.Spec.CIDRs {
+			r.Immutable(path.Index(i), c.Spec.CIDRs[i], cidr)
+		}
+	default:
+		r.Immutable(path, c.Spec.CIDRs, old.Spec.CIDRs)
+	}
+	if was == 1 && now == maxCIDRs {
+		r.Add(validateServiceCIDR(ctx, c)...)
+	}
+	return r.Errors
+}
+
+func serviceCIDRCells(c *networkingv1.ServiceCIDR, env resource.CellEnv) []any {
+	return []any{c.Name, strings.Join(c.Spec.CIDRs, ","), env.Age(c.CreationTimestamp)}
+}
+
+func serviceCIDRVersions() []resource.Version {
+	v := older.Version{
+		Name: "v1beta1", Deprecated: fmt.Sprintf(olderForm, "ServiceCIDR"),
+		Stored: &networkingv1.ServiceCIDR{}, Object: &networkingv1beta1.ServiceCIDR{}, List: &networkingv1beta1.ServiceCIDRList{},
+		Convert: convertServiceCIDR,
+	}
+	return []resource.Version{v.Row()}
+}
+
+func convertServiceCIDR(in, out resource.Object) error {
+	if in, ok := in.(*networkingv1.ServiceCIDR); ok {
+		if out, ok := out.(*networkingv1beta1.ServiceCIDR); ok {
+			out.ObjectMeta, out.Spec, out.Status = in.ObjectMeta, networkingv1beta1.ServiceCIDRSpec(in.Spec), networkingv1beta1.ServiceCIDRStatus(in.Status)
+			return nil
+		}
+	}
+	if in, ok := in.(*networkingv1beta1.ServiceCIDR); ok {
+		if out, ok := out.(*networkingv1.ServiceCIDR); ok {
+			out.ObjectMeta, out.Spec, out.Status = in.ObjectMeta, networkingv1.ServiceCIDRSpec(in.Spec), networkingv1.ServiceCIDRStatus(in.Status)
+			return nil
+		}
+	}
+	return fmt.Errorf("%T does not become %T", in, out)
 }

@@ -1,15 +1,35 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package node declares runtime classes.
+//
+// Each kind has its row here, and beside it what the row names: defaults,
+// preparation, validation, table cells. All of it is pure: no I/O, no state.
 package node
 
 import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	nodev1alpha1 "k8s.io/api/node/v1alpha1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/podspec"
+	"keelson.dev/keelson/pkg/api/report"
 )
+
+// Rows returns the rows of the group, in discovery order.
+func Rows() []*resource.Row {
+	return []*resource.Row{
+		runtimeClassRow(),
+	}
+}
 
 // runtimeClassRow declares runtimeclasses.
 func runtimeClassRow() *resource.Row {
@@ -31,4 +51,68 @@ func runtimeClassRow() *resource.Row {
 		},
 		Cells: runtimeClassCells,
 	})
+}
+
+func validateRuntimeClass(_ context.Context, c *nodev1.RuntimeClass) field.ErrorList {
+	var r report.Report
+	if c.Handler == "" {
+		r.Required(field.NewPath("handler"), "")
+	} else {
+		r.Each(field.NewPath("handler"), c.Handler, apivalidation.NameIsDNSLabel(c.Handler, false))
+	}
+	if c.Overhead != nil {
+		r.Add(podspec.ValidateResources(&corev1.ResourceRequirements{Limits: c.Overhead.PodFixed}, nil, field.NewPath("overhead"))...)
+	}
+	if s := c.Scheduling; s != nil {
+		r.Labels(field.NewPath("scheduling", "nodeSelector"), s.NodeSelector)
+		path := field.NewPath("scheduling", "tolerations")
+		r.Add(podspec.ValidateTolerations(s.Tolerations, path)...)
+		seen := sets.New[corev1.Toleration]()
+		for i, t := range s.Tolerations {
+			key := corev1.Toleration{Key: t.Key, Operator: t.Operator, Value: t.Value, Effect: t.Effect}
+			if seen.Has(key) {
+				r.Duplicate(path.Index(i), t)
+			}
+			seen.Insert(key)
+		}
+	}
+	return r.Errors
+}
+
+func validateRuntimeClassUpdate(ctx context.Context, c, old *nodev1.RuntimeClass) field.ErrorList {
+	r := report.Report{Errors: append(validateRuntimeClass(ctx, c), resource.MetaHere())}
+	r.Immutable(field.NewPath("handler"), c.Handler, old.Handler)
+	return r.Errors
+}
+
+func warnRuntimeClass(_ context.Context, rc, _ *nodev1.RuntimeClass) []string {
+	if rc.Scheduling == nil {
+		return nil
+	}
+	var warnings []string
+	for _, key := range report.Keys(rc.Scheduling.NodeSelector) {
+		if message, old := podspec.OldNodeLabel(key); old {
+			warnings = append(warnings, "scheduling.nodeSelector: "+message)
+		}
+	}
+	return warnings
+}
+
+func runtimeClassCells(c *nodev1.RuntimeClass, env resource.CellEnv) []any {
+	return []any{c.Name, c.Handler, env.Age(c.CreationTimestamp)}
+}
+
+// olderRuntimeClasses have a spec.
+func olderRuntimeClasses() []resource.StoredForm {
+	return []resource.StoredForm{
+		resource.NewStoredForm(nodev1alpha1.SchemeGroupVersion.WithKind("RuntimeClass"), func(in *nodev1alpha1.RuntimeClass, out *nodev1.RuntimeClass) {
+			out.Handler = in.Spec.RuntimeHandler
+			if o := in.Spec.Overhead; o != nil {
+				out.Overhead = &nodev1.Overhead{PodFixed: o.PodFixed}
+			}
+			if s := in.Spec.Scheduling; s != nil {
+				out.Scheduling = &nodev1.Scheduling{NodeSelector: s.NodeSelector, Tolerations: append([]corev1.Toleration(nil), s.Tolerations...)}
+			}
+		}),
+	}
 }

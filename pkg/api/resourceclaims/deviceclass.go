@@ -4,8 +4,12 @@
 package resourceclaims
 
 import (
+	"context"
+
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
@@ -33,4 +37,31 @@ func deviceClassRow() *resource.Row {
 		},
 		Cells: deviceClassCells,
 	})
+}
+
+func validateClass(_ context.Context, c *resourcev1.DeviceClass) field.ErrorList {
+	return checkClass(&c.Spec, nil)
+}
+
+func validateClassUpdate(_ context.Context, c, old *resourcev1.DeviceClass) field.ErrorList {
+	return checkClass(&c.Spec, &old.Spec)
+}
+
+// checkClass judges a class; old is nil for a new one.
+func checkClass(s, old *resourcev1.DeviceClassSpec) field.ErrorList {
+	var r report.Report
+	path := field.NewPath("spec")
+	checkSelectors(&r, path.Child("selectors"), s.Selectors, old != nil && equality.Semantic.DeepEqual(s.Selectors, old.Selectors))
+	stored := old != nil && equality.Semantic.DeepEqual(s.Config, old.Config)
+	checkSlice(&r, path.Child("config"), s.Config, resourcev1.DeviceConfigMaxSize, func(at *field.Path, c *resourcev1.DeviceClassConfiguration) {
+		checkConfig(&r, at, &c.DeviceConfiguration, stored)
+	})
+	if name := s.ExtendedResourceName; name != nil && !isExtendedResource(*name) {
+		r.Invalid(path.Child("extendedResourceName"), *name, "must be a valid extended resource name")
+	}
+	return r.Errors
+}
+
+func deviceClassCells(o *resourcev1.DeviceClass, env resource.CellEnv) []any {
+	return []any{o.Name, env.Age(o.CreationTimestamp)}
 }

@@ -5,14 +5,20 @@ package resourceclaims
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/report"
 	"keelson.dev/keelson/pkg/api/strategy"
+	"keelson.dev/keelson/pkg/api/unset"
 )
 
 // resourceClaimRow declares resourceclaims.
@@ -56,4 +62,121 @@ func resourceClaimRow(guard Guard) *resource.Row {
 			}, ValidateUpdate: validateStatus},
 		},
 	})
+}
+
+// resourceClaimTemplateRow declares resourceclaimtemplates.
+func resourceClaimTemplateRow(guard Guard) *resource.Row {
+	validate := validateTemplate
+	if guard != nil {
+		validate = func(ctx context.Context, t *resourcev1.ResourceClaimTemplate) field.ErrorList {
+			return append(guard.CheckRequests(ctx, t.Namespace, t.Spec.Spec.Devices.Requests), validateTemplate(ctx, t)...)
+		}
+	}
+	return resource.Of[resourcev1.ResourceClaimTemplateList](resource.Kind[*resourcev1.ResourceClaimTemplate]{
+		Group: "resource.k8s.io", Version: "v1", Versions: append([]resource.Version{{Name: "v1"}}, templateVersions()...), Resource: "resourceclaimtemplates", Kind: "ResourceClaimTemplate", Namespaced: true,
+
+		Default:                  defaultResourceClaimTemplate,
+		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
+		Validate:                 validate,
+		ValidateUpdate:           validateTemplateUpdate,
+		AllowUnconditionalUpdate: true,
+		ReturnDeleted:            true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			column.Age(),
+		},
+		Cells: resourceClaimTemplateCells,
+	})
+}
+
+func defaultResourceClaim(c *resourcev1.ResourceClaim) {
+	defaultDevices(&c.Spec.Devices)
+	if c.Status.Allocation == nil {
+		return
+	}
+	for i := range c.Status.Allocation.Devices.Results {
+		defaultTolerations(c.Status.Allocation.Devices.Results[i].Tolerations)
+	}
+}
+
+func defaultResourceClaimTemplate(t *resourcev1.ResourceClaimTemplate) {
+	defaultDevices(&t.Spec.Spec.Devices)
+}
+
+func defaultDevices(d *resourcev1.DeviceClaim) {
+	for i := range d.Requests {
+		request := &d.Requests[i]
+		if exact := request.Exactly; exact != nil {
+			unset.Fill(&exact.AllocationMode, resourcev1.DeviceAllocationModeExactCount)
+			if exact.AllocationMode == resourcev1.DeviceAllocationModeExactCount {
+				unset.Fill(&exact.Count, 1)
+			}
+			defaultTolerations(exact.Tolerations)
+		}
+		for j := range request.FirstAvailable {
+			sub := &request.FirstAvailable[j]
+			unset.Fill(&sub.AllocationMode, resourcev1.DeviceAllocationModeExactCount)
+			if sub.AllocationMode == resourcev1.DeviceAllocationModeExactCount {
+				unset.Fill(&sub.Count, 1)
+			}
+			defaultTolerations(sub.Tolerations)
+		}
+	}
+}
+
+func defaultTolerations(tolerations []resourcev1.DeviceToleration) {
+	for i := range tolerations {
+		unset.Fill(&tolerations[i].Operator, resourcev1.DeviceTolerationOpEqual)
+	}
+}
+
+// dropFreed removes the state of devices that the claim has no longer, so that a client that takes a
+// device from a claim need not know which drivers report its state.
+func dropFreed(c, old *resourcev1.ResourceClaim) {
+	if c.Status.Allocation == nil && old.Status.Allocation != nil {
+		c.Status.Devices = nil
+		return
+	}
+	freed := allocatedDevices(&old.Status).Difference(allocatedDevices(&c.Status))
+	c.Status.Devices = slices.DeleteFunc(c.Status.Devices, func(d resourcev1.AllocatedDeviceStatus) bool { return freed.Has(statusID(&d)) })
+	if len(c.Status.Devices) == 0 {
+		c.Status.Devices = nil
+	}
+}
+
+func validateTemplate(_ context.Context, t *resourcev1.ResourceClaimTemplate) field.ErrorList {
+	var r report.Report
+	path := field.NewPath("spec")
+	r.TemplateMeta(path.Child("metadata"), &t.Spec.ObjectMeta)
+	checkClaim(&r, path.Child("spec", "devices"), &t.Spec.Spec.Devices)
+	return r.Errors
+}
+
+func validateTemplateUpdate(ctx context.Context, t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
+	r := report.Report{Errors: append(validateTemplate(ctx, t), resource.MetaHere())}
+	if !equality.Semantic.DeepEqual(t.Spec, old.Spec) {
+		r.Invalid(field.NewPath("spec"), t.Spec, apivalidation.FieldImmutableErrorMsg)
+	}
+	return r.Errors
+}
+
+func resourceClaimCells(c *resourcev1.ResourceClaim, env resource.CellEnv) []any {
+	var states []string
+	if c.DeletionTimestamp != nil {
+		states = append(states, "deleted")
+	}
+	if c.Status.Allocation != nil {
+		states = append(states, "allocated")
+		if len(c.Status.ReservedFor) > 0 {
+			states = append(states, "reserved")
+		}
+	} else if c.DeletionTimestamp == nil {
+		states = append(states, "pending")
+	}
+	return []any{c.Name, strings.Join(states, ","), env.Age(c.CreationTimestamp)}
+}
+
+func resourceClaimTemplateCells(o *resourcev1.ResourceClaimTemplate, env resource.CellEnv) []any {
+	return []any{o.Name, env.Age(o.CreationTimestamp)}
 }

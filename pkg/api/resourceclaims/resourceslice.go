@@ -4,11 +4,18 @@
 package resourceclaims
 
 import (
+	"context"
+	"fmt"
+	"strings"
+
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/strategy"
 )
 
 // resourceSliceRow declares resourceslices.
@@ -36,4 +43,63 @@ func resourceSliceRow() *resource.Row {
 		},
 		Cells: resourceSliceCells,
 	})
+}
+
+func resourceSliceFields(s *resourcev1.ResourceSlice) fields.Set {
+	nodeName := ""
+	if s.Spec.NodeName != nil {
+		nodeName = *s.Spec.NodeName
+	}
+	return fields.Set{"spec.nodeName": nodeName, "spec.driver": s.Spec.Driver}
+}
+
+func prepareSlice(ctx context.Context, s *resourcev1.ResourceSlice) {
+	dropAlpha(s)
+	stampTaints(ctx, s)
+	strategy.StartGeneration(ctx, s)
+}
+
+func prepareSliceUpdate(ctx context.Context, s, old *resourcev1.ResourceSlice) {
+	stampTaints(ctx, s)
+	// What a client sends is counted, whether or not it is kept.
+	same := equality.Semantic.DeepEqual(s.Spec, old.Spec)
+	dropAlpha(s)
+	strategy.Count(s, old, same)
+}
+
+// dropAlpha clears the fields of features that are off in this release.
+func dropAlpha(s *resourcev1.ResourceSlice) {
+	for i := range s.Spec.Devices {
+		d := &s.Spec.Devices[i]
+		d.NodeAllocatableResourceMappings = nil
+		for name, a := range d.Attributes {
+			a.BoolValues, a.IntValues, a.StringValues, a.VersionValues = nil, nil, nil, nil
+			d.Attributes[name] = a
+		}
+	}
+}
+
+// stampTaints says of taints since when they are there, where nobody has.
+func stampTaints(ctx context.Context, s *resourcev1.ResourceSlice) {
+	now := resource.Time(ctx)
+	now = now.Rfc3339Copy()
+	for i := range s.Spec.Devices {
+		for j := range s.Spec.Devices[i].Taints {
+			if t := &s.Spec.Devices[i].Taints[j]; t.TimeAdded == nil {
+				t.TimeAdded = &now
+			}
+		}
+	}
+}
+
+// warnSlice warns of driver names that differ from others in case only.
+func warnSlice(_ context.Context, s, _ *resourcev1.ResourceSlice) []string {
+	if s.Spec.Driver == strings.ToLower(s.Spec.Driver) {
+		return nil
+	}
+	return []string{fmt.Sprintf("spec.driver: driver names should be lowercase; %q contains uppercase characters", s.Spec.Driver)}
+}
+
+func resourceSliceCells(s *resourcev1.ResourceSlice, env resource.CellEnv) []any {
+	return []any{s.Name, column.Deref(s.Spec.NodeName, ""), s.Spec.Driver, s.Spec.Pool.Name, env.Age(s.CreationTimestamp)}
 }

@@ -1,16 +1,37 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package scheduling declares priority classes.
+//
+// Each kind has its row here, and beside it what the row names: defaults,
+// preparation, validation, table cells. All of it is pure: no I/O, no state.
 package scheduling
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/report"
 	"keelson.dev/keelson/pkg/api/strategy"
+	"keelson.dev/keelson/pkg/api/unset"
 )
+
+// Rows returns the rows of the group, in discovery order.
+func Rows() []*resource.Row {
+	return []*resource.Row{
+		priorityClassRow(),
+	}
+}
 
 // priorityClassRow declares priorityclasses.
 func priorityClassRow() *resource.Row {
@@ -34,4 +55,83 @@ func priorityClassRow() *resource.Row {
 		},
 		Cells: priorityClassCells,
 	})
+}
+
+func defaultPriorityClass(c *schedulingv1.PriorityClass) {
+	unset.Point(&c.PreemptionPolicy, corev1.PreemptLowerPriority)
+}
+
+const (
+	systemPrefix    = "system-"
+	highestForUsers = int32(1000000000)
+)
+
+// systemClasses are the classes that every cluster has.
+func systemClasses() map[string]int32 {
+	return map[string]int32{
+		"system-cluster-critical": 2 * highestForUsers,
+		"system-node-critical":    2*highestForUsers + 1000,
+	}
+}
+
+// IsSystemClass reports whether every cluster has a priority class of this name.
+func IsSystemClass(name string) bool {
+	_, ok := systemClasses()[name]
+	return ok
+}
+
+func validatePriorityClass(_ context.Context, c *schedulingv1.PriorityClass) field.ErrorList {
+	var r report.Report
+	if strings.HasPrefix(c.Name, systemPrefix) {
+		if problem := systemProblem(c); problem != "" {
+			r.Forbidden(field.NewPath("metadata", "name"), "priority class names with '"+systemPrefix+"' prefix are reserved for system use only. error: "+problem)
+		}
+	} else if c.Value > highestForUsers {
+		r.Forbidden(field.NewPath("value"), fmt.Sprintf("maximum allowed value of a user defined priority is %v", highestForUsers))
+	}
+	if p := c.PreemptionPolicy; p != nil {
+		report.OneOfRequired(&r, field.NewPath("preemptionPolicy"), *p, corev1.PreemptLowerPriority, corev1.PreemptNever)
+	}
+	return r.Errors
+}
+
+func systemProblem(c *schedulingv1.PriorityClass) string {
+	value, known := systemClasses()[c.Name]
+	switch {
+	case !known:
+		return fmt.Sprintf("%v is not a known system priority class", c.Name)
+	case c.Value != value:
+		return fmt.Sprintf("value of %v PriorityClass must be %v", c.Name, value)
+	case c.GlobalDefault:
+		return fmt.Sprintf("globalDefault of %v PriorityClass must be %v", c.Name, false)
+	}
+	return ""
+}
+
+func validatePriorityClassUpdate(_ context.Context, c, old *schedulingv1.PriorityClass) field.ErrorList {
+	var r report.Report
+	if c.Value != old.Value {
+		r.Forbidden(field.NewPath("value"), "may not be changed in an update.")
+	}
+	r.Immutable(field.NewPath("preemptionPolicy"), c.PreemptionPolicy, old.PreemptionPolicy)
+	return r.Errors
+}
+
+// priorityClassHooks reject deletion of the built-in priority classes, because system pods cannot
+// be created without them. Kubernetes rejects only a single delete and allows deletecollection; here
+// both are rejected.
+func priorityClassHooks() resource.Hooks[*schedulingv1.PriorityClass] {
+	return resource.Hooks[*schedulingv1.PriorityClass]{
+		BeforeDelete: func(_ context.Context, class *schedulingv1.PriorityClass, _ *metav1.DeleteOptions) error {
+			if !IsSystemClass(class.Name) {
+				return nil
+			}
+			return apierrors.NewForbidden(schedulingv1.Resource("priorityclasses"), class.Name,
+				errors.New("this is a system priority class and cannot be deleted"))
+		},
+	}
+}
+
+func priorityClassCells(c *schedulingv1.PriorityClass, env resource.CellEnv) []any {
+	return []any{c.Name, int64(c.Value), c.GlobalDefault, env.Age(c.CreationTimestamp), column.Deref(c.PreemptionPolicy, "")}
 }

@@ -4,11 +4,17 @@
 package storage
 
 import (
+	"context"
+	"fmt"
+
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/report"
 )
 
 // csiNodeRow declares csinodes.
@@ -28,4 +34,62 @@ func csiNodeRow() *resource.Row {
 		},
 		Cells: csiNodeCells,
 	})
+}
+
+func validateCSINode(_ context.Context, n *storagev1.CSINode) field.ErrorList {
+	r, path, names := &report.Report{}, field.NewPath("spec", "drivers"), sets.New[string]()
+	for i := range n.Spec.Drivers {
+		d, at := &n.Spec.Drivers[i], path.Index(i)
+		driverName(r, at.Child("name"), d.Name)
+		if d.NodeID == "" {
+			r.Required(at.Child("nodeID"), "")
+		}
+		if len(d.NodeID) > maxNodeID {
+			r.Invalid(at.Child("nodeID"), d.NodeID, fmt.Sprintf("must be %d characters or less", maxNodeID))
+		}
+		if d.Allocatable != nil && d.Allocatable.Count != nil {
+			r.NotNegative(at.Child("allocatable", "count"), int64(*d.Allocatable.Count))
+		}
+		if names.Has(d.Name) {
+			r.Duplicate(at.Child("name"), d.Name)
+		}
+		names.Insert(d.Name)
+		topologyKeys(r, at, d.TopologyKeys)
+	}
+	return r.Errors
+}
+
+// topologyKeys reports keys at their driver: Kubernetes does not say which key.
+func topologyKeys(r *report.Report, path *field.Path, keys []string) {
+	seen := sets.New[string]()
+	for _, key := range keys {
+		if key == "" {
+			r.Required(path, "")
+		}
+		if seen.Has(key) {
+			r.Duplicate(path, key)
+		}
+		seen.Insert(key)
+		r.QualifiedName(path, key)
+	}
+}
+
+// A driver on a node may change how many volumes it takes, and nothing else.
+func validateCSINodeUpdate(ctx context.Context, n, old *storagev1.CSINode) field.ErrorList {
+	r := &report.Report{Errors: validateCSINode(ctx, n)}
+	for i := range old.Spec.Drivers {
+		for j := range n.Spec.Drivers {
+			if old.Spec.Drivers[i].Name != n.Spec.Drivers[j].Name {
+				continue
+			}
+			was, is := old.Spec.Drivers[i].DeepCopy(), n.Spec.Drivers[j].DeepCopy()
+			was.Allocatable, is.Allocatable = nil, nil
+			r.Immutable(field.NewPath("spec", "drivers"), is, was)
+		}
+	}
+	return r.Errors
+}
+
+func csiNodeCells(n *storagev1.CSINode, env resource.CellEnv) []any {
+	return []any{n.Name, int64(len(n.Spec.Drivers)), env.Age(n.CreationTimestamp)}
 }

@@ -4,11 +4,21 @@
 package storage
 
 import (
+	"context"
+	"reflect"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/podspec"
+	"keelson.dev/keelson/pkg/api/report"
+	"keelson.dev/keelson/pkg/api/unset"
 )
 
 // storageClassRow declares storageclasses.
@@ -35,4 +45,134 @@ func storageClassRow() *resource.Row {
 		},
 		Cells: storageClassCells,
 	})
+}
+
+func defaultStorageClass(c *storagev1.StorageClass) {
+	unset.Point(&c.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete)
+	unset.Point(&c.VolumeBindingMode, storagev1.VolumeBindingImmediate)
+}
+
+const (
+	maxParameters     = 512
+	maxParametersSize = 256 << 10
+)
+
+func validateStorageClass(_ context.Context, c *storagev1.StorageClass) field.ErrorList {
+	var r report.Report
+	provisioner(&r, field.NewPath("provisioner"), c.Provisioner)
+	parameters(&r, field.NewPath("parameters"), c.Parameters)
+	if p := c.ReclaimPolicy; p != nil && *p != "" {
+		report.OneOf(&r, field.NewPath("reclaimPolicy"), *p, corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain)
+	}
+	if c.VolumeBindingMode == nil {
+		r.Required(field.NewPath("volumeBindingMode"), "")
+	} else {
+		report.OneOf(&r, field.NewPath("volumeBindingMode"), *c.VolumeBindingMode, storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer)
+	}
+	topologies(&r, field.NewPath("allowedTopologies"), c.AllowedTopologies)
+	return r.Errors
+}
+
+func validateStorageClassUpdate(ctx context.Context, c, old *storagev1.StorageClass) field.ErrorList {
+	r := report.Report{Errors: append(validateStorageClass(ctx, c), resource.MetaHere())}
+	r.Immutable(field.NewPath("parameters"), c.Parameters, old.Parameters)
+	r.Immutable(field.NewPath("provisioner"), c.Provisioner, old.Provisioner)
+	r.Immutable(field.NewPath("reclaimPolicy"), c.ReclaimPolicy, old.ReclaimPolicy)
+	r.Immutable(field.NewPath("volumeBindingMode"), c.VolumeBindingMode, old.VolumeBindingMode)
+	return r.Errors
+}
+
+func provisioner(r *report.Report, path *field.Path, name string) {
+	if name == "" {
+		r.Required(path, "")
+		return
+	}
+	r.QualifiedName(path, strings.ToLower(name))
+}
+
+func parameters(r *report.Report, path *field.Path, params map[string]string) {
+	if len(params) > maxParameters {
+		r.TooLong(path, maxParameters)
+		return
+	}
+	size := 0
+	for key, value := range params {
+		size += len(key) + len(value)
+	}
+	if _, ok := params[""]; ok {
+		r.Invalid(path, "", "field can not be empty.")
+	}
+	if size > maxParametersSize {
+		r.TooLong(path, maxParametersSize)
+	}
+}
+
+// topologies reports bad keys and values, and terms that are there twice: their
+// values are sets.
+func topologies(r *report.Report, path *field.Path, terms []corev1.TopologySelectorTerm) {
+	// In Kubernetes, an empty term repeats one for each term there is.
+	seen := make([]map[string]sets.Set[string], len(terms))
+	for i, term := range terms {
+		at, exprs := path.Index(i).Child("matchLabelExpressions"), map[string]sets.Set[string]{}
+		if len(term.MatchLabelExpressions) == 0 {
+			exprs = nil
+		}
+		for j, expr := range term.MatchLabelExpressions {
+			values := topologyExpression(r, at.Index(j), expr)
+			if _, ok := exprs[expr.Key]; ok {
+				r.Duplicate(at.Index(j).Child("key"), expr.Key)
+			}
+			exprs[expr.Key] = values
+		}
+		for _, other := range seen {
+			if reflect.DeepEqual(exprs, other) {
+				r.Duplicate(at, "")
+			}
+		}
+		seen = append(seen, exprs)
+	}
+}
+
+func topologyExpression(r *report.Report, path *field.Path, expr corev1.TopologySelectorLabelRequirement) sets.Set[string] {
+	values := sets.New[string]()
+	if len(expr.Values) == 0 {
+		r.Required(path.Child("values"), "")
+	}
+	for i, value := range expr.Values {
+		if values.Has(value) {
+			r.Duplicate(path.Child("values").Index(i), value)
+		}
+		values.Insert(value)
+	}
+	r.LabelName(path.Child("key"), expr.Key)
+	return values
+}
+
+func warnStorageClass(_ context.Context, sc, _ *storagev1.StorageClass) []string {
+	var warnings []string
+	for i, term := range sc.AllowedTopologies {
+		for j, e := range term.MatchLabelExpressions {
+			if message, old := podspec.OldNodeLabel(e.Key); old {
+				at := field.NewPath("allowedTopologies").Index(i).Child("matchLabelExpressions").Index(j).Child("key")
+				warnings = append(warnings, at.String()+": "+message)
+			}
+		}
+	}
+	return warnings
+}
+
+const (
+	defaultClassAnnotation     = "storageclass.kubernetes.io/is-default-class"
+	betaDefaultClassAnnotation = "storageclass.beta.kubernetes.io/is-default-class"
+)
+
+func storageClassCells(c *storagev1.StorageClass, env resource.CellEnv) []any {
+	name := c.Name
+	if c.Annotations[defaultClassAnnotation] == "true" || c.Annotations[betaDefaultClassAnnotation] == "true" {
+		name += " (default)"
+	}
+	return []any{
+		name, c.Provisioner, column.Deref(c.ReclaimPolicy, "Delete"), column.Deref(c.VolumeBindingMode, "Immediate"),
+		c.AllowVolumeExpansion != nil && *c.AllowVolumeExpansion, env.Age(c.CreationTimestamp),
+	}
 }

@@ -4,11 +4,20 @@
 package storage
 
 import (
+	"context"
+	"math"
+
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/core"
+	"keelson.dev/keelson/pkg/api/podspec"
+	"keelson.dev/keelson/pkg/api/report"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -43,4 +52,95 @@ func volumeAttachmentRow() *resource.Row {
 			{Subresource: strategy.View("status", "spec", "metadata").WithMetaRules(resource.MetaRules{RepeatCreateChecks: 1, SkipUpdateChecks: true}), PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validateVolumeAttachmentUpdate},
 		},
 	})
+}
+
+func defaultVolumeAttachment(a *storagev1.VolumeAttachment) {
+	if inline := a.Spec.Source.InlineVolumeSpec; inline != nil {
+		podspec.Milli(inline.Capacity)
+		podspec.DefaultPersistentSource(&inline.PersistentVolumeSource)
+	}
+}
+
+func validateVolumeAttachment(_ context.Context, a *storagev1.VolumeAttachment) field.ErrorList {
+	r, spec, path := &report.Report{}, &a.Spec, field.NewPath("spec")
+	driverName(r, path.Child("attacher"), spec.Attacher)
+	attachmentSource(r, path.Child("source"), spec.Source)
+	r.Subdomain(path.Child("nodeName"), spec.NodeName)
+
+	status := field.NewPath("status")
+	size := 0
+	for key, value := range a.Status.AttachmentMetadata {
+		size += len(key) + len(value)
+	}
+	if size > maxAttachmentMetadata {
+		r.TooLong(status.Child("attachmentMetadata"), maxAttachmentMetadata)
+	}
+	volumeError(r, status.Child("attachError"), a.Status.AttachError)
+	volumeError(r, status.Child("detachError"), a.Status.DetachError)
+	if name := spec.Source.PersistentVolumeName; name != nil {
+		r.Subdomain(field.NewPath("spec.source.persistentVolumeName"), *name)
+	}
+	return r.Errors
+}
+
+func validateVolumeAttachmentUpdate(ctx context.Context, a, old *storagev1.VolumeAttachment) field.ErrorList {
+	r := &report.Report{Errors: validateVolumeAttachment(ctx, a)}
+	r.Immutable(field.NewPath("spec"), a.Spec, old.Spec)
+	return r.Errors
+}
+
+func attachmentSource(r *report.Report, path *field.Path, s storagev1.VolumeAttachmentSource) {
+	const one = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
+	name, inline := s.PersistentVolumeName, s.InlineVolumeSpec
+	switch {
+	case name == nil && inline == nil:
+		r.Required(path, one)
+	case name != nil && inline != nil:
+		r.Forbidden(path, one)
+	case name != nil && *name == "":
+		r.Required(path.Child("persistentVolumeName"), "must specify non empty persistentVolumeName")
+	case inline != nil:
+		inlineVolume(r, path.Child("inlineVolumeSpec"), inline)
+	}
+}
+
+// inlineVolume wants a volume of a CSI driver that says nothing of claims.
+func inlineVolume(r *report.Report, path *field.Path, v *corev1.PersistentVolumeSpec) {
+	const inline = " in the context of inline volumes"
+	forbid := func(set bool, child, may string) {
+		if set {
+			r.Forbidden(path.Child(child), may+inline)
+		}
+	}
+	forbid(v.ClaimRef != nil, "claimRef", "may not be specified")
+	forbid(len(v.Capacity) > 0, "capacity", "may not be specified")
+	if v.CSI == nil {
+		r.Required(path.Child("csi"), "has to be specified"+inline)
+	}
+	podspec.ValidateAccessModes(r, v.AccessModes, path.Child("accessModes"))
+	policy, mode := v.PersistentVolumeReclaimPolicy, v.VolumeMode
+	forbid(policy != "" && policy != corev1.PersistentVolumeReclaimRetain, "persistentVolumeReclaimPolicy", "may only be "+string(corev1.PersistentVolumeReclaimRetain))
+	forbid(v.NodeAffinity != nil, "nodeAffinity", "may not be specified")
+	core.ValidateVolumeSource(r, "", v, path) // a volume of no name
+	forbid(v.StorageClassName != "", "storageClassName", "may not be specified")
+	forbid(mode != nil && *mode != corev1.PersistentVolumeFilesystem, "volumeMode", "may not specify volumeMode other than "+string(corev1.PersistentVolumeFilesystem))
+}
+
+func volumeError(r *report.Report, path *field.Path, e *storagev1.VolumeError) {
+	if e == nil {
+		return
+	}
+	if len(e.Message) > maxErrorMessage {
+		r.TooLong(path.Child("message"), maxErrorMessage)
+	}
+	if code := e.ErrorCode; code != nil && *code < 0 {
+		r.Invalid(path.Child("errorCode"), *code, validation.InclusiveRangeError(0, math.MaxInt32))
+	}
+}
+
+func volumeAttachmentCells(a *storagev1.VolumeAttachment, env resource.CellEnv) []any {
+	return []any{
+		a.Name, a.Spec.Attacher, column.Deref(a.Spec.Source.PersistentVolumeName, ""), a.Spec.NodeName,
+		a.Status.Attached, env.Age(a.CreationTimestamp),
+	}
 }

@@ -1,0 +1,307 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admissionregistration
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/util/webhook"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/report"
+	"keelson.dev/keelson/pkg/api/strategy"
+	"keelson.dev/keelson/pkg/api/unset"
+)
+
+// validatingWebhookConfigurationRow declares validatingwebhookconfigurations.
+func validatingWebhookConfigurationRow(j *judge) *resource.Row {
+	return resource.Of[admissionregistrationv1.ValidatingWebhookConfigurationList](resource.Kind[*admissionregistrationv1.ValidatingWebhookConfiguration]{
+		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingwebhookconfigurations", Kind: "ValidatingWebhookConfiguration",
+		Categories: []string{"api-extensions"},
+
+		MetaOnUpdate:  resource.MetaRules{RepeatCreateChecks: 1, SkipUpdateChecks: true},
+		Default:       defaultValidatingWebhookConfiguration,
+		PrepareCreate: strategy.StartGeneration[admissionregistrationv1.ValidatingWebhookConfiguration],
+		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.ValidatingWebhookConfiguration) *[]admissionregistrationv1.ValidatingWebhook {
+			return &o.Webhooks
+		}),
+		AnyFinalizer:   true,
+		Validate:       j.validatingWebhooks,
+		ValidateUpdate: j.validatingWebhooksUpdate,
+		Warnings:       warnStatic[admissionregistrationv1.ValidatingWebhookConfiguration],
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Webhooks", Type: "integer", Description: "Webhooks indicates the number of webhooks registered in this configuration"},
+			column.Age(),
+		},
+		Cells: validatingWebhookConfigurationCells,
+	})
+}
+
+// mutatingWebhookConfigurationRow declares mutatingwebhookconfigurations.
+func mutatingWebhookConfigurationRow(j *judge) *resource.Row {
+	return resource.Of[admissionregistrationv1.MutatingWebhookConfigurationList](resource.Kind[*admissionregistrationv1.MutatingWebhookConfiguration]{
+		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations", Kind: "MutatingWebhookConfiguration",
+		Categories: []string{"api-extensions"},
+
+		MetaOnUpdate:  resource.MetaRules{RepeatCreateChecks: 1, SkipUpdateChecks: true},
+		Default:       defaultMutatingWebhookConfiguration,
+		PrepareCreate: strategy.StartGeneration[admissionregistrationv1.MutatingWebhookConfiguration],
+		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.MutatingWebhookConfiguration) *[]admissionregistrationv1.MutatingWebhook {
+			return &o.Webhooks
+		}),
+		AnyFinalizer:   true,
+		Validate:       j.mutatingWebhooks,
+		ValidateUpdate: j.mutatingWebhooksUpdate,
+		Warnings:       warnStatic[admissionregistrationv1.MutatingWebhookConfiguration],
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Webhooks", Type: "integer", Description: "Webhooks indicates the number of webhooks registered in this configuration"},
+			column.Age(),
+		},
+		Cells: mutatingWebhookConfigurationCells,
+	})
+}
+
+const (
+	webhookTimeoutSeconds int32 = 10
+	servicePort           int32 = 443
+)
+
+func defaultValidatingWebhookConfiguration(c *admissionregistrationv1.ValidatingWebhookConfiguration) {
+	for i := range c.Webhooks {
+		w := &c.Webhooks[i]
+		unset.Point(&w.FailurePolicy, admissionregistrationv1.Fail)
+		unset.Point(&w.MatchPolicy, admissionregistrationv1.Equivalent)
+		unset.Make(&w.NamespaceSelector)
+		unset.Make(&w.ObjectSelector)
+		unset.Point(&w.TimeoutSeconds, webhookTimeoutSeconds)
+		defaultWebhook(&w.ClientConfig, w.Rules)
+	}
+}
+
+func defaultMutatingWebhookConfiguration(c *admissionregistrationv1.MutatingWebhookConfiguration) {
+	for i := range c.Webhooks {
+		w := &c.Webhooks[i]
+		unset.Point(&w.FailurePolicy, admissionregistrationv1.Fail)
+		unset.Point(&w.MatchPolicy, admissionregistrationv1.Equivalent)
+		unset.Make(&w.NamespaceSelector)
+		unset.Make(&w.ObjectSelector)
+		unset.Point(&w.TimeoutSeconds, webhookTimeoutSeconds)
+		unset.Point(&w.ReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)
+		defaultWebhook(&w.ClientConfig, w.Rules)
+	}
+}
+
+func defaultWebhook(config *admissionregistrationv1.WebhookClientConfig, rules []admissionregistrationv1.RuleWithOperations) {
+	if config.Service != nil {
+		unset.Point(&config.Service.Port, servicePort)
+	}
+	for i := range rules {
+		unset.Point(&rules[i].Scope, admissionregistrationv1.AllScopes)
+	}
+}
+
+const maxTimeoutSeconds = 30
+
+// hook is a webhook of either kind. Reinvocation is nil for validating ones.
+type hook struct {
+	admissionregistrationv1.ValidatingWebhook
+	reinvocation *admissionregistrationv1.ReinvocationPolicyType
+}
+
+func validatingHooks(c *admissionregistrationv1.ValidatingWebhookConfiguration) []hook {
+	hooks := make([]hook, len(c.Webhooks))
+	for i := range c.Webhooks {
+		hooks[i].ValidatingWebhook = c.Webhooks[i]
+	}
+	return hooks
+}
+
+func mutatingHooks(c *admissionregistrationv1.MutatingWebhookConfiguration) []hook {
+	hooks := make([]hook, len(c.Webhooks))
+	for i := range c.Webhooks {
+		w := &c.Webhooks[i]
+		hooks[i] = hook{reinvocation: w.ReinvocationPolicy, ValidatingWebhook: admissionregistrationv1.ValidatingWebhook{
+			Name: w.Name, ClientConfig: w.ClientConfig, Rules: w.Rules, FailurePolicy: w.FailurePolicy,
+			MatchPolicy: w.MatchPolicy, NamespaceSelector: w.NamespaceSelector, ObjectSelector: w.ObjectSelector,
+			SideEffects: w.SideEffects, TimeoutSeconds: w.TimeoutSeconds,
+			AdmissionReviewVersions: w.AdmissionReviewVersions, MatchConditions: w.MatchConditions,
+		}}
+	}
+	return hooks
+}
+
+// leniency is what an update may leave as bad as it was: rules that are
+// younger than the objects that break them.
+type leniency struct {
+	sideEffects, versions, names, selectors, conditions bool
+}
+
+// tolerate finds what was wrong with the old webhooks.
+func tolerate(now, old []hook) leniency {
+	l := leniency{conditions: len(now) == len(old)}
+	names := sets.New[string]()
+	for i, h := range old {
+		l.names = l.names || names.Has(h.Name)
+		names.Insert(h.Name)
+		l.sideEffects = l.sideEffects || h.SideEffects == nil || !slices.Contains(harmless(), *h.SideEffects)
+		l.versions = l.versions || len(h.AdmissionReviewVersions) > 0 && !slices.ContainsFunc(h.AdmissionReviewVersions, understood)
+		for _, s := range []*metav1.LabelSelector{h.NamespaceSelector, h.ObjectSelector} {
+			l.selectors = l.selectors || s != nil && len(metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, nil)) > 0
+		}
+		l.conditions = l.conditions && equality.Semantic.DeepEqual(now[i].MatchConditions, h.MatchConditions)
+	}
+	return l
+}
+
+// harmless are the side effects that a dry run may have.
+func harmless() []admissionregistrationv1.SideEffectClass {
+	return []admissionregistrationv1.SideEffectClass{admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.SideEffectClassNoneOnDryRun}
+}
+
+func sideEffects(l leniency) []admissionregistrationv1.SideEffectClass {
+	if !l.sideEffects {
+		return harmless()
+	}
+	return append(harmless(), admissionregistrationv1.SideEffectClassSome, admissionregistrationv1.SideEffectClassUnknown)
+}
+
+// reviewVersions are the versions of AdmissionReview that the server speaks.
+func reviewVersions() []string { return []string{"v1", "v1beta1"} }
+
+func understood(version string) bool { return slices.Contains(reviewVersions(), version) }
+
+func (j *judge) validatingWebhooks(_ context.Context, c *admissionregistrationv1.ValidatingWebhookConfiguration) field.ErrorList {
+	return j.webhooks(validatingHooks(c), nil, leniency{})
+}
+
+func (j *judge) validatingWebhooksUpdate(_ context.Context, c, old *admissionregistrationv1.ValidatingWebhookConfiguration) field.ErrorList {
+	return j.webhooks(validatingHooks(c), validatingHooks(old), tolerate(validatingHooks(c), validatingHooks(old)))
+}
+
+func (j *judge) mutatingWebhooks(_ context.Context, c *admissionregistrationv1.MutatingWebhookConfiguration) field.ErrorList {
+	return j.webhooks(mutatingHooks(c), nil, leniency{})
+}
+
+func (j *judge) mutatingWebhooksUpdate(_ context.Context, c, old *admissionregistrationv1.MutatingWebhookConfiguration) field.ErrorList {
+	return j.webhooks(mutatingHooks(c), mutatingHooks(old), tolerate(mutatingHooks(c), mutatingHooks(old)))
+}
+
+func (j *judge) webhooks(hooks, old []hook, l leniency) field.ErrorList {
+	var r report.Report
+	x := j.stateless()
+	for _, h := range old {
+		x.keepConditions(h.MatchConditions)
+	}
+	names := sets.New[string]()
+	for i := range hooks {
+		h, path := &hooks[i], field.NewPath("webhooks").Index(i)
+		checkWebhook(&r, path, h, l)
+		if !l.conditions {
+			x.conditions(&r, path.Child("matchConditions"), h.MatchConditions, false)
+		}
+		checkReviewVersions(&r, path.Child("admissionReviewVersions"), h.AdmissionReviewVersions, l)
+		if h.Name != "" && names.Has(h.Name) && !l.names {
+			r.Duplicate(path.Child("name"), h.Name)
+		}
+		names.Insert(h.Name)
+	}
+	return r.Errors
+}
+
+func checkWebhook(r *report.Report, path *field.Path, h *hook, l leniency) {
+	r.Add(validation.IsFullyQualifiedName(path.Child("name"), h.Name)...)
+	for i := range h.Rules {
+		checkOperations(r, path.Child("rules").Index(i), &h.Rules[i])
+	}
+	if h.FailurePolicy != nil {
+		checkFailurePolicy(r, path.Child("failurePolicy"), *h.FailurePolicy)
+	}
+	if h.MatchPolicy != nil {
+		checkMatchPolicy(r, path.Child("matchPolicy"), *h.MatchPolicy)
+	}
+	allowed := sideEffects(l)
+	if h.SideEffects == nil {
+		r.Required(path.Child("sideEffects"), "must specify one of "+joined(allowed))
+	} else {
+		report.OneOf(r, path.Child("sideEffects"), *h.SideEffects, allowed...)
+	}
+	if t := h.TimeoutSeconds; t != nil && (*t < 1 || *t > maxTimeoutSeconds) {
+		r.Invalid(path.Child("timeoutSeconds"), *t, "the timeout value must be between 1 and 30 seconds")
+	}
+	options := metav1validation.LabelSelectorValidationOptions{AllowInvalidLabelValueInSelector: l.selectors}
+	if h.NamespaceSelector != nil {
+		r.Add(metav1validation.ValidateLabelSelector(h.NamespaceSelector, options, path.Child("namespaceSelector"))...)
+	}
+	if h.ObjectSelector != nil {
+		r.Add(metav1validation.ValidateLabelSelector(h.ObjectSelector, options, path.Child("objectSelector"))...)
+	}
+	if h.reinvocation != nil {
+		checkReinvocation(r, path.Child("reinvocationPolicy"), *h.reinvocation)
+	}
+	checkClient(r, path.Child("clientConfig"), &h.ClientConfig)
+}
+
+func checkClient(r *report.Report, path *field.Path, c *admissionregistrationv1.WebhookClientConfig) {
+	switch {
+	case (c.URL == nil) == (c.Service == nil):
+		r.Required(path, "exactly one of url or service is required")
+	case c.URL != nil:
+		r.Add(webhook.ValidateWebhookURL(path.Child("url"), *c.URL, true)...)
+	default:
+		port := servicePort
+		if c.Service.Port != nil {
+			port = *c.Service.Port
+		}
+		r.Add(webhook.ValidateWebhookService(path.Child("service"), c.Service.Name, c.Service.Namespace, c.Service.Path, port)...)
+	}
+}
+
+func checkReviewVersions(r *report.Report, path *field.Path, versions []string, l leniency) {
+	if len(versions) == 0 {
+		r.Required(path, "must specify one of "+joined(reviewVersions()))
+		return
+	}
+	seen := sets.New[string]()
+	for i, v := range versions {
+		if seen.Has(v) {
+			r.Invalid(path.Index(i), v, "duplicate version")
+			continue
+		}
+		seen.Insert(v)
+		r.Each(path.Index(i), v, validation.IsDNS1035Label(v))
+	}
+	if !l.versions && !slices.ContainsFunc(versions, understood) {
+		r.Invalid(path, versions, "must include at least one of "+joined(reviewVersions()))
+	}
+}
+
+func joined[T ~string](values []T) string {
+	out := make([]string, len(values))
+	for i, v := range values {
+		out[i] = string(v)
+	}
+	return strings.Join(out, ", ")
+}
+
+func validatingWebhookConfigurationCells(c *admissionregistrationv1.ValidatingWebhookConfiguration, env resource.CellEnv) []any {
+	return []any{c.Name, int64(len(c.Webhooks)), env.Age(c.CreationTimestamp)}
+}
+
+func mutatingWebhookConfigurationCells(c *admissionregistrationv1.MutatingWebhookConfiguration, env resource.CellEnv) []any {
+	return []any{c.Name, int64(len(c.Webhooks)), env.Age(c.CreationTimestamp)}
+}

@@ -1,0 +1,341 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package podspec
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson.dev/apiserver/naming"
+	"keelson.dev/keelson/pkg/api/report"
+)
+
+// check is one validation of one specification.
+type check struct {
+	report.Report
+	ctx  context.Context
+	spec *corev1.PodSpec
+	// meta is the pod's; nil in a template.
+	meta *metav1.ObjectMeta
+	// old is what an update replaces; nil: what it has need not be let be.
+	old *corev1.PodSpec
+	// volumes are the well-formed volumes by name, and claims the names of the
+	// pod's resource claims: what containers may refer to.
+	volumes map[string]*corev1.VolumeSource
+	claims  sets.Set[string]
+}
+
+// ValidateSpec reports everything wrong with a pod's specification at path. meta
+// is the pod's own, or nil for the specification of a template.
+func ValidateSpec(ctx context.Context, spec *corev1.PodSpec, meta *metav1.ObjectMeta, path *field.Path) field.ErrorList {
+	return ValidateSpecUpdate(ctx, spec, nil, meta, path)
+}
+
+// ValidateSpecUpdate is ValidateSpec for what replaces old: fields of features
+// that are off may be had by what has had them.
+func ValidateSpecUpdate(ctx context.Context, spec, old *corev1.PodSpec, meta *metav1.ObjectMeta, path *field.Path) field.ErrorList {
+	c := &check{ctx: ctx, spec: spec, old: old, meta: meta, volumes: map[string]*corev1.VolumeSource{}, claims: sets.New[string]()}
+	if spec.TerminationGracePeriodSeconds == nil {
+		c.Required(path.Child("terminationGracePeriodSeconds"), "")
+	}
+	c.checkVolumes(path.Child("volumes"))
+	c.checkClaims(path.Child("resourceClaims"))
+	c.checkMain(path.Child("containers"))
+	c.checkInit(path.Child("initContainers"))
+	c.checkEphemeral(path.Child("ephemeralContainers"))
+	c.checkPodResources(path.Child("resources"))
+	c.checkHostPorts(path.Child("containers"))
+	report.OneOfRequired(&c.Report, path.Child("restartPolicy"), spec.RestartPolicy,
+		corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
+	report.OneOfRequired(&c.Report, path.Child("dnsPolicy"), spec.DNSPolicy,
+		corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst, corev1.DNSDefault, corev1.DNSNone)
+	c.Labels(path.Child("nodeSelector"), spec.NodeSelector)
+	c.checkPodSecurity(path.Child("securityContext"))
+	c.checkAffinity(path.Child("affinity"))
+	c.checkDNSConfig(path.Child("dnsConfig"))
+	c.checkGates(path)
+	c.checkSpread(path.Child("topologySpreadConstraints"))
+	c.checkHostProcess(path)
+	c.checkHostUsers(path)
+	c.checkNames(path)
+	c.checkOS(path)
+	c.checkFileKeys(path)
+	return c.Errors
+}
+
+// isPod is true where what only a running pod needs must be there.
+func (c *check) isPod() bool { return c.meta != nil }
+
+func (c *check) checkGates(path *field.Path) {
+	for i, gate := range c.spec.ReadinessGates {
+		c.QualifiedName(path.Child("readinessGates").Index(i).Child("conditionType"), string(gate.ConditionType))
+	}
+	seen := sets.New[string]()
+	for i, gate := range c.spec.SchedulingGates {
+		at := path.Child("schedulingGates").Index(i)
+		c.QualifiedName(at, gate.Name)
+		if seen.Has(gate.Name) {
+			c.Duplicate(at, gate.Name)
+		}
+		seen.Insert(gate.Name)
+	}
+}
+
+// checkNames judges the names and numbers that stand alone.
+func (c *check) checkNames(path *field.Path) {
+	spec := c.spec
+	c.checkHostname(path)
+	if spec.ServiceAccountName != "" {
+		c.Each(path.Child("serviceAccountName"), spec.ServiceAccountName, naming.NameIsDNSSubdomain(spec.ServiceAccountName, false))
+	}
+	if spec.NodeName != "" {
+		c.Each(path.Child("nodeName"), spec.NodeName, naming.NameIsDNSSubdomain(spec.NodeName, false))
+	}
+	if d := spec.ActiveDeadlineSeconds; d != nil && (*d < 1 || *d > math.MaxInt32) {
+		c.Invalid(path.Child("activeDeadlineSeconds"), *d, validation.InclusiveRangeError(1, math.MaxInt32))
+	}
+	if spec.Hostname != "" {
+		c.Label(path.Child("hostname"), spec.Hostname)
+	}
+	if spec.Subdomain != "" {
+		c.Label(path.Child("subdomain"), spec.Subdomain)
+	}
+	c.Add(ValidateTolerations(spec.Tolerations, path.Child("tolerations"))...)
+	c.checkHostAliases(path.Child("hostAliases"))
+	if spec.PriorityClassName != "" {
+		c.Each(path.Child("priorityClassName"), spec.PriorityClassName, naming.NameIsDNSSubdomain(spec.PriorityClassName, false))
+	}
+	if name := spec.RuntimeClassName; name != nil && *name != "" { // empty names the default runtime
+		c.Each(path.Child("runtimeClassName"), *name, naming.NameIsDNSSubdomain(*name, false))
+	}
+	if p := spec.PreemptionPolicy; p != nil {
+		report.OneOfRequired(&c.Report, path.Child("preemptionPolicy"), *p, corev1.PreemptLowerPriority, corev1.PreemptNever)
+	}
+	if spec.Overhead != nil {
+		c.Add(ValidateResources(&corev1.ResourceRequirements{Limits: spec.Overhead}, nil, path.Child("overhead"))...)
+	}
+}
+
+const maxHostname = 64
+
+func (c *check) checkHostname(path *field.Path) {
+	name := c.spec.HostnameOverride
+	if name == nil {
+		return
+	}
+	at := path.Child("hostnameOverride")
+	if c.spec.SetHostnameAsFQDN != nil && *c.spec.SetHostnameAsFQDN {
+		c.Forbidden(at, "may not be specified when setHostnameAsFQDN is true")
+	}
+	if c.spec.HostNetwork {
+		c.Forbidden(at, "may not be specified when hostNetwork is true")
+	}
+	if len(*name) > maxHostname {
+		c.TooLong(at, maxHostname)
+	}
+	c.Subdomain(at, *name)
+}
+
+func (c *check) checkHostAliases(path *field.Path) {
+	for i, alias := range c.spec.HostAliases {
+		c.Add(validation.IsValidIPForLegacyField(path.Index(i).Child("ip"), alias.IP, true, nil)...)
+		for j, name := range alias.Hostnames {
+			c.Subdomain(path.Index(i).Child("hostnames").Index(j), name)
+		}
+	}
+}
+
+const (
+	maxNameservers = 3
+	maxSearches    = 32
+	maxSearchChars = 2048
+)
+
+func (c *check) checkDNSConfig(path *field.Path) {
+	config := c.spec.DNSConfig
+	if c.spec.DNSPolicy == corev1.DNSNone {
+		if config == nil {
+			c.Required(path, fmt.Sprintf("must provide `dnsConfig` when `dnsPolicy` is %s", corev1.DNSNone))
+			return
+		}
+		if len(config.Nameservers) == 0 {
+			c.Required(path.Child("nameservers"), fmt.Sprintf("must provide at least one DNS nameserver when `dnsPolicy` is %s", corev1.DNSNone))
+			return
+		}
+	}
+	if config == nil {
+		return
+	}
+	if len(config.Nameservers) > maxNameservers {
+		c.Invalid(path.Child("nameservers"), config.Nameservers, fmt.Sprintf("must not have more than %v nameservers", maxNameservers))
+	}
+	for i, server := range config.Nameservers {
+		c.Add(validation.IsValidIPForLegacyField(path.Child("nameservers").Index(i), server, true, nil)...)
+	}
+	searches := path.Child("searches")
+	if len(config.Searches) > maxSearches {
+		c.Invalid(searches, config.Searches, fmt.Sprintf("must not have more than %v search paths", maxSearches))
+	}
+	if len(strings.Join(config.Searches, " ")) > maxSearchChars {
+		c.Invalid(searches, config.Searches, fmt.Sprintf("must not have more than %v characters (including spaces) in the search list", maxSearchChars))
+	}
+	for i, search := range config.Searches {
+		if search != "." {
+			search = strings.TrimSuffix(search, ".")
+			c.Each(searches.Index(i), search, validation.IsDNS1123SubdomainWithUnderscore(search))
+		}
+	}
+	for i, option := range config.Options {
+		if option.Name == "" {
+			c.Required(path.Child("options").Index(i), "must not be empty")
+		}
+	}
+}
+
+func (c *check) checkHostUsers(path *field.Path) {
+	if c.spec.HostUsers == nil || *c.spec.HostUsers {
+		return
+	}
+	const detail = "when `hostUsers` is false"
+	if c.spec.HostNetwork {
+		c.Forbidden(path.Child("hostNetwork"), detail)
+	}
+	if c.spec.HostPID {
+		c.Forbidden(path.Child("HostPID"), detail)
+	}
+	if c.spec.HostIPC {
+		c.Forbidden(path.Child("HostIPC"), detail)
+	}
+	for place, container := range Containers(c.spec, path) {
+		if len(container.VolumeDevices) > 0 {
+			c.Forbidden(place.Path.Child("volumeDevices"), detail)
+		}
+	}
+}
+
+// checkFileKeys judges variables from files: the file is in an emptyDir volume.
+func (c *check) checkFileKeys(path *field.Path) {
+	for place, container := range Containers(c.spec, path) {
+		for i := range container.Env {
+			from := container.Env[i].ValueFrom
+			if from == nil || from.FileKeyRef == nil {
+				continue
+			}
+			name := from.FileKeyRef.VolumeName
+			at := place.Path.Child("env").Index(i).Child("valueFrom", "fileKeyRef", "volumeName")
+			volume := c.volumeNamed(name)
+			switch {
+			case volume == nil:
+				c.NotFound(at, name)
+			case volume.EmptyDir == nil:
+				c.Invalid(at, name, "referenced volume must be of type emptyDir")
+			}
+		}
+	}
+}
+
+func (c *check) volumeNamed(name string) *corev1.Volume {
+	for i := range c.spec.Volumes {
+		if c.spec.Volumes[i].Name == name {
+			return &c.spec.Volumes[i]
+		}
+	}
+	return nil
+}
+
+func (c *check) checkClaims(path *field.Path) {
+	for i := range c.spec.ResourceClaims {
+		if name := c.spec.ResourceClaims[i].Name; name != "" {
+			c.claims.Insert(name)
+		}
+	}
+	seen := sets.New[string]()
+	for i := range c.spec.ResourceClaims {
+		c.checkClaim(&c.spec.ResourceClaims[i], seen, path.Index(i))
+	}
+}
+
+func (c *check) checkClaim(claim *corev1.PodResourceClaim, seen sets.Set[string], path *field.Path) {
+	if c.meta != nil {
+		if _, mirror := c.meta.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+			c.Forbidden(field.NewPath(""), "static pods do not support resource claims")
+			return
+		}
+	}
+	switch name := claim.Name; {
+	case name == "":
+		c.Required(path.Child("name"), "")
+	case seen.Has(name):
+		c.Duplicate(path.Child("name"), name)
+	default:
+		c.Label(path.Child("name"), name)
+		seen.Insert(name)
+	}
+	byName, byTemplate := claim.ResourceClaimName, claim.ResourceClaimTemplateName
+	if byName != nil && byTemplate != nil {
+		c.Invalid(path, claim, "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified")
+	}
+	if byName == nil && byTemplate == nil {
+		c.Invalid(path, claim, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
+	}
+	if byName != nil {
+		c.Each(path.Child("resourceClaimName"), *byName, naming.NameIsDNSSubdomain(*byName, false))
+	}
+	if byTemplate != nil {
+		c.Each(path.Child("resourceClaimTemplateName"), *byTemplate, naming.NameIsDNSSubdomain(*byTemplate, false))
+	}
+}
+
+// ValidateTemplate reports everything wrong with the template of pods.
+func ValidateTemplate(ctx context.Context, t *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
+	var r report.Report
+	r.Labels(path.Child("labels"), t.Labels)
+	r.Annotations(path.Child("annotations"), t.Annotations)
+	r.Add(ValidateAnnotations(t.Annotations, &t.Spec, path.Child("annotations"))...)
+	r.Add(ValidateSpec(ctx, &t.Spec, nil, path.Child("spec"))...)
+	r.Add(ValidateProfiles(t.Annotations, &t.Spec, path.Child("spec"))...)
+	if len(t.Spec.EphemeralContainers) > 0 {
+		r.Forbidden(path.Child("spec", "ephemeralContainers"), "ephemeral containers not allowed in pod template")
+	}
+	return r.Errors
+}
+
+// Policy is what a server allows in specifications of pods. The zero value allows everything.
+type Policy struct {
+	// NoPrivileged rejects privileged containers, and host processes on Windows: what an API server
+	// without --allow-privileged does.
+	NoPrivileged bool
+}
+
+// Validate returns rule such that it checks specifications of pods against p.
+func Validate[T any](p Policy, rule func(ctx context.Context, obj *T) field.ErrorList) func(ctx context.Context, obj *T) field.ErrorList {
+	if !p.NoPrivileged {
+		return rule
+	}
+	return func(ctx context.Context, obj *T) field.ErrorList { return rule(withoutPrivileged(ctx), obj) }
+}
+
+// ValidateUpdate returns rule such that it checks specifications of pods against p.
+func ValidateUpdate[T any](p Policy, rule func(ctx context.Context, obj, old *T) field.ErrorList) func(ctx context.Context, obj, old *T) field.ErrorList {
+	if !p.NoPrivileged {
+		return rule
+	}
+	return func(ctx context.Context, obj, old *T) field.ErrorList { return rule(withoutPrivileged(ctx), obj, old) }
+}
+
+type unprivilegedKey struct{}
+
+func withoutPrivileged(ctx context.Context) context.Context {
+	return context.WithValue(ctx, unprivilegedKey{}, true)
+}
+
+func mayBePrivileged(ctx context.Context) bool { return ctx.Value(unprivilegedKey{}) == nil }

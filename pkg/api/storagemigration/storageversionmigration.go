@@ -1,0 +1,133 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package storagemigration declares migrations of stored objects to the version
+// and the key that they would be written in today. Kubernetes has it off unless
+// an operator asks for it, and so is it here.
+//
+// All of it is pure: no I/O, no state.
+package storagemigration
+
+import (
+	"context"
+	"strings"
+
+	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/report"
+	"keelson.dev/keelson/pkg/api/strategy"
+)
+
+// Rows returns the rows of the group, in discovery order.
+func Rows() []*resource.Row {
+	return []*resource.Row{migrationRow()}
+}
+
+// migrationRow declares storageversionmigrations.
+func migrationRow() *resource.Row {
+	parts := strategy.Parts[storagemigrationv1beta1.StorageVersionMigration, storagemigrationv1beta1.StorageVersionMigrationSpec, storagemigrationv1beta1.StorageVersionMigrationStatus](func(o *storagemigrationv1beta1.StorageVersionMigration) (*storagemigrationv1beta1.StorageVersionMigrationSpec, *storagemigrationv1beta1.StorageVersionMigrationStatus) {
+		return &o.Spec, &o.Status
+	})
+	return resource.Of[storagemigrationv1beta1.StorageVersionMigrationList](resource.Kind[*storagemigrationv1beta1.StorageVersionMigration]{
+		Group: storagemigrationv1beta1.GroupName, Version: "v1beta1", Resource: "storageversionmigrations", Kind: "StorageVersionMigration",
+		Feature: "StorageVersionMigrator", Versions: []resource.Version{{Name: "v1beta1", Deprecated: "storagemigration.k8s.io/v1beta1 StorageVersionMigration is deprecated in v1.38+, unavailable in v1.41+"}},
+
+		MetaOnUpdate:   resource.MetaRules{RepeatCreateChecks: 1},
+		PrepareCreate:  parts.ClearStatus,
+		PrepareUpdate:  parts.KeepStatus,
+		ResetFields:    []string{"status"},
+		Validate:       validateMigration,
+		ValidateUpdate: validateMigrationUpdate,
+
+		Columns: []metav1.TableColumnDefinition{
+			{Name: "Name", Type: "string", Description: metav1.ObjectMeta{}.SwaggerDoc()["name"]},
+			{Name: "Resource", Type: "string", Description: "GroupResource to migrate"},
+			{Name: "Status", Type: "string", Description: "Status of the migration"},
+		},
+		Cells: cells,
+
+		Subresources: []resource.Sub[*storagemigrationv1beta1.StorageVersionMigration]{
+			{Subresource: strategy.View("status", "metadata", "spec"), PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validateMigrationStatus},
+		},
+	})
+}
+
+// cells shows the last of the conditions that hold.
+func cells(m *storagemigrationv1beta1.StorageVersionMigration, _ resource.CellEnv) []any {
+	status := "Unknown"
+	for _, c := range m.Status.Conditions {
+		if c.Status != metav1.ConditionTrue {
+			continue
+		}
+		switch t := storagemigrationv1beta1.MigrationConditionType(c.Type); t {
+		case storagemigrationv1beta1.MigrationRunning, storagemigrationv1beta1.MigrationSucceeded, storagemigrationv1beta1.MigrationFailed:
+			status = c.Type
+		}
+	}
+	return []any{m.Name, m.Spec.Resource.String(), status}
+}
+
+func validateMigration(_ context.Context, m *storagemigrationv1beta1.StorageVersionMigration) field.ErrorList {
+	var r report.Report
+	path, what := field.NewPath("spec", "resource"), m.Spec.Resource
+	if what.Resource == "" {
+		r.Required(path.Child("resource"), "resource is required to be set")
+	} else if reasons := validation.IsDNS1035Label(what.Resource); len(reasons) > 0 {
+		r.Invalid(path.Child("resource"), what.Resource, strings.Join(reasons, ","))
+	}
+	if what.Group != "" {
+		if reasons := validation.IsDNS1123Subdomain(what.Group); len(reasons) > 0 {
+			r.Invalid(path.Child("group"), what.Group, strings.Join(reasons, ","))
+		}
+	}
+	return r.Errors
+}
+
+func validateMigrationUpdate(ctx context.Context, m, old *storagemigrationv1beta1.StorageVersionMigration) field.ErrorList {
+	r := report.Report{Errors: validateMigration(ctx, m)}
+	r.Immutable(field.NewPath("spec"), m.Spec, old.Spec)
+	return r.Errors
+}
+
+// validateMigrationStatus: a migration ends one way, once, and the version that
+// it goes by stays.
+func validateMigrationStatus(_ context.Context, m, old *storagemigrationv1beta1.StorageVersionMigration) field.ErrorList {
+	var r report.Report
+	path := field.NewPath("status")
+	version, was := m.Status.ResourceVersion, old.Status.ResourceVersion
+	if version != "" {
+		if _, err := resourceversion.CompareResourceVersion(version, version); err != nil {
+			r.Invalid(path.Child("resourceVersion"), version, err.Error())
+		}
+	}
+	conditions := path.Child("conditions")
+	r.Add(metav1validation.ValidateConditions(m.Status.Conditions, conditions)...)
+	if was != "" && was != version {
+		r.Invalid(path.Child("resourceVersion"), version, "field is immutable")
+	}
+	if succeeded(m) && failed(m) {
+		r.Invalid(conditions, m.Status.Conditions, "Both success and failed conditions cannot be true at the same time")
+	}
+	if succeeded(old) && !succeeded(m) {
+		r.Invalid(conditions, m.Status.Conditions, "Success condition cannot be set to false once it is true")
+	}
+	if failed(old) && !failed(m) {
+		r.Invalid(conditions, m.Status.Conditions, "Failed condition cannot be set to false once it is true")
+	}
+	return r.Errors
+}
+
+func succeeded(m *storagemigrationv1beta1.StorageVersionMigration) bool {
+	return meta.IsStatusConditionTrue(m.Status.Conditions, string(storagemigrationv1beta1.MigrationSucceeded))
+}
+
+func failed(m *storagemigrationv1beta1.StorageVersionMigration) bool {
+	return meta.IsStatusConditionTrue(m.Status.Conditions, string(storagemigrationv1beta1.MigrationFailed))
+}
