@@ -35,7 +35,7 @@ func validatingAdmissionPolicyRow(j *judge, check CheckParams) *resource.Row {
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies", Kind: "ValidatingAdmissionPolicy",
 		Categories: []string{"api-extensions"},
 
-		MetaOnUpdate:   resource.MetaRules{RepeatCreateChecks: 1, SkipUpdateChecks: true},
+		MetaOnUpdate:   resource.CheckNameAndFinalizers,
 		Default:        defaultValidatingAdmissionPolicy,
 		PrepareCreate:  parts.Create,
 		PrepareUpdate:  parts.Update,
@@ -54,7 +54,7 @@ func validatingAdmissionPolicyRow(j *judge, check CheckParams) *resource.Row {
 		Cells: validatingAdmissionPolicyCells,
 
 		Subresources: []resource.Sub[*admissionregistrationv1.ValidatingAdmissionPolicy]{
-			{Subresource: strategy.View("status", "spec", "metadata").WithMetaRules(resource.MetaRules{SkipUpdateChecks: true}), PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validatePolicyStatus},
+			{Subresource: strategy.View("status", "spec", "metadata").WithMetaChecks(resource.CheckNeither), PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validatePolicyStatus},
 		},
 	})
 }

@@ -41,7 +41,7 @@ func storageVersionRow() *resource.Row {
 	return resource.Of[apiserverinternalv1alpha1.StorageVersionList](resource.Kind[*apiserverinternalv1alpha1.StorageVersion]{
 		Group: apiserverinternalv1alpha1.GroupName, Version: "v1alpha1", Resource: "storageversions", Kind: "StorageVersion",
 
-		MetaOnUpdate:  resource.MetaRules{SkipUpdateChecks: true},
+		MetaOnUpdate:  resource.CheckNeither,
 		PrepareCreate: parts.ClearStatus,
 		PrepareUpdate: parts.KeepStatus,
 		ResetFields:   []string{"status"},
@@ -57,7 +57,7 @@ func storageVersionRow() *resource.Row {
 		Cells: cells,
 
 		Subresources: []resource.Sub[*apiserverinternalv1alpha1.StorageVersion]{{
-			Subresource:   strategy.View("status", "metadata", "spec").WithMetaRules(resource.MetaRules{SkipUpdateChecks: true}),
+			Subresource:   strategy.View("status", "metadata", "spec").WithMetaChecks(resource.CheckNeither),
 			PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validateStatus,
 		}},
 	})

@@ -24,7 +24,7 @@ func controllerRevisionRow() *resource.Row {
 	return resource.Of[appsv1.ControllerRevisionList](resource.Kind[*appsv1.ControllerRevision]{
 		Group: "apps", Version: "v1", Resource: "controllerrevisions", Kind: "ControllerRevision", Namespaced: true,
 
-		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1},
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		Validate:                 validateControllerRevision,
 		ValidateUpdate:           validateControllerRevisionUpdate,
 		AllowUnconditionalUpdate: true,

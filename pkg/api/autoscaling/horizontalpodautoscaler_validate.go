@@ -179,15 +179,13 @@ func sources(m *autoscalingv2.MetricSpec) []source {
 }
 
 func metricSpec(r *report.Report, path *field.Path, m *autoscalingv2.MetricSpec) {
-	kinds := []autoscalingv2.MetricSourceType{
-		autoscalingv2.ContainerResourceMetricSourceType, autoscalingv2.ExternalMetricSourceType,
-		autoscalingv2.ObjectMetricSourceType, autoscalingv2.PodsMetricSourceType, autoscalingv2.ResourceMetricSourceType,
-	}
 	at := path.Child("type")
 	if m.Type == "" {
 		r.Required(at, "must specify a metric source type")
 	}
-	report.OneOf(r, at, m.Type, kinds...)
+	report.OneOf(r, at, m.Type,
+		autoscalingv2.ContainerResourceMetricSourceType, autoscalingv2.ExternalMetricSourceType,
+		autoscalingv2.ObjectMetricSourceType, autoscalingv2.PodsMetricSourceType, autoscalingv2.ResourceMetricSourceType)
 	all, set, expected := sources(m), 0, ""
 	for _, s := range all {
 		if s.set {
@@ -204,9 +202,6 @@ func metricSpec(r *report.Report, path *field.Path, m *autoscalingv2.MetricSpec)
 		if !s.set {
 			r.Required(path.Child(s.name), "must populate information for the given metric source")
 		}
-	}
-	if expected == "" { // Kubernetes says so twice.
-		report.OneOf(r, at, m.Type, kinds...)
 	}
 	if set == 1 {
 		return

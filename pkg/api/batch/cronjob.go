@@ -59,7 +59,7 @@ func cronJobRow(p podspec.Policy) *resource.Row {
 		Cells: cronJobCells,
 
 		Subresources: []resource.Sub[*batchv1.CronJob]{
-			{Subresource: strategy.View("status", "spec").WithMetaRules(resource.MetaRules{SkipUpdateChecks: true}), PrepareUpdate: parts.KeepSpec},
+			{Subresource: strategy.View("status", "spec").WithMetaChecks(resource.CheckNeither), PrepareUpdate: parts.KeepSpec},
 		},
 	})
 }

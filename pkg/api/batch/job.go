@@ -32,7 +32,7 @@ func jobRow(p podspec.Policy) *resource.Row {
 		Categories: []string{"all"},
 
 		Default:                  defaultJob,
-		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		PrepareCreate:            prepareJobCreate,
 		Validate:                 podspec.Validate(p, validateJob),
 		Canonicalize:             inheritLabels,

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/report"
 )
@@ -213,9 +212,8 @@ func checkIndexed(r *report.Report, spec *batchv1.JobSpec, path *field.Path) {
 func validateJobUpdate(ctx context.Context, j, old *batchv1.Job) field.ErrorList {
 	_, named := old.Spec.Template.Labels[batchv1.JobNameLabel]
 	_, owned := old.Spec.Template.Labels[batchv1.ControllerUidLabel]
-	r := report.Report{Errors: append(judgeJob(ctx, j, named && owned), resource.MetaHere())} // old jobs live on as they are
+	r := report.Report{Errors: judgeJob(ctx, j, named && owned)} // old jobs live on as they are
 	spec, was, path := &j.Spec, &old.Spec, field.NewPath("spec")
-	checkJobWithSelector(ctx, &r, spec, path)
 	if !indexed(spec) {
 		r.Immutable(path.Child("completions"), spec.Completions, was.Completions)
 	} else if spec.Completions != nil && !equality.Semantic.DeepEqual(spec.Completions, was.Completions) &&

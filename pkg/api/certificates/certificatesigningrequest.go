@@ -46,7 +46,7 @@ func certificateSigningRequestRow() *resource.Row {
 		Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests", Kind: "CertificateSigningRequest",
 		ShortNames: []string{"csr"},
 
-		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		PrepareCreate:            prepareCertificateSigningRequestCreate,
 		PrepareUpdate:            prepareCertificateSigningRequestUpdate,
 		Fields:                   certificateSigningRequestFields,
@@ -67,8 +67,8 @@ func certificateSigningRequestRow() *resource.Row {
 		Cells: certificateSigningRequestCells,
 
 		Subresources: []resource.Sub[*certificatesv1.CertificateSigningRequest]{
-			{Subresource: strategy.View("approval", "spec", "status.certificate").WithMetaRules(resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true}).WithoutTable(), PrepareUpdate: prepareCertificateSigningRequestApproval, ValidateUpdate: validateCertificateSigningRequestState},
-			{Subresource: strategy.View("status", "spec", "status.conditions").WithMetaRules(resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true}), PrepareUpdate: prepareCertificateSigningRequestStatus, ValidateUpdate: validateCertificateSigningRequestStatus},
+			{Subresource: strategy.View("approval", "spec", "status.certificate").WithMetaChecks(resource.CheckNameAndFinalizers).WithoutTable(), PrepareUpdate: prepareCertificateSigningRequestApproval, ValidateUpdate: validateCertificateSigningRequestState},
+			{Subresource: strategy.View("status", "spec", "status.conditions").WithMetaChecks(resource.CheckNameAndFinalizers), PrepareUpdate: prepareCertificateSigningRequestStatus, ValidateUpdate: validateCertificateSigningRequestStatus},
 		},
 	})
 }

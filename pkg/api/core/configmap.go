@@ -24,7 +24,7 @@ func configMapRow() *resource.Row {
 		ShortNames: []string{"cm"},
 
 		Default:                  defaultConfigMap,
-		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1},
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		Validate:                 validateConfigMap,
 		ValidateUpdate:           validateConfigMapUpdate,
 		AllowUnconditionalUpdate: true,

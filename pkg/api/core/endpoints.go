@@ -30,7 +30,7 @@ func endpointsRow() *resource.Row {
 		StoragePrefix: "services/endpoints",
 
 		Default:                  defaultEndpoints,
-		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1},
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		Validate:                 validateEndpoints,
 		ValidateUpdate:           validateEndpointsUpdate,
 		Warnings:                 warnEndpoints,

@@ -31,7 +31,7 @@ func EventRow() *resource.Row {
 		AnyFinalizer:             true,
 		MetaLast:                 true,
 		ValidateName:             report.SegmentName,
-		MetaOnUpdate:             resource.MetaRules{SkipUpdateChecks: true},
+		MetaOnUpdate:             resource.CheckNeither,
 		Validate:                 validateEvent,
 		ValidateUpdate:           validateEventUpdate,
 		Fields:                   eventFields,
@@ -152,7 +152,6 @@ func checkEventText(r *report.Report, name, text string) {
 func ValidateEvent(e *corev1.Event) field.ErrorList {
 	var r report.Report
 	checkEvent(&r, e, "reportingController")
-	r.Add(resource.MetaHere())
 	checkSeries(&r, e)
 	if e.EventTime.IsZero() {
 		r.Required(field.NewPath("eventTime"), "")
@@ -193,7 +192,6 @@ func checkSeries(r *report.Report, e *corev1.Event) {
 func ValidateEventUpdate(e, old *corev1.Event) field.ErrorList {
 	var r report.Report
 	checkEvent(&r, e, "reportingController")
-	r.Add(resource.MetaHere())
 	if e.Series != nil && (old.Series == nil || *e.Series != *old.Series) {
 		checkSeries(&r, e)
 	}

@@ -26,7 +26,7 @@ func limitRangeRow() *resource.Row {
 		ShortNames: []string{"limits"},
 
 		Default:                  defaultLimitRange,
-		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, SkipUpdateChecks: true},
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		PrepareCreate:            prepareLimitRangeCreate,
 		Validate:                 validateLimitRange,
 		ValidateUpdate:           validateLimitRangeUpdate,

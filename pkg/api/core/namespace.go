@@ -35,7 +35,7 @@ func namespaceRow() *resource.Row {
 		Verbs:      []string{"create", "delete", "get", "list", "patch", "update", "watch"},
 
 		Default:                  defaultNamespace,
-		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		PrepareCreate:            prepareNamespaceCreate,
 		Validate:                 validateNamespace,
 		PrepareUpdate:            prepareNamespaceUpdate,

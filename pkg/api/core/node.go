@@ -37,7 +37,7 @@ func nodeRow(proxy resource.ConnectFunc) *resource.Row {
 		StoragePrefix: "minions",
 
 		Default:                  defaultNode,
-		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		PrepareCreate:            prepareNodeCreate,
 		Validate:                 validateNode,
 		PrepareUpdate:            prepareNodeUpdate,
@@ -183,7 +183,7 @@ func checkTaints(r *report.Report, taints []corev1.Taint, path *field.Path) {
 }
 
 func validateNodeUpdate(ctx context.Context, n, old *corev1.Node) field.ErrorList {
-	return slices.Concat(validateNode(ctx, n), field.ErrorList{resource.MetaHere()}, validateNodeStatus(ctx, n, old))
+	return append(validateNode(ctx, n), validateNodeStatus(ctx, n, old)...)
 }
 
 // validateNodeStatus judges what changed of a node, in its status or beside it.

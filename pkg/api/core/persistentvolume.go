@@ -36,7 +36,7 @@ func persistentVolumeRow() *resource.Row {
 		ShortNames: []string{"pv"},
 
 		Default:                  defaultPersistentVolume,
-		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 2, CreateChecksFirst: true, SkipUpdateChecks: true},
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		PrepareCreate:            preparePersistentVolumeCreate,
 		Validate:                 validateNewVolume,
 		PrepareUpdate:            parts.KeepStatus,
@@ -172,9 +172,7 @@ func checkAttributesClass(r *report.Report, spec *corev1.PersistentVolumeSpec, a
 }
 
 func validatePersistentVolumeUpdate(ctx context.Context, pv, old *corev1.PersistentVolume) field.ErrorList {
-	// Kubernetes judges the whole twice, and clients see both causes.
-	whole := validatePersistentVolume(ctx, pv)
-	r := report.Report{Errors: slices.Concat(whole, checkMountAnnotation(pv), field.ErrorList{resource.MetaHere()}, whole)}
+	r := report.Report{Errors: validateNewVolume(ctx, pv)}
 	source := pv.Spec.PersistentVolumeSource.DeepCopy()
 	if was := old.Spec.CSI; was != nil && was.ControllerExpandSecretRef == nil && source.CSI != nil {
 		source.CSI.ControllerExpandSecretRef = nil

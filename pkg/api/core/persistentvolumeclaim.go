@@ -36,7 +36,7 @@ func persistentVolumeClaimRow() *resource.Row {
 		ShortNames: []string{"pvc"},
 
 		Default:                  defaultPersistentVolumeClaim,
-		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1},
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		PrepareCreate:            preparePersistentVolumeClaimCreate,
 		Validate:                 validatePersistentVolumeClaim,
 		PrepareUpdate:            preparePersistentVolumeClaimUpdate,

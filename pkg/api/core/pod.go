@@ -30,7 +30,7 @@ func podRow(p podspec.Policy, c PodConnectors) *resource.Row {
 		ShortNames: []string{"po"}, Categories: []string{"all"},
 
 		Default:                  defaultPod,
-		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1},
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		PrepareCreate:            preparePodCreate,
 		Validate:                 podspec.Validate(p, validatePod),
 		PrepareUpdate:            preparePodUpdate,
@@ -71,13 +71,13 @@ func podRow(p podspec.Policy, c PodConnectors) *resource.Row {
 		Subresources: []resource.Sub[*corev1.Pod]{
 			{Subresource: resource.Subresource{Name: "attach", Verbs: []string{"create", "get"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "PodAttachOptions"}, Connect: c.Attach, Traffic: resource.Stream}},
 			{Subresource: resource.Subresource{Name: "binding", Verbs: []string{"create"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "Binding"}, Create: c.Binding}},
-			{Subresource: strategy.View("ephemeralcontainers").WithMetaRules(resource.MetaRules{RepeatCreateChecks: 1}).WithoutTable(), PrepareUpdate: preparePodEphemeralContainers, ValidateUpdate: podspec.ValidateUpdate(p, validatePodEphemeralContainers)},
+			{Subresource: strategy.View("ephemeralcontainers").WithMetaChecks(resource.CheckNameAndFinalizers).WithoutTable(), PrepareUpdate: preparePodEphemeralContainers, ValidateUpdate: podspec.ValidateUpdate(p, validatePodEphemeralContainers)},
 			{Subresource: resource.Subresource{Name: "eviction", Verbs: []string{"create"}, Kind: schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "Eviction"}, Create: c.Eviction}},
 			{Subresource: resource.Subresource{Name: "exec", Verbs: []string{"create", "get"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "PodExecOptions"}, Connect: c.Exec, Traffic: resource.Stream}},
 			{Subresource: resource.Subresource{Name: "log", Verbs: []string{"get"}, Connect: c.Log, Traffic: resource.Text}},
 			{Subresource: resource.Subresource{Name: "portforward", Verbs: []string{"create", "get"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "PodPortForwardOptions"}, Connect: c.PortForward, Traffic: resource.Stream}},
 			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "PodProxyOptions"}, Connect: c.Proxy, Traffic: resource.Proxied}},
-			{Subresource: strategy.View("resize").WithMetaRules(resource.MetaRules{RepeatCreateChecks: 1}).WithoutTable(), PrepareUpdate: preparePodResize, ValidateUpdate: podspec.ValidateUpdate(p, validatePodResize)},
+			{Subresource: strategy.View("resize").WithMetaChecks(resource.CheckNameAndFinalizers).WithoutTable(), PrepareUpdate: preparePodResize, ValidateUpdate: podspec.ValidateUpdate(p, validatePodResize)},
 			{Subresource: strategy.View("status", "spec", "metadata.deletionTimestamp", "metadata.ownerReferences"), PrepareUpdate: preparePodStatus, ValidateUpdate: podspec.ValidateUpdate(p, validatePodStatus), Warnings: warnPodStatus},
 		},
 	})

@@ -26,7 +26,7 @@ func secretRow() *resource.Row {
 		Group: "", Version: "v1", Resource: "secrets", Kind: "Secret", Namespaced: true,
 
 		Default:                  defaultSecret,
-		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1},
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		Validate:                 validateSecret,
 		PrepareUpdate:            prepareSecretUpdate,
 		ValidateUpdate:           validateSecretUpdate,
@@ -133,7 +133,6 @@ func validateSecretUpdate(ctx context.Context, s, old *corev1.Secret) field.Erro
 	if frozen(&r, s.Immutable, old.Immutable) {
 		refuseChange(&r, field.NewPath("data"), s.Data, old.Data)
 	}
-	r.Add(resource.MetaHere())
 	r.Add(validateSecret(ctx, s)...)
 	return r.Errors
 }

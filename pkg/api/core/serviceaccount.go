@@ -20,7 +20,7 @@ func serviceAccountRow(token *resource.Creator) *resource.Row {
 		Group: "", Version: "v1", Resource: "serviceaccounts", Kind: "ServiceAccount", Namespaced: true,
 		ShortNames: []string{"sa"},
 
-		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1},
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		PrepareCreate:            prepareServiceAccountCreate,
 		PrepareUpdate:            prepareServiceAccountUpdate,
 		Warnings:                 warnServiceAccount,

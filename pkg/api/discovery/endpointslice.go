@@ -43,7 +43,7 @@ func endpointSliceRow() *resource.Row {
 		Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices", Kind: "EndpointSlice", Namespaced: true,
 
 		Default:                  defaultEndpointSlice,
-		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, SkipUpdateChecks: true},
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		PrepareCreate:            prepareEndpointSliceCreate,
 		Validate:                 validateEndpointSlice,
 		PrepareUpdate:            prepareEndpointSliceUpdate,

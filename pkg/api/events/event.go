@@ -33,7 +33,6 @@ func eventRow() *resource.Row {
 		Group: "events.k8s.io", Version: "v1", Resource: "events", Kind: "Event", Namespaced: true,
 		ShortNames: []string{"ev"},
 
-		MetaOnUpdate:             resource.MetaRules{CreateChecksFirst: true}, // what changed is told where validateEventUpdate has a place for it
 		Validate:                 validateEvent,
 		ValidateUpdate:           validateEventUpdate,
 		Fields:                   eventFields,

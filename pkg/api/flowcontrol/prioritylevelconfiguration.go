@@ -34,7 +34,7 @@ func priorityLevelConfigurationRow() *resource.Row {
 		Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: "prioritylevelconfigurations", Kind: "PriorityLevelConfiguration",
 
 		Default:                  defaultPriorityLevelConfiguration,
-		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, SkipUpdateChecks: true},
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		PrepareCreate:            parts.Create,
 		PrepareUpdate:            parts.Update,
 		Validate:                 validatePriorityLevel,

@@ -36,7 +36,7 @@ func ingressRow() *resource.Row {
 		ShortNames:    []string{"ing"},
 		StoragePrefix: "ingress",
 
-		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1},
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		PrepareCreate:            parts.Create,
 		PrepareUpdate:            parts.Update,
 		AllowUnconditionalUpdate: true,

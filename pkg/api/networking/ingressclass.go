@@ -24,7 +24,7 @@ func ingressClassRow() *resource.Row {
 		Group: "networking.k8s.io", Version: "v1", Resource: "ingressclasses", Kind: "IngressClass",
 
 		Default:                  defaultIngressClass,
-		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1},
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		PrepareCreate:            strategy.StartGeneration[networkingv1.IngressClass],
 		PrepareUpdate:            strategy.CountSpec(func(o *networkingv1.IngressClass) *networkingv1.IngressClassSpec { return &o.Spec }),
 		AllowUnconditionalUpdate: true,
@@ -63,7 +63,6 @@ func validateIngressClass(_ context.Context, c *networkingv1.IngressClass) field
 func validateIngressClassUpdate(ctx context.Context, c, old *networkingv1.IngressClass) field.ErrorList {
 	var r report.Report
 	r.Immutable(field.NewPath("spec", "controller"), c.Spec.Controller, old.Spec.Controller)
-	r.Add(resource.MetaHere())
 	r.Add(validateIngressClass(ctx, c)...)
 	return r.Errors
 }

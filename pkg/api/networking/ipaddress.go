@@ -29,7 +29,7 @@ func ipAddressRow() *resource.Row {
 
 		ValidateName:             nameIPAddress,
 		AllowUnconditionalUpdate: true,
-		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		Validate:                 validateIPAddress,
 		ValidateUpdate:           validateIPAddressUpdate,
 
@@ -68,7 +68,7 @@ func validateIPAddress(_ context.Context, a *networkingv1.IPAddress) field.Error
 }
 
 func validateIPAddressUpdate(ctx context.Context, a, old *networkingv1.IPAddress) field.ErrorList {
-	r := &report.Report{Errors: append(validateIPAddress(ctx, a), resource.MetaHere())}
+	r := &report.Report{Errors: validateIPAddress(ctx, a)}
 	r.Immutable(field.NewPath("spec").Child("parentRef"), a.Spec.ParentRef, old.Spec.ParentRef)
 	return r.Errors
 }

@@ -37,7 +37,7 @@ func runtimeClassRow() *resource.Row {
 		Group: "node.k8s.io", Version: "v1", Resource: "runtimeclasses", Kind: "RuntimeClass",
 
 		AnyFinalizer:        true,
-		MetaOnUpdate:        resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
+		MetaOnUpdate:        resource.CheckNameAndFinalizers,
 		Validate:            validateRuntimeClass,
 		ValidateUpdate:      validateRuntimeClassUpdate,
 		Warnings:            warnRuntimeClass,
@@ -80,7 +80,7 @@ func validateRuntimeClass(_ context.Context, c *nodev1.RuntimeClass) field.Error
 }
 
 func validateRuntimeClassUpdate(ctx context.Context, c, old *nodev1.RuntimeClass) field.ErrorList {
-	r := report.Report{Errors: append(validateRuntimeClass(ctx, c), resource.MetaHere())}
+	r := report.Report{Errors: validateRuntimeClass(ctx, c)}
 	r.Immutable(field.NewPath("handler"), c.Handler, old.Handler)
 	return r.Errors
 }

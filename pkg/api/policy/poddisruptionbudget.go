@@ -37,7 +37,7 @@ func podDisruptionBudgetRow() *resource.Row {
 		Group: "policy", Version: "v1", Resource: "poddisruptionbudgets", Kind: "PodDisruptionBudget", Namespaced: true,
 		ShortNames: []string{"pdb"},
 
-		MetaOnUpdate:   resource.MetaRules{SkipUpdateChecks: true},
+		MetaOnUpdate:   resource.CheckNeither,
 		PrepareCreate:  parts.Create,
 		ValidateName:   report.SegmentName,
 		AnyFinalizer:   true,
@@ -57,7 +57,7 @@ func podDisruptionBudgetRow() *resource.Row {
 		Cells: podDisruptionBudgetCells,
 
 		Subresources: []resource.Sub[*policyv1.PodDisruptionBudget]{
-			{Subresource: strategy.View("status", "spec").WithMetaRules(resource.MetaRules{SkipUpdateChecks: true}), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validatePodDisruptionBudgetStatus},
+			{Subresource: strategy.View("status", "spec").WithMetaChecks(resource.CheckNeither), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validatePodDisruptionBudgetStatus},
 		},
 	})
 }

@@ -27,7 +27,7 @@ func roleBindingRow(check CheckEscalation) *resource.Row {
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings", Kind: "RoleBinding", Namespaced: true,
 
 		Default:                  defaultRoleBinding,
-		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		Validate:                 validateRoleBinding,
 		ValidateUpdate:           validateRoleBindingUpdate,
 		ValidateName:             nameRoleBinding,
@@ -54,7 +54,7 @@ func clusterRoleBindingRow(check CheckEscalation) *resource.Row {
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings", Kind: "ClusterRoleBinding",
 
 		Default:                  defaultClusterRoleBinding,
-		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		Validate:                 validateClusterRoleBinding,
 		ValidateUpdate:           validateClusterRoleBindingUpdate,
 		ValidateName:             nameClusterRoleBinding,
@@ -98,7 +98,7 @@ func validateRoleBinding(_ context.Context, b *rbacv1.RoleBinding) field.ErrorLi
 }
 
 func validateRoleBindingUpdate(ctx context.Context, b, old *rbacv1.RoleBinding) field.ErrorList {
-	r := report.Report{Errors: append(validateRoleBinding(ctx, b), resource.MetaHere())}
+	r := report.Report{Errors: validateRoleBinding(ctx, b)}
 	keepRef(&r, &b.RoleRef, &old.RoleRef)
 	return r.Errors
 }
@@ -108,7 +108,7 @@ func validateClusterRoleBinding(_ context.Context, b *rbacv1.ClusterRoleBinding)
 }
 
 func validateClusterRoleBindingUpdate(ctx context.Context, b, old *rbacv1.ClusterRoleBinding) field.ErrorList {
-	r := report.Report{Errors: append(validateClusterRoleBinding(ctx, b), resource.MetaHere())}
+	r := report.Report{Errors: validateClusterRoleBinding(ctx, b)}
 	keepRef(&r, &b.RoleRef, &old.RoleRef)
 	return r.Errors
 }

@@ -23,7 +23,7 @@ func roleRow(check CheckEscalation) *resource.Row {
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles", Kind: "Role", Namespaced: true,
 		StoredForms: olderRoles(),
 
-		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		Validate:                 validateRole,
 		ValidateUpdate:           validateRoleUpdate,
 		ValidateName:             nameRole,
@@ -39,7 +39,7 @@ func clusterRoleRow(check CheckEscalation) *resource.Row {
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles", Kind: "ClusterRole",
 		StoredForms: olderClusterRoles(),
 
-		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		Validate:                 validateClusterRole,
 		ValidateUpdate:           validateClusterRoleUpdate,
 		ValidateName:             nameClusterRole,
@@ -63,7 +63,7 @@ func validateRole(_ context.Context, role *rbacv1.Role) field.ErrorList {
 }
 
 func validateRoleUpdate(ctx context.Context, role, _ *rbacv1.Role) field.ErrorList {
-	return append(validateRole(ctx, role), resource.MetaHere())
+	return validateRole(ctx, role)
 }
 
 func validateClusterRole(_ context.Context, role *rbacv1.ClusterRole) field.ErrorList {
@@ -85,7 +85,7 @@ func validateClusterRole(_ context.Context, role *rbacv1.ClusterRole) field.Erro
 }
 
 func validateClusterRoleUpdate(ctx context.Context, role, _ *rbacv1.ClusterRole) field.ErrorList {
-	return append(validateClusterRole(ctx, role), resource.MetaHere())
+	return validateClusterRole(ctx, role)
 }
 
 func checkRules(r *report.Report, rules []rbacv1.PolicyRule, namespaced bool) {

@@ -22,7 +22,7 @@ func deviceClassRow() *resource.Row {
 	return resource.Of[resourcev1.DeviceClassList](resource.Kind[*resourcev1.DeviceClass]{
 		Group: "resource.k8s.io", Version: "v1", Versions: append([]resource.Version{{Name: "v1"}}, classVersions()...), Resource: "deviceclasses", Kind: "DeviceClass",
 
-		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		PrepareCreate:            strategy.StartGeneration[resourcev1.DeviceClass],
 		PrepareUpdate:            strategy.CountSpec(func(o *resourcev1.DeviceClass) *resourcev1.DeviceClassSpec { return &o.Spec }),
 		ValidateName:             report.LongName,

@@ -39,7 +39,7 @@ func resourceClaimRow(guard Guard) *resource.Row {
 		Group: "resource.k8s.io", Version: "v1", Versions: append([]resource.Version{{Name: "v1"}}, claimVersions()...), Resource: "resourceclaims", Kind: "ResourceClaim", Namespaced: true,
 
 		Default:                  defaultResourceClaim,
-		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		PrepareCreate:            parts.ClearStatus,
 		PrepareUpdate:            parts.KeepStatus,
 		Validate:                 validate,
@@ -76,7 +76,7 @@ func resourceClaimTemplateRow(guard Guard) *resource.Row {
 		Group: "resource.k8s.io", Version: "v1", Versions: append([]resource.Version{{Name: "v1"}}, templateVersions()...), Resource: "resourceclaimtemplates", Kind: "ResourceClaimTemplate", Namespaced: true,
 
 		Default:                  defaultResourceClaimTemplate,
-		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		Validate:                 validate,
 		ValidateUpdate:           validateTemplateUpdate,
 		AllowUnconditionalUpdate: true,
@@ -154,7 +154,7 @@ func validateTemplate(_ context.Context, t *resourcev1.ResourceClaimTemplate) fi
 }
 
 func validateTemplateUpdate(ctx context.Context, t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
-	r := report.Report{Errors: append(validateTemplate(ctx, t), resource.MetaHere())}
+	r := report.Report{Errors: validateTemplate(ctx, t)}
 	if !equality.Semantic.DeepEqual(t.Spec, old.Spec) {
 		r.Invalid(field.NewPath("spec"), t.Spec, apivalidation.FieldImmutableErrorMsg)
 	}

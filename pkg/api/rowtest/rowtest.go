@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rowtest is what the tests of the kinds' rules have in common: objects
-// as they arrive, after their defaults, and what is said of them.
+// Package rowtest helps to test the rules of kinds: it finds rows, decodes objects with their
+// defaults, and compares the findings of validation.
 package rowtest
 
 import (
@@ -11,12 +11,13 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson.dev/apiserver/resource"
 )
 
-// Row finds the row of a resource.
+// Row returns the row of the resource with the given plural name.
 func Row(tb testing.TB, rows []*resource.Row, name string) *resource.Row {
 	tb.Helper()
 	i := slices.IndexFunc(rows, func(row *resource.Row) bool { return row.Resource == name })
@@ -26,8 +27,8 @@ func Row(tb testing.TB, rows []*resource.Row, name string) *resource.Row {
 	return rows[i]
 }
 
-// Decode makes an object of JSON, with its defaults. An empty name leaves it
-// the one it has.
+// Decode decodes an object from JSON and sets its defaults. It replaces the object's name unless name is
+// empty.
 func Decode(tb testing.TB, row *resource.Row, name, object string) resource.Object {
 	tb.Helper()
 	obj := row.New()
@@ -43,14 +44,14 @@ func Decode(tb testing.TB, row *resource.Row, name, object string) resource.Obje
 	return obj
 }
 
-// Check compares what is said of an object with what is to be said, in order.
+// Check compares the findings about an object with those wanted, as sets.
 func Check(tb testing.TB, errs field.ErrorList, want []string) {
 	tb.Helper()
-	var got []string
+	got, wanted := sets.New[string](), sets.New(want...)
 	for _, err := range errs {
-		got = append(got, err.Error())
+		got.Insert(err.Error())
 	}
-	if !slices.Equal(got, want) {
-		tb.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	if !got.Equal(wanted) {
+		tb.Errorf("got\n  %s\nwant\n  %s", strings.Join(sets.List(got), "\n  "), strings.Join(sets.List(wanted), "\n  "))
 	}
 }

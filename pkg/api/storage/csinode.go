@@ -23,7 +23,7 @@ func csiNodeRow() *resource.Row {
 		Group: "storage.k8s.io", Version: "v1", Resource: "csinodes", Kind: "CSINode",
 
 		ReturnDeleted:  true,
-		MetaOnUpdate:   resource.MetaRules{RepeatCreateChecks: 1, SkipUpdateChecks: true},
+		MetaOnUpdate:   resource.CheckNameAndFinalizers,
 		Validate:       validateCSINode,
 		ValidateUpdate: validateCSINodeUpdate,
 

@@ -18,7 +18,7 @@ import (
 func csiStorageCapacityRow() *resource.Row {
 	return resource.Of[storagev1.CSIStorageCapacityList](resource.Kind[*storagev1.CSIStorageCapacity]{
 		Group: "storage.k8s.io", Version: "v1", Resource: "csistoragecapacities", Kind: "CSIStorageCapacity", Namespaced: true,
-		MetaOnUpdate:   resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
+		MetaOnUpdate:   resource.CheckNameAndFinalizers,
 		Validate:       validateCSIStorageCapacity,
 		ValidateUpdate: validateCSIStorageCapacityUpdate,
 		Warnings:       warnCSIStorageCapacity,
@@ -38,7 +38,7 @@ func validateCSIStorageCapacity(_ context.Context, c *storagev1.CSIStorageCapaci
 }
 
 func validateCSIStorageCapacityUpdate(ctx context.Context, c, old *storagev1.CSIStorageCapacity) field.ErrorList {
-	r := report.Report{Errors: append(validateCSIStorageCapacity(ctx, c), resource.MetaHere())}
+	r := report.Report{Errors: validateCSIStorageCapacity(ctx, c)}
 	r.Immutable(field.NewPath("nodeTopology"), c.NodeTopology, old.NodeTopology)
 	r.Immutable(field.NewPath("storageClassName"), c.StorageClassName, old.StorageClassName)
 	return r.Errors

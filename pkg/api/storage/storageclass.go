@@ -6,6 +6,7 @@ package storage
 import (
 	"context"
 	"reflect"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,7 +31,7 @@ func storageClassRow() *resource.Row {
 		Default:                  defaultStorageClass,
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
-		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1, CreateChecksFirst: true},
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		Validate:                 validateStorageClass,
 		ValidateUpdate:           validateStorageClassUpdate,
 		Warnings:                 warnStorageClass,
@@ -74,7 +75,7 @@ func validateStorageClass(_ context.Context, c *storagev1.StorageClass) field.Er
 }
 
 func validateStorageClassUpdate(ctx context.Context, c, old *storagev1.StorageClass) field.ErrorList {
-	r := report.Report{Errors: append(validateStorageClass(ctx, c), resource.MetaHere())}
+	r := report.Report{Errors: validateStorageClass(ctx, c)}
 	r.Immutable(field.NewPath("parameters"), c.Parameters, old.Parameters)
 	r.Immutable(field.NewPath("provisioner"), c.Provisioner, old.Provisioner)
 	r.Immutable(field.NewPath("reclaimPolicy"), c.ReclaimPolicy, old.ReclaimPolicy)
@@ -107,16 +108,12 @@ func parameters(r *report.Report, path *field.Path, params map[string]string) {
 	}
 }
 
-// topologies reports bad keys and values, and terms that are there twice: their
-// values are sets.
+// topologies reports invalid keys and values, and terms that repeat an earlier one. The order of a
+// term's values does not matter. As in Kubernetes, a term without expressions is a repeated one.
 func topologies(r *report.Report, path *field.Path, terms []corev1.TopologySelectorTerm) {
-	// In Kubernetes, an empty term repeats one for each term there is.
-	seen := make([]map[string]sets.Set[string], len(terms))
+	var seen []map[string]sets.Set[string]
 	for i, term := range terms {
 		at, exprs := path.Index(i).Child("matchLabelExpressions"), map[string]sets.Set[string]{}
-		if len(term.MatchLabelExpressions) == 0 {
-			exprs = nil
-		}
 		for j, expr := range term.MatchLabelExpressions {
 			values := topologyExpression(r, at.Index(j), expr)
 			if _, ok := exprs[expr.Key]; ok {
@@ -124,10 +121,9 @@ func topologies(r *report.Report, path *field.Path, terms []corev1.TopologySelec
 			}
 			exprs[expr.Key] = values
 		}
-		for _, other := range seen {
-			if reflect.DeepEqual(exprs, other) {
-				r.Duplicate(at, "")
-			}
+		repeats := func(other map[string]sets.Set[string]) bool { return reflect.DeepEqual(exprs, other) }
+		if len(exprs) == 0 || slices.ContainsFunc(seen, repeats) {
+			r.Duplicate(at, "")
 		}
 		seen = append(seen, exprs)
 	}

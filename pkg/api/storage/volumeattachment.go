@@ -29,7 +29,7 @@ func volumeAttachmentRow() *resource.Row {
 	return resource.Of[storagev1.VolumeAttachmentList](resource.Kind[*storagev1.VolumeAttachment]{
 		Group: "storage.k8s.io", Version: "v1", Resource: "volumeattachments", Kind: "VolumeAttachment",
 
-		MetaOnUpdate:   resource.MetaRules{RepeatCreateChecks: 1, SkipUpdateChecks: true},
+		MetaOnUpdate:   resource.CheckNameAndFinalizers,
 		Default:        defaultVolumeAttachment,
 		PrepareCreate:  parts.ClearStatus,
 		PrepareUpdate:  parts.KeepStatus,
@@ -49,7 +49,7 @@ func volumeAttachmentRow() *resource.Row {
 		Cells: volumeAttachmentCells,
 
 		Subresources: []resource.Sub[*storagev1.VolumeAttachment]{
-			{Subresource: strategy.View("status", "spec", "metadata").WithMetaRules(resource.MetaRules{RepeatCreateChecks: 1, SkipUpdateChecks: true}), PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validateVolumeAttachmentUpdate},
+			{Subresource: strategy.View("status", "spec", "metadata").WithMetaChecks(resource.CheckNameAndFinalizers), PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validateVolumeAttachmentUpdate},
 		},
 	})
 }

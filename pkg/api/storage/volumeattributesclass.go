@@ -27,7 +27,7 @@ func volumeAttributesClassRow() *resource.Row {
 
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
-		MetaOnUpdate:             resource.MetaRules{RepeatCreateChecks: 1},
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		Validate:                 validateVolumeAttributesClass,
 		ValidateUpdate:           validateVolumeAttributesClassUpdate,
 
@@ -58,7 +58,6 @@ func validateVolumeAttributesClassUpdate(ctx context.Context, c, old *storagev1.
 	if !equality.Semantic.DeepEqual(c.Parameters, old.Parameters) {
 		r.Forbidden(field.NewPath("parameters"), "updates to parameters are forbidden.")
 	}
-	r.Add(resource.MetaHere())
 	r.Add(validateVolumeAttributesClass(ctx, c)...)
 	return r.Errors
 }

@@ -39,7 +39,7 @@ func migrationRow() *resource.Row {
 		Group: storagemigrationv1beta1.GroupName, Version: "v1beta1", Resource: "storageversionmigrations", Kind: "StorageVersionMigration",
 		Feature: "StorageVersionMigrator", Versions: []resource.Version{{Name: "v1beta1", Deprecated: "storagemigration.k8s.io/v1beta1 StorageVersionMigration is deprecated in v1.38+, unavailable in v1.41+"}},
 
-		MetaOnUpdate:   resource.MetaRules{RepeatCreateChecks: 1},
+		MetaOnUpdate:   resource.CheckNameAndFinalizers,
 		PrepareCreate:  parts.ClearStatus,
 		PrepareUpdate:  parts.KeepStatus,
 		ResetFields:    []string{"status"},

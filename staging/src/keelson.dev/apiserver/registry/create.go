@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -217,7 +218,7 @@ func (r *Registry) validateNew(ctx context.Context, obj resource.Object) field.E
 	if r.row.MetaLast && len(errs) > 0 {
 		return errs
 	}
-	return resource.PlaceMeta(errs, r.validateMeta(obj))
+	return append(r.validateMeta(obj), errs...)
 }
 
 // validateMeta checks the whole ObjectMeta of a new object.
@@ -262,7 +263,21 @@ func (r *Registry) warn(ctx context.Context, warnings func(context.Context, reso
 }
 
 func (r *Registry) invalid(obj resource.Object, errs field.ErrorList) error {
-	return apierrors.NewInvalid(r.kindOf(obj), obj.GetName(), errs)
+	return apierrors.NewInvalid(r.kindOf(obj), obj.GetName(), distinct(errs))
+}
+
+// distinct returns errs without repeated ones. Rules overlap: those for every kind with those of one
+// kind, and those for a create with those for an update.
+func distinct(errs field.ErrorList) field.ErrorList {
+	seen := make(map[string]bool, len(errs))
+	return slices.DeleteFunc(errs, func(err *field.Error) bool {
+		text := err.Error() // the type, the field and the value are part of the text
+		if seen[text] {
+			return true
+		}
+		seen[text] = true
+		return false
+	})
 }
 
 // kindOf is the kind that errors about obj name.

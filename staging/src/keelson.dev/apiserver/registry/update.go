@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -327,23 +326,18 @@ func (up *updating) prepare(ctx context.Context, obj, old resource.Object) error
 		return err
 	}
 	obj.SetGeneration(old.GetGeneration())
-	prepare, validate, warnings, rules := row.PrepareUpdate, row.ValidateUpdate, row.Warnings, row.MetaOnUpdate
+	prepare, validate, warnings, checks := row.PrepareUpdate, row.ValidateUpdate, row.Warnings, row.MetaOnUpdate
 	if up.sub != nil {
-		prepare, validate, warnings, rules = up.sub.PrepareUpdate, up.sub.ValidateUpdate, up.sub.Warnings, up.sub.MetaOnUpdate
+		prepare, validate, warnings, checks = up.sub.PrepareUpdate, up.sub.ValidateUpdate, up.sub.Warnings, up.sub.MetaOnUpdate
 	}
 	if prepare != nil {
 		prepare(ctx, obj, old)
 	}
 	keepSystemFields(obj, old)
-	errs, last := r.validateMetaUpdate(obj, old, rules)
-	if other := r.validateKind(obj); len(other) > 0 {
-		last = other // Kubernetes looks at the metadata of another kind once
-	}
-	var found field.ErrorList
+	errs := append(r.validateMetaUpdate(obj, old, checks), r.validateKind(obj)...)
 	if validate != nil {
-		found = validate(ctx, obj, old)
+		errs = append(errs, validate(ctx, obj, old)...)
 	}
-	errs = append(errs, resource.PlaceMeta(found, last)...)
 	if len(errs) > 0 {
 		return r.invalid(obj, errs)
 	}
@@ -370,32 +364,19 @@ func keepSystemFields(obj, old resource.Object) {
 	}
 }
 
-// validateMetaUpdate judges metadata as Kubernetes does for all kinds, and then as the
-// kind's rules say; last is what comes to the place the kind holds for it.
-func (r *Registry) validateMetaUpdate(obj, old resource.Object, rules resource.MetaRules) (errs, last field.ErrorList) {
+// validateMetaUpdate returns what is wrong with the metadata of obj, the update of old.
+func (r *Registry) validateMetaUpdate(obj, old resource.Object, checks resource.MetaChecks) field.ErrorList {
 	meta := field.NewPath("metadata")
 	suspect := naming.Suspect{Object: obj}
-	errs = validation.ValidateObjectMetaAccessor(suspect, r.row.Namespaced, path.ValidatePathSegmentName, meta)
-	changes := validation.ValidateObjectMetaAccessorUpdate(suspect, old, meta)
-	// Kubernetes finds these for all kinds and most kinds by themselves again.
-	errs = append(errs, changes...)
-	var whole, again field.ErrorList
-	if rules.RepeatCreateChecks > 0 {
-		whole = r.validateMeta(obj)
+	errs := validation.ValidateObjectMetaAccessor(suspect, r.row.Namespaced, path.ValidatePathSegmentName, meta)
+	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(suspect, old, meta)...)
+	switch checks {
+	case resource.CheckNameAndFinalizers:
+		errs = append(errs, r.validateMeta(obj)...)
+	case resource.CheckFinalizers:
+		errs = append(errs, r.validateFinalizers(obj)...)
 	}
-	if !rules.SkipUpdateChecks {
-		again = append(slices.Clip(changes), r.validateFinalizers(obj)...)
-	}
-	times := rules.RepeatCreateChecks
-	if rules.CreateChecksFirst {
-		errs, last, times = append(errs, whole...), again, times-1
-	} else {
-		errs = append(errs, again...)
-	}
-	for range times {
-		last = append(last, whole...)
-	}
-	return errs, last
+	return errs
 }
 
 // endsByUpdate reports whether obj, the update of old, has lost what kept it

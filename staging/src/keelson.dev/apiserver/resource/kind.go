@@ -141,8 +141,8 @@ type Kind[O any] struct {
 	// MetaLast validates the metadata of a new object only if nothing else is wrong with it:
 	// Kubernetes' kind does not validate it itself.
 	MetaLast bool
-	// MetaOnUpdate is how an update of the main endpoint validates metadata.
-	MetaOnUpdate MetaRules
+	// MetaOnUpdate says which checks of metadata an update of the main endpoint repeats.
+	MetaOnUpdate MetaChecks
 	// HiddenAnnotations are annotations in which a version stores what is not metadata. Only the whole
 	// object shows them.
 	HiddenAnnotations []string
@@ -199,18 +199,18 @@ type Kind[O any] struct {
 	RowOrder func(a, b O) int
 }
 
-// MetaRules are how an update validates metadata beyond what is done for every kind. Kubernetes'
-// kinds repeat checks differently, and clients see each finding as often as it is made.
-type MetaRules struct {
-	// RepeatCreateChecks is how many times an update repeats the checks made on create, those of names
-	// and generated names included.
-	RepeatCreateChecks int
-	// CreateChecksFirst reports the findings of these checks once before the kind's own checks of what
-	// changed.
-	CreateChecksFirst bool
-	// SkipUpdateChecks leaves out the kind's own checks of what changed.
-	SkipUpdateChecks bool
-}
+// MetaChecks says which of the checks that a create makes of metadata an update repeats. An update
+// always checks labels, annotations, owners and what must not change.
+type MetaChecks int
+
+const (
+	// CheckFinalizers requires finalizers that are standard or qualified by a domain.
+	CheckFinalizers MetaChecks = iota
+	// CheckNameAndFinalizers also checks the name and generateName by the kind's rules.
+	CheckNameAndFinalizers
+	// CheckNeither leaves names and finalizers as they are.
+	CheckNeither
+)
 
 // Sub is a subresource with its rules, for a kind whose objects are of type O.
 type Sub[O any] struct {

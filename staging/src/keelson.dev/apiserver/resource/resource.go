@@ -101,7 +101,7 @@ type Subresource struct {
 	// scale.
 	View         bool
 	ResetFields  []string
-	MetaOnUpdate MetaRules
+	MetaOnUpdate MetaChecks
 	// NoTable says that it is never shown as a Table.
 	NoTable bool
 
@@ -129,9 +129,9 @@ const (
 	Proxied
 )
 
-// WithMetaRules returns s with rules for metadata.
-func (s Subresource) WithMetaRules(rules MetaRules) Subresource {
-	s.MetaOnUpdate = rules
+// WithMetaChecks returns s such that its updates make the given checks of metadata.
+func (s Subresource) WithMetaChecks(checks MetaChecks) Subresource {
+	s.MetaOnUpdate = checks
 	return s
 }
 
