@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
 
 	"keelson.dev/apiserver/resource"
 )
@@ -53,5 +54,102 @@ func Check(tb testing.TB, errs field.ErrorList, want []string) {
 	}
 	if !got.Equal(wanted) {
 		tb.Errorf("got\n  %s\nwant\n  %s", strings.Join(sets.List(got), "\n  "), strings.Join(sets.List(wanted), "\n  "))
+	}
+}
+
+// Case is one row of a table of creates or updates.
+type Case struct {
+	Name  string
+	Patch string // a JSON merge patch, as YAML, of the object that the table starts with
+	// Want has the findings as "field: reason", separated by a comma and a space. Empty: none.
+	Want string
+}
+
+// Creates creates valid, changed by the patch of each case, and compares the findings.
+func Creates(t *testing.T, row *resource.Row, valid string, cases []Case) {
+	t.Helper()
+	for _, tc := range cases {
+		t.Run("create/"+tc.Name, func(t *testing.T) {
+			obj := patched(t, row, []byte(valid), tc.Patch)
+			if row.PrepareCreate != nil {
+				row.PrepareCreate(t.Context(), obj)
+			}
+			compare(t, row.Validate(t.Context(), obj), tc.Want)
+		})
+	}
+}
+
+// Updates updates the object stored, changed by the patch of each case, and compares the findings. The
+// update is one of the named subresource, or of the main endpoint if its name is empty.
+func Updates(t *testing.T, row *resource.Row, subresource, stored string, cases []Case) {
+	t.Helper()
+	prepare, validate := row.PrepareUpdate, row.ValidateUpdate
+	if subresource != "" {
+		sub := row.Subresource(subresource)
+		prepare, validate = sub.PrepareUpdate, sub.ValidateUpdate
+	}
+	for _, tc := range cases {
+		t.Run("update "+subresource+"/"+tc.Name, func(t *testing.T) {
+			old := patched(t, row, []byte(stored), "")
+			text, err := json.Marshal(old)
+			if err != nil {
+				t.Fatal(err)
+			}
+			obj := patched(t, row, text, tc.Patch)
+			if prepare != nil {
+				prepare(t.Context(), obj, old)
+			}
+			compare(t, validate(t.Context(), obj, old), tc.Want)
+		})
+	}
+}
+
+// patched decodes an object with its defaults after a merge patch.
+func patched(tb testing.TB, row *resource.Row, object []byte, patch string) resource.Object {
+	tb.Helper()
+	var fields, changes map[string]any
+	if err := yaml.Unmarshal(object, &fields); err != nil {
+		tb.Fatal(err)
+	}
+	if err := yaml.Unmarshal([]byte(patch), &changes); err != nil {
+		tb.Fatal(err)
+	}
+	merge(fields, changes)
+	text, err := json.Marshal(fields)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return Decode(tb, row, "", string(text))
+}
+
+// merge applies a JSON merge patch (RFC 7386).
+func merge(fields, patch map[string]any) {
+	for name, value := range patch {
+		changes, isObject := value.(map[string]any)
+		old, wasObject := fields[name].(map[string]any)
+		switch {
+		case value == nil:
+			delete(fields, name)
+		case isObject && wasObject:
+			merge(old, changes)
+		default:
+			fields[name] = value
+		}
+	}
+}
+
+// compare compares fields and reasons as sets.
+func compare(tb testing.TB, errs field.ErrorList, want string) {
+	tb.Helper()
+	got, wanted := sets.New[string](), sets.New[string]()
+	for _, err := range errs {
+		got.Insert(err.Field + ": " + err.Type.String())
+	}
+	if want != "" {
+		wanted.Insert(strings.Split(want, ", ")...)
+	}
+	if !got.Equal(wanted) {
+		tb.Errorf("got\n  %s\nwant\n  %s\nall findings: %v", strings.Join(sets.List(got), "\n  "),
+			strings.Join(sets.List(wanted), "\n  "), errs)
 	}
 }
