@@ -242,14 +242,17 @@ func checkHintNames(r *report.Report, names []string, judge func(string) []strin
 }
 
 func warnEndpointSlice(_ context.Context, s, old *discoveryv1.EndpointSlice) []string {
-	var warnings []string
-	if old == nil && s.AddressType == discoveryv1.AddressTypeFQDN {
-		warnings = append(warnings, field.NewPath("spec", "addressType").String()+": FQDN endpoints are deprecated")
+	if s.AddressType == discoveryv1.AddressTypeFQDN {
+		if old != nil {
+			return nil
+		}
+		return []string{field.NewPath("spec", "addressType").String() + ": FQDN endpoints are deprecated"}
 	}
 	switch s.Labels[discoveryv1.LabelManagedBy] {
 	case "endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io":
-		return warnings // write addresses as they should be
+		return nil // these controllers write addresses in their usual form
 	}
+	var warnings []string
 	for i := range s.Endpoints {
 		for j, address := range s.Endpoints[i].Addresses {
 			warnings = append(warnings, validation.GetWarningsForIP(field.NewPath("endpoints").Index(i).Child("addresses").Index(j), address)...)
