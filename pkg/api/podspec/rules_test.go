@@ -1,0 +1,283 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package podspec_test
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+
+	"keelson.dev/keelson/pkg/api/podspec"
+)
+
+// validate returns the findings about the specification of a pod in YAML, as "field: reason".
+func validate(t *testing.T, text string) sets.Set[string] {
+	t.Helper()
+	pod := &corev1.Pod{}
+	if err := yaml.UnmarshalStrict([]byte(text), &pod.Spec); err != nil {
+		t.Fatal(err)
+	}
+	podspec.DefaultSpec(&pod.Spec)
+	podspec.DefaultPod(pod)
+	podspec.DropDisabled(&pod.Spec, nil)
+	found := sets.New[string]()
+	for _, err := range podspec.ValidateSpec(t.Context(), &pod.Spec, &metav1.ObjectMeta{}, nil) {
+		found.Insert(err.Field + ": " + err.Type.String())
+	}
+	return found
+}
+
+type rule struct{ name, spec, want string }
+
+// check validates each specification. Want has the findings, separated by a comma and a space.
+func check(t *testing.T, rules []rule) {
+	t.Helper()
+	for _, tc := range rules {
+		t.Run(tc.name, func(t *testing.T) {
+			got, want := validate(t, tc.spec), sets.New[string]()
+			if tc.want != "" {
+				want.Insert(strings.Split(tc.want, ", ")...)
+			}
+			if !got.Equal(want) {
+				t.Errorf("findings:\n\t%s\nwant:\n\t%s", strings.Join(sets.List(got), "\n\t"), strings.Join(sets.List(want), "\n\t"))
+			}
+		})
+	}
+}
+
+// container returns a specification whose only container has more fields.
+func container(fields string) string { return `{containers: [{name: c, image: i, ` + fields + `}]}` }
+
+// pod returns a specification with more fields.
+func pod(fields string) string { return `{containers: [{name: c, image: i}], ` + fields + `}` }
+
+func TestEnvironmentRules(t *testing.T) {
+	from := func(source string) string { return container(`env: [{name: A, valueFrom: {` + source + `}}]`) }
+	const at = "containers[0].env[0].valueFrom"
+	check(t, []rule{
+		{"field", from(`fieldRef: {fieldPath: metadata.name}`), ""},
+		{"label", from(`fieldRef: {fieldPath: "metadata.labels['a']"}`), ""},
+		{"label of no name", from(`fieldRef: {fieldPath: "metadata.labels['a b']"}`), at + ".fieldRef: Invalid value"},
+		{"field that is not offered", from(`fieldRef: {fieldPath: spec.restartPolicy}`), at + ".fieldRef.fieldPath: Unsupported value"},
+		{"unknown field", from(`fieldRef: {fieldPath: a}`), at + ".fieldRef.fieldPath: Invalid value"},
+		{"resource", from(`resourceFieldRef: {resource: limits.cpu, divisor: 1m}`), ""},
+		{"unknown resource", from(`resourceFieldRef: {resource: limits.gpu}`), at + ".resourceFieldRef.resource: Unsupported value"},
+		{"no resource", from(`resourceFieldRef: {}`), at + ".resourceFieldRef.resource: Required value"},
+		{"divisor of processors", from(`resourceFieldRef: {resource: limits.cpu, divisor: 2m}`), at + ".resourceFieldRef.divisor: Invalid value"},
+		{"divisor of memory", from(`resourceFieldRef: {resource: limits.memory, divisor: 1Mi}`), ""},
+		{"bad divisor of memory", from(`resourceFieldRef: {resource: limits.memory, divisor: 3}`), at + ".resourceFieldRef.divisor: Invalid value"},
+		{"key of a config map", from(`configMapKeyRef: {name: m, key: a}`), ""},
+		{"no key of a config map", from(`configMapKeyRef: {name: m}`), at + ".configMapKeyRef.key: Required value"},
+		{"key of a secret", from(`secretKeyRef: {name: s, key: "a b"}`), at + ".secretKeyRef.key: Invalid value"},
+		{"two sources", from(`secretKeyRef: {name: s, key: a}, configMapKeyRef: {name: m, key: a}`), at + ": Invalid value"},
+		{"no source", from(``), at + ": Invalid value"},
+		{"source and value", container(`env: [{name: A, value: b, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]`), at + ": Invalid value"},
+		{"all of a config map", container(`envFrom: [{prefix: a_, configMapRef: {name: m}}]`), ""},
+		{"all of nothing", container(`envFrom: [{}]`), "containers[0].envFrom: Invalid value"},
+		{"all of two", container(`envFrom: [{configMapRef: {name: m}, secretRef: {name: s}}]`), "containers[0].envFrom: Invalid value"},
+		{"bad prefix", container(`envFrom: [{prefix: "=", secretRef: {name: s}}]`), "containers[0].envFrom[0].prefix: Invalid value"},
+		{"bad name of a config map", container(`envFrom: [{configMapRef: {name: "a b"}}]`), "containers[0].envFrom[0].configMapRef.name: Invalid value"},
+	})
+}
+
+func TestVolumeRules(t *testing.T) {
+	volume := func(source string) string { return pod(`volumes: [{name: v, ` + source + `}]`) }
+	projected := func(source string) string { return volume(`projected: {sources: [{` + source + `}]}`) }
+	const first = "volumes[0].projected.sources[0]"
+	check(t, []rule{
+		{"projected token", projected(`serviceAccountToken: {path: t}`), ""},
+		{"projected token without a path", projected(`serviceAccountToken: {path: ""}`), "volumes[0].projected.path: Required value"},
+		{"projected token for a minute", projected(`serviceAccountToken: {path: t, expirationSeconds: 60}`), first + ".serviceAccountToken.expirationSeconds: Invalid value"},
+		{"projected token for ever", projected(`serviceAccountToken: {path: t, expirationSeconds: 4294967297}`), first + ".serviceAccountToken.expirationSeconds: Invalid value"},
+		{"projected config map", projected(`configMap: {name: m, items: [{key: a, path: b}]}`), ""},
+		{"projected config map without a name", projected(`configMap: {}`), first + ".configMap.name: Required value"},
+		{"projected secret with a bad path", projected(`secret: {name: s, items: [{key: a, path: ../b}]}`), first + ".secret.items[0].path: Invalid value"},
+		{"projected field", projected(`downwardAPI: {items: [{path: a, fieldRef: {fieldPath: metadata.labels}}]}`), ""},
+		{"projected field and resource", projected(`downwardAPI: {items: [{path: a, fieldRef: {fieldPath: metadata.labels}, resourceFieldRef: {containerName: c, resource: limits.cpu}}]}`),
+			first + ".downwardAPI: Invalid value"},
+		{"two sources at once", projected(`secret: {name: s}, configMap: {name: m}`), first + ": Forbidden"},
+		{"no sources", volume(`projected: {sources: []}`), ""},
+		{"path projected twice", volume(`projected: {sources: [{secret: {name: s, items: [{key: a, path: p}]}}, {secret: {name: r, items: [{key: b, path: p}]}}]}`),
+			"volumes[0].projected: Invalid value"},
+		{"driver", volume(`csi: {driver: disk.example}`), ""},
+		{"driver without a name", volume(`csi: {driver: ""}`), "volumes[0].csi.driver: Required value"},
+		{"driver's secret", volume(`csi: {driver: d, nodePublishSecretRef: {name: ""}}`), "volumes[0].csi.nodePublishSecretRef.name: Required value"},
+		{"claim of the pod", volume(`ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}`), ""},
+		{"no claim of the pod", volume(`ephemeral: {}`), "volumes[0].ephemeral.volumeClaimTemplate: Required value"},
+		{"NFS of a relative path", volume(`nfs: {server: s, path: a}`), "volumes[0].nfs.path: Invalid value"},
+		{"RBD without parts", volume(`rbd: {monitors: [], image: ""}`), "volumes[0].rbd.monitors: Required value, volumes[0].rbd.image: Required value"},
+		{"fibre channel", volume(`fc: {targetWWNs: [a], lun: 1}`), ""},
+		{"fibre channel by two ways", volume(`fc: {targetWWNs: [a], wwids: [b], lun: 1}`), "volumes[0].fc.targetWWNs: Invalid value"},
+		{"disk of AWS", volume(`awsElasticBlockStore: {volumeID: a, partition: 256}`), "volumes[0].awsElasticBlockStore.partition: Invalid value"},
+		{"dataset by two names", volume(`flocker: {datasetName: a, datasetUUID: b}`), "volumes[0].flocker: Invalid value"},
+		{"Quobyte without a registry", volume(`quobyte: {registry: "", volume: v}`), "volumes[0].quobyte.registry: Required value"},
+		{"Azure disk", volume(`azureDisk: {diskName: a, diskURI: "https://a.blob.core.windows.net/vhds/a.vhd"}`), ""},
+		{"Azure disk without a URI", volume(`azureDisk: {diskName: a, diskURI: ""}`), "volumes[0].azureDisk.diskURI: Required value, volumes[0].azureDisk.diskURI: Unsupported value"},
+		{"image", volume(`image: {reference: i}`), ""},
+		{"image without a reference", volume(`image: {}`), "volumes[0].image.reference: Required value"},
+		{"devices", `{containers: [{name: c, image: i, volumeDevices: [{name: v, devicePath: /dev/a}]}], volumes: [{name: v, persistentVolumeClaim: {claimName: p}}]}`, ""},
+		{"device of no claim", `{containers: [{name: c, image: i, volumeDevices: [{name: v, devicePath: /dev/a}]}], volumes: [{name: v, emptyDir: {}}]}`,
+			"containers[0].volumeDevices[0].name: Invalid value"},
+		{"device at a bad path", `{containers: [{name: c, image: i, volumeDevices: [{name: v, devicePath: /dev/../a}]}], volumes: [{name: v, persistentVolumeClaim: {claimName: p}}]}`,
+			"containers[0].volumeDevices[0].devicePath: Invalid value"},
+	})
+}
+
+func TestPlacementRules(t *testing.T) {
+	const term = `{topologyKey: zone, labelSelector: {matchLabels: {a: b}}`
+	terms := func(term string) string {
+		return pod(`affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [` + term + `]}}`)
+	}
+	const at = "affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0]"
+	check(t, []rule{
+		{"pods", terms(term + `}`), ""},
+		{"pods without a topology", terms(`{labelSelector: {}}`), at + ".topologyKey: Required value, " + at + ".topologyKey: Invalid value"},
+		{"pods in a bad topology", terms(`{topologyKey: "a b"}`), at + ".topologyKey: Invalid value"},
+		{"pods of bad labels", terms(`{topologyKey: zone, labelSelector: {matchLabels: {a: "b c"}}}`), at + ".labelSelector.matchLabels: Invalid value"},
+		{"pods of a bad namespace", terms(`{topologyKey: zone, namespaces: ["A_"]}`), at + ".namespace: Invalid value"},
+		{"label keys", terms(term + `, matchLabelKeys: [c]}`), ""},
+		{"label keys without a selector", terms(`{topologyKey: zone, matchLabelKeys: [c]}`), at + ".matchLabelKeys: Forbidden"},
+		{"label key in both lists", terms(term + `, matchLabelKeys: [c], mismatchLabelKeys: [c]}`), at + ".matchLabelKeys[0]: Invalid value"},
+		{"weight", pod(`affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 101, podAffinityTerm: {topologyKey: zone}}]}}`),
+			"affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight: Invalid value"},
+		{"field of nodes", pod(`affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: In, values: [n1]}]}]}}}`), ""},
+		{"unknown field of nodes", pod(`affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchFields: [{key: a, operator: In, values: [n1]}]}]}}}`),
+			"affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchFields[0].key: Invalid value"},
+		{"toleration of a bad operator", pod(`tolerations: [{key: a, operator: Of}]`), "tolerations[0].operator: Unsupported value"},
+		{"toleration of any value", pod(`tolerations: [{key: a, operator: Exists, value: b}]`), "tolerations[0].operator: Invalid value"},
+		{"seconds of another effect", pod(`tolerations: [{key: a, operator: Exists, effect: NoSchedule, tolerationSeconds: 5}]`), "tolerations[0].effect: Invalid value"},
+	})
+}
+
+func TestContainerRules(t *testing.T) {
+	check(t, []rule{
+		{"probe of two actions", container(`livenessProbe: {httpGet: {port: 80}, exec: {command: [a]}}`), "containers[0].livenessProbe.httpGet: Forbidden"},
+		{"probe of no action", container(`livenessProbe: {}`), "containers[0].livenessProbe: Required value"},
+		{"hook", container(`lifecycle: {preStop: {sleep: {seconds: 5}}}`), ""},
+		{"hook of a bad port", container(`lifecycle: {postStart: {httpGet: {port: 0}}}`), "containers[0].lifecycle.postStart.httpGet.port: Invalid value"},
+		{"resize policy", container(`resizePolicy: [{resourceName: cpu, restartPolicy: NotRequired}]`), ""},
+		{"resize policy twice", container(`resizePolicy: [{resourceName: cpu, restartPolicy: NotRequired}, {resourceName: cpu, restartPolicy: NotRequired}]`), "containers[0].resizePolicy[1]: Duplicate value"},
+		{"resize policy of another resource", container(`resizePolicy: [{resourceName: example.com/a, restartPolicy: NotRequired}]`), "containers[0].resizePolicy: Unsupported value"},
+		{"host port", `{hostNetwork: true, containers: [{name: c, image: i, ports: [{containerPort: 80, hostPort: 80}]}]}`, ""},
+		{"host port of another number", `{hostNetwork: true, containers: [{name: c, image: i, ports: [{containerPort: 80, hostPort: 81}]}]}`,
+			"containers[0].ports[0].hostPort: Invalid value"},
+		{"ephemeral container", pod(`ephemeralContainers: [{name: e, image: i, terminationMessagePolicy: File, imagePullPolicy: Always}]`), ""},
+		{"ephemeral container with a probe", pod(`ephemeralContainers: [{name: e, image: i, terminationMessagePolicy: File, imagePullPolicy: Always, livenessProbe: {exec: {command: [a]}}}]`),
+			"ephemeralContainers[0].livenessProbe: Forbidden"},
+		{"ephemeral container beside none", pod(`ephemeralContainers: [{name: e, image: i, targetContainerName: x, terminationMessagePolicy: File, imagePullPolicy: Always}]`),
+			"ephemeralContainers[0].targetContainerName: Not found"},
+		{"claims", `{resourceClaims: [{name: r, resourceClaimName: rc}], containers: [{name: c, image: i, resources: {claims: [{name: r}]}}]}`, ""},
+		{"unknown claim", container(`resources: {claims: [{name: r}]}`), "containers[0].resources.claims[0]: Not found"},
+		{"claim twice", `{resourceClaims: [{name: r, resourceClaimName: rc}], containers: [{name: c, image: i, resources: {claims: [{name: r}, {name: r}]}}]}`, "containers[0].resources.claims[1]: Duplicate value"},
+		{"claim of two sources", pod(`resourceClaims: [{name: r, resourceClaimName: a, resourceClaimTemplateName: b}]`), "resourceClaims[0]: Invalid value"},
+		{"claim of no source", pod(`resourceClaims: [{name: r}]`), "resourceClaims[0]: Invalid value"},
+		{"pod's own resources", pod(`resources: {requests: {cpu: 1}, limits: {cpu: 2}}`), ""},
+		{"pod's own resources below the containers'", `{resources: {requests: {cpu: 1}}, containers: [{name: c, image: i, resources: {requests: {cpu: 2}}}]}`, "resources.requests[cpu]: Invalid value"},
+		{"pod's own disk", pod(`resources: {requests: {ephemeral-storage: 1}}`), "resources.requests[ephemeral-storage]: Unsupported value"},
+	})
+}
+
+func TestSystemRules(t *testing.T) {
+	check(t, []rule{
+		{"DNS", pod(`dnsPolicy: None, dnsConfig: {nameservers: [10.0.0.1], searches: [a.example], options: [{name: ndots}]}`), ""},
+		{"too many servers", pod(`dnsConfig: {nameservers: [10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.4]}`), "dnsConfig.nameservers: Invalid value"},
+		{"server of no address", pod(`dnsConfig: {nameservers: [a]}`), "dnsConfig.nameservers[0]: Invalid value"},
+		{"bad search", pod(`dnsConfig: {searches: ["a b"]}`), "dnsConfig.searches[0]: Invalid value"},
+		{"nameless option", pod(`dnsConfig: {options: [{}]}`), "dnsConfig.options[0]: Required value"},
+		{"sysctl", pod(`securityContext: {sysctls: [{name: net.ipv4.tcp_syncookies, value: "1"}]}`), ""},
+		{"sysctl twice", pod(`securityContext: {sysctls: [{name: a.b, value: "1"}, {name: a.b, value: "1"}]}`), "securityContext.sysctls[1].name: Duplicate value"},
+		{"sysctl without a name", pod(`securityContext: {sysctls: [{name: "", value: "1"}]}`), "securityContext.sysctls[0].name: Required value"},
+		{"sysctl of the host", pod(`hostNetwork: true, securityContext: {sysctls: [{name: net.a, value: "1"}]}`), "securityContext.sysctls[0].name: Invalid value"},
+		{"profile", pod(`securityContext: {appArmorProfile: {type: Localhost, localhostProfile: a}}`), ""},
+		{"profile without a name", pod(`securityContext: {appArmorProfile: {type: Localhost}}`), "securityContext.appArmorProfile.localhostProfile: Required value"},
+		{"name of no profile", pod(`securityContext: {appArmorProfile: {type: RuntimeDefault, localhostProfile: a}}`), "securityContext.appArmorProfile.localhostProfile: Invalid value"},
+		{"unknown profile", pod(`securityContext: {appArmorProfile: {type: Other}}`), "securityContext.appArmorProfile.type: Unsupported value"},
+		{"Linux with a Windows user", pod(`os: {name: linux}, securityContext: {windowsOptions: {runAsUserName: a}}`), "securityContext.windowsOptions: Forbidden"},
+		{"Windows", pod(`os: {name: windows}, securityContext: {windowsOptions: {runAsUserName: 'A\b'}}`), ""},
+		{"Windows with a Linux user", pod(`os: {name: windows}, hostPID: true, securityContext: {runAsUser: 1}`), "hostPID: Forbidden, securityContext.runAsUser: Forbidden"},
+		{"Windows with a bad user", pod(`os: {name: windows}, securityContext: {windowsOptions: {runAsUserName: 'A\'}}`), "securityContext.windowsOptions.runAsUserName: Invalid value"},
+		{"unknown system", pod(`os: {name: plan9}`), "os: Unsupported value"},
+		{"users of its own", pod(`hostUsers: false`), ""},
+		{"users of its own on the host", pod(`hostUsers: false, hostPID: true`), "HostPID: Forbidden"},
+	})
+}
+
+func TestClaimRules(t *testing.T) {
+	for name, tc := range map[string]struct{ spec, want string }{
+		"valid":            {`{accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}`, ""},
+		"nothing":          {`{}`, "accessModes: Required value, resources[storage]: Required value"},
+		"modes that clash": {`{accessModes: [ReadWriteOncePod, ReadWriteOnce], resources: {requests: {storage: 1Gi}}}`, "accessModes: Forbidden"},
+		"source of a group": {`{accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}, dataSource: {apiGroup: "a b", kind: K, name: x}, dataSourceRef: {apiGroup: "a b", kind: K, name: x}}`,
+			"dataSource.apiGroup: Invalid value, dataSourceRef.apiGroup: Invalid value"},
+		"two sources": {`{accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}, dataSource: {kind: PersistentVolumeClaim, name: x}, dataSourceRef: {kind: PersistentVolumeClaim, name: y}}`,
+			"<nil>: Invalid value"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := &corev1.PersistentVolumeClaimSpec{}
+			if err := yaml.UnmarshalStrict([]byte(tc.spec), spec); err != nil {
+				t.Fatal(err)
+			}
+			podspec.DefaultClaimSpec(spec)
+			got, want := sets.New[string](), sets.New[string]()
+			for _, err := range podspec.ValidateClaimSpec(spec, nil) {
+				got.Insert(err.Field + ": " + err.Type.String())
+			}
+			if tc.want != "" {
+				want.Insert(strings.Split(tc.want, ", ")...)
+			}
+			if !got.Equal(want) {
+				t.Errorf("findings %v, want %v", sets.List(got), sets.List(want))
+			}
+		})
+	}
+}
+
+func TestAnnotationRules(t *testing.T) {
+	spec := &corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}
+	for name, tc := range map[string]struct {
+		annotations map[string]string
+		findings    int
+	}{
+		"none":                         {nil, 0},
+		"cost of deletion":             {map[string]string{corev1.PodDeletionCost: "-5"}, 0},
+		"cost that is no number":       {map[string]string{corev1.PodDeletionCost: "a"}, 1},
+		"cost with a sign":             {map[string]string{corev1.PodDeletionCost: "+5"}, 1},
+		"AppArmor":                     {map[string]string{"container.apparmor.security.beta.kubernetes.io/c": "runtime/default"}, 0},
+		"AppArmor of no container":     {map[string]string{"container.apparmor.security.beta.kubernetes.io/d": "runtime/default"}, 1},
+		"AppArmor of an odd profile":   {map[string]string{"container.apparmor.security.beta.kubernetes.io/c": "other"}, 1},
+		"seccomp of an odd profile":    {map[string]string{"seccomp.security.alpha.kubernetes.io/pod": "other"}, 1},
+		"seccomp of a usual profile":   {map[string]string{"seccomp.security.alpha.kubernetes.io/pod": "runtime/default"}, 0},
+		"tolerations that are no JSON": {map[string]string{corev1.TolerationsAnnotationKey: "{"}, 1},
+	} {
+		if errs := podspec.ValidateAnnotations(tc.annotations, spec, field.NewPath("metadata", "annotations")); len(errs) != tc.findings {
+			t.Errorf("%s: findings %v, want %d", name, errs, tc.findings)
+		}
+	}
+}
+
+func TestQOSClass(t *testing.T) {
+	for text, want := range map[string]corev1.PodQOSClass{
+		container(``): corev1.PodQOSBestEffort,
+		container(`resources: {requests: {cpu: 1}}`):                                           corev1.PodQOSBurstable,
+		container(`resources: {limits: {cpu: 1, memory: 1}, requests: {cpu: 1, memory: 1}}`):   corev1.PodQOSGuaranteed,
+		container(`resources: {limits: {cpu: 2, memory: 1}, requests: {cpu: 1, memory: 1}}`):   corev1.PodQOSBurstable,
+		container(`resources: {limits: {cpu: 1}, requests: {cpu: 1}}`):                         corev1.PodQOSBurstable,
+		pod(`initContainers: [{name: d, image: i, resources: {requests: {memory: 1}}}]`):       corev1.PodQOSBurstable,
+		pod(`resources: {limits: {cpu: 1, memory: 1}, requests: {cpu: 1, memory: 1}}`):         corev1.PodQOSGuaranteed,
+		container(`resources: {requests: {example.com/gpu: 1}, limits: {example.com/gpu: 1}}`): corev1.PodQOSBestEffort,
+	} {
+		p := &corev1.Pod{}
+		if err := yaml.UnmarshalStrict([]byte(text), &p.Spec); err != nil {
+			t.Fatal(err)
+		}
+		if got := podspec.QOSClass(&p.Spec); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}
