@@ -4,6 +4,7 @@
 package apps
 
 import (
+	"slices"
 	"testing"
 
 	"keelson.dev/keelson/pkg/api/podspec"
@@ -17,7 +18,8 @@ const template = `{metadata: {labels: {app: web}}, spec: {containers: [{name: we
 var templateCases = []rowtest.Case{
 	{"valid", ``, ""},
 	{"no replicas set", `spec: {replicas: null}`, ""},
-	{"no selector", `spec: {selector: null}`, "spec.selector: Required value, spec.template.metadata.labels: Invalid value"},
+	{"no selector", `spec: {selector: null}`,
+		"spec.selector: Required value, spec.template.metadata.labels: Invalid value"},
 	{"empty selector", `spec: {selector: {matchLabels: null}}`, "spec.selector: Invalid value"},
 	{"bad selector", `spec: {selector: {matchLabels: {app: "!"}}}`,
 		"spec.selector: Invalid value, spec.selector.matchLabels: Invalid value"},
@@ -32,23 +34,15 @@ var templateCases = []rowtest.Case{
 	{"negative minReadySeconds", `spec: {minReadySeconds: -1}`, "spec.minReadySeconds: Invalid value"},
 }
 
+// without returns the cases but those of the given names.
 func without(cases []rowtest.Case, names ...string) []rowtest.Case {
-	var out []rowtest.Case
-next:
-	for _, tc := range cases {
-		for _, name := range names {
-			if tc.Name == name {
-				continue next
-			}
-		}
-		out = append(out, tc)
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(cases), func(c rowtest.Case) bool { return slices.Contains(names, c[0]) })
 }
 
 func TestDeployment(t *testing.T) {
 	row := rowtest.Row(t, Rows(podspec.Policy{}), "deployments")
-	const valid = `{metadata: {name: web}, spec: {replicas: 2, selector: {matchLabels: {app: web}}, template: ` + template + `}}`
+	const valid = `{metadata: {name: web}, spec: {replicas: 2, selector: {matchLabels: {app: web}}, template: ` +
+		template + `}}`
 	rowtest.Creates(t, row, valid, templateCases)
 	rowtest.Creates(t, row, valid, []rowtest.Case{
 		{"negative replicas", `spec: {replicas: -1}`, "spec.replicas: Invalid value"},
@@ -57,7 +51,8 @@ func TestDeployment(t *testing.T) {
 		{"recreate", `spec: {strategy: {type: Recreate}}`, ""},
 		{"recreate with a rolling update", `spec: {strategy: {type: Recreate, rollingUpdate: {maxSurge: 1}}}`,
 			"spec.strategy.rollingUpdate: Forbidden"},
-		{"rolling update by a count and a percentage", `spec: {strategy: {rollingUpdate: {maxSurge: 3, maxUnavailable: "0%"}}}`, ""},
+		{"rolling update by a count and a percentage",
+			`spec: {strategy: {rollingUpdate: {maxSurge: 3, maxUnavailable: "0%"}}}`, ""},
 		{"rolling update that may change nothing", `spec: {strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: "0%"}}}`,
 			"spec.strategy.rollingUpdate.maxUnavailable: Invalid value"},
 		{"rolling update by no percentage", `spec: {strategy: {rollingUpdate: {maxSurge: "a", maxUnavailable: -1}}}`,
@@ -65,7 +60,8 @@ func TestDeployment(t *testing.T) {
 		{"more than all unavailable", `spec: {strategy: {rollingUpdate: {maxUnavailable: "101%"}}}`,
 			"spec.strategy.rollingUpdate.maxUnavailable: Invalid value"},
 		{"surge of twice as many", `spec: {strategy: {rollingUpdate: {maxSurge: "200%"}}}`, ""},
-		{"deadline as long as minReadySeconds", `spec: {minReadySeconds: 600}`, "spec.progressDeadlineSeconds: Invalid value"},
+		{"deadline as long as minReadySeconds", `spec: {minReadySeconds: 600}`,
+			"spec.progressDeadlineSeconds: Invalid value"},
 		{"negative deadline", `spec: {progressDeadlineSeconds: -1}`, "spec.progressDeadlineSeconds: Invalid value"},
 	})
 	rowtest.Updates(t, row, "", valid, []rowtest.Case{
@@ -76,15 +72,18 @@ func TestDeployment(t *testing.T) {
 		{"negative replicas", `spec: {replicas: -1}`, "spec.replicas: Invalid value"},
 	})
 	rowtest.Updates(t, row, "status", valid, []rowtest.Case{
-		{"counts", `status: {replicas: 3, updatedReplicas: 2, readyReplicas: 2, availableReplicas: 1, observedGeneration: 1}`, ""},
+		{"counts",
+			`status: {replicas: 3, updatedReplicas: 2, readyReplicas: 2, availableReplicas: 1, observedGeneration: 1}`, ""},
 		{"negative counts", `status: {observedGeneration: -1, unavailableReplicas: -1}`,
 			"status.observedGeneration: Invalid value, status.unavailableReplicas: Invalid value"},
 		{"more than there are", `status: {replicas: 1, updatedReplicas: 2, readyReplicas: 2, availableReplicas: 2}`,
-			"status.updatedReplicas: Invalid value, status.readyReplicas: Invalid value, status.availableReplicas: Invalid value"},
+			"status.updatedReplicas: Invalid value, status.readyReplicas: Invalid value, " +
+				"status.availableReplicas: Invalid value"},
 		{"more available than ready", `status: {replicas: 2, readyReplicas: 1, availableReplicas: 2}`,
 			"status.availableReplicas: Invalid value"},
 	})
-	counted := `{metadata: {name: web}, spec: {selector: {matchLabels: {app: web}}, template: ` + template + `}, status: {collisionCount: 3}}`
+	counted := `{metadata: {name: web}, spec: {selector: {matchLabels: {app: web}}, template: ` + template +
+		`}, status: {collisionCount: 3}}`
 	rowtest.Updates(t, row, "status", counted, []rowtest.Case{
 		{"more collisions", `status: {collisionCount: 4}`, ""},
 		{"fewer collisions", `status: {collisionCount: 2}`, "status.collisionCount: Invalid value"},
@@ -94,7 +93,8 @@ func TestDeployment(t *testing.T) {
 
 func TestReplicaSet(t *testing.T) {
 	row := rowtest.Row(t, Rows(podspec.Policy{}), "replicasets")
-	const valid = `{metadata: {name: web}, spec: {replicas: 2, selector: {matchLabels: {app: web}}, template: ` + template + `}}`
+	const valid = `{metadata: {name: web}, spec: {replicas: 2, selector: {matchLabels: {app: web}}, template: ` +
+		template + `}}`
 	rowtest.Creates(t, row, valid, templateCases)
 	rowtest.Creates(t, row, valid, []rowtest.Case{
 		{"negative replicas", `spec: {replicas: -1}`, "spec.replicas: Invalid value"},
@@ -142,15 +142,23 @@ func TestDaemonSet(t *testing.T) {
 			"spec.selector: Invalid value"},
 	})
 	rowtest.Updates(t, row, "status", valid, []rowtest.Case{
-		{"counts", `status: {currentNumberScheduled: 1, desiredNumberScheduled: 2, numberReady: 1, observedGeneration: 1}`, ""},
-		{"negative counts", `status: {currentNumberScheduled: -1, numberMisscheduled: -1, desiredNumberScheduled: -1, numberReady: -1, updatedNumberScheduled: -1, numberAvailable: -1, numberUnavailable: -1, observedGeneration: -1, collisionCount: -1}`,
-			"status.currentNumberScheduled: Invalid value, status.numberMisscheduled: Invalid value, status.desiredNumberScheduled: Invalid value, status.numberReady: Invalid value, status.updatedNumberScheduled: Invalid value, status.numberAvailable: Invalid value, status.numberUnavailable: Invalid value, status.observedGeneration: Invalid value, status.collisionCount: Invalid value"},
+		{"counts", `status: {currentNumberScheduled: 1, desiredNumberScheduled: 2, numberReady: 1, observedGeneration: 1}`,
+			""},
+		{"negative counts", `status: {currentNumberScheduled: -1, numberMisscheduled: -1, desiredNumberScheduled: -1, ` +
+			`numberReady: -1, updatedNumberScheduled: -1, numberAvailable: -1, numberUnavailable: -1, ` +
+			`observedGeneration: -1, collisionCount: -1}`,
+			"status.currentNumberScheduled: Invalid value, status.numberMisscheduled: Invalid value, " +
+				"status.desiredNumberScheduled: Invalid value, status.numberReady: Invalid value, " +
+				"status.updatedNumberScheduled: Invalid value, status.numberAvailable: Invalid value, " +
+				"status.numberUnavailable: Invalid value, status.observedGeneration: Invalid value, " +
+				"status.collisionCount: Invalid value"},
 	})
 }
 
 func TestStatefulSet(t *testing.T) {
 	row := rowtest.Row(t, Rows(podspec.Policy{}), "statefulsets")
-	const valid = `{metadata: {name: web}, spec: {replicas: 2, serviceName: web, selector: {matchLabels: {app: web}}, template: ` + template + `}}`
+	const valid = `{metadata: {name: web}, spec: {replicas: 2, serviceName: web, ` +
+		`selector: {matchLabels: {app: web}}, template: ` + template + `}}`
 	rowtest.Creates(t, row, valid, templateCases)
 	const claim = `{metadata: {name: data}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`
 	rowtest.Creates(t, row, valid, []rowtest.Case{
@@ -165,28 +173,42 @@ func TestStatefulSet(t *testing.T) {
 			"spec.updateStrategy.rollingUpdate.partition: Invalid value"},
 		{"retention", `spec: {persistentVolumeClaimRetentionPolicy: {whenDeleted: Delete, whenScaled: Retain}}`, ""},
 		{"unknown retention", `spec: {persistentVolumeClaimRetentionPolicy: {whenDeleted: Never, whenScaled: Never}}`,
-			"spec.persistentVolumeClaimRetentionPolicy.whenDeleted: Unsupported value, spec.persistentVolumeClaimRetentionPolicy.whenScaled: Unsupported value"},
+			"spec.persistentVolumeClaimRetentionPolicy.whenDeleted: Unsupported value, " +
+				"spec.persistentVolumeClaimRetentionPolicy.whenScaled: Unsupported value"},
 		{"negative ordinal", `spec: {ordinals: {start: -1}}`, "spec.ordinals.start: Invalid value"},
 		{"service name", `spec: {serviceName: "A_"}`, "spec.serviceName: Invalid value"},
-		{"volume of a claim", `spec: {volumeClaimTemplates: [` + claim + `], template: {spec: {containers: [{name: web, image: "web:1", volumeMounts: [{name: data, mountPath: /data}]}]}}}`, ""},
-		{"volume of no claim", `spec: {template: {spec: {containers: [{name: web, image: "web:1", volumeMounts: [{name: data, mountPath: /data}]}]}}}`,
+		{"volume of a claim",
+			`spec: {volumeClaimTemplates: [` + claim + `], template: {spec: {containers: [{name: web, image: "web:1", ` +
+				`volumeMounts: [{name: data, mountPath: /data}]}]}}}`,
+			""},
+		{"volume of no claim", `spec: {template: {spec: {containers: [{name: web, image: "web:1", ` +
+			`volumeMounts: [{name: data, mountPath: /data}]}]}}}`,
 			"spec.template.spec.containers[0].volumeMounts[0].name: Not found"},
-		{"claim without a size", `spec: {volumeClaimTemplates: [{metadata: {name: data}, spec: {accessModes: [ReadWriteOnce]}}]}`,
+		{"claim without a size", `spec: {volumeClaimTemplates: [{metadata: {name: data}, ` +
+			`spec: {accessModes: [ReadWriteOnce]}}]}`,
 			"spec.volumeClaimTemplates[0].spec.resources[storage]: Required value"},
 	})
 	rowtest.Updates(t, row, "", valid, []rowtest.Case{
-		{"what may change", `spec: {replicas: 5, minReadySeconds: 3, revisionHistoryLimit: 4, ordinals: {start: 2}, updateStrategy: {type: OnDelete, rollingUpdate: null}, persistentVolumeClaimRetentionPolicy: {whenScaled: Delete}}`, ""},
+		{"what may change",
+			`spec: {replicas: 5, minReadySeconds: 3, revisionHistoryLimit: 4, ordinals: {start: 2}, ` +
+				`updateStrategy: {type: OnDelete, rollingUpdate: null}, ` +
+				`persistentVolumeClaimRetentionPolicy: {whenScaled: Delete}}`,
+			""},
 		{"pod management", `spec: {podManagementPolicy: Parallel}`, "spec: Forbidden"},
 		{"service name", `spec: {serviceName: other}`, "spec: Forbidden"},
 		{"claims", `spec: {volumeClaimTemplates: [` + claim + `]}`, "spec: Forbidden"},
-		{"selector", `spec: {selector: {matchLabels: {app: other}}, template: {metadata: {labels: {app: other}}}}`, "spec: Forbidden"},
+		{"selector", `spec: {selector: {matchLabels: {app: other}}, template: {metadata: {labels: {app: other}}}}`,
+			"spec: Forbidden"},
 	})
 	rowtest.Updates(t, row, "status", valid, []rowtest.Case{
-		{"counts", `status: {replicas: 3, readyReplicas: 3, currentReplicas: 1, updatedReplicas: 2, availableReplicas: 2}`, ""},
+		{"counts", `status: {replicas: 3, readyReplicas: 3, currentReplicas: 1, updatedReplicas: 2, availableReplicas: 2}`,
+			""},
 		{"negative counts", `status: {availableReplicas: -1, observedGeneration: -1, collisionCount: -1}`,
-			"status.availableReplicas: Invalid value, status.observedGeneration: Invalid value, status.collisionCount: Invalid value"},
+			"status.availableReplicas: Invalid value, status.observedGeneration: Invalid value, " +
+				"status.collisionCount: Invalid value"},
 		{"more than there are", `status: {replicas: 1, readyReplicas: 2, currentReplicas: 2, updatedReplicas: 2}`,
-			"status.readyReplicas: Invalid value, status.currentReplicas: Invalid value, status.updatedReplicas: Invalid value"},
+			"status.readyReplicas: Invalid value, status.currentReplicas: Invalid value, " +
+				"status.updatedReplicas: Invalid value"},
 		{"more available than ready", `status: {replicas: 2, readyReplicas: 1, availableReplicas: 2}`,
 			"status.availableReplicas: Invalid value"},
 	})

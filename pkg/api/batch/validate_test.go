@@ -17,7 +17,8 @@ import (
 )
 
 // template is the pod template of the valid objects below.
-const template = `{metadata: {labels: {app: work}}, spec: {restartPolicy: Never, containers: [{name: work, image: "work:1"}]}}`
+const template = `{metadata: {labels: {app: work}}, spec: {restartPolicy: Never, containers: [{name: work, ` +
+	`image: "work:1"}]}}`
 
 // specCases returns the rules that jobs and the templates of cron jobs obey. Each patch is put under
 // path, such as "spec".
@@ -29,44 +30,73 @@ func specCases(path ...string) []rowtest.Case {
 	}
 	cases := []rowtest.Case{
 		{"valid", `{}`, ""},
-		{"negative counts", `{parallelism: -1, completions: -1, backoffLimit: -1, ttlSecondsAfterFinished: -1, activeDeadlineSeconds: -1}`,
-			"parallelism: Invalid value, completions: Invalid value, backoffLimit: Invalid value, ttlSecondsAfterFinished: Invalid value, activeDeadlineSeconds: Invalid value"},
-		{"pods that are always restarted", `{template: {spec: {restartPolicy: Always}}}`, "template.spec.restartPolicy: Required value"},
-		{"unknown restart policy", `{template: {spec: {restartPolicy: Sometimes}}}`, "template.spec.restartPolicy: Unsupported value"},
+		{"negative counts", `{parallelism: -1, completions: -1, backoffLimit: -1, ttlSecondsAfterFinished: -1, ` +
+			`activeDeadlineSeconds: -1}`,
+			"parallelism: Invalid value, completions: Invalid value, backoffLimit: Invalid value, " +
+				"ttlSecondsAfterFinished: Invalid value, activeDeadlineSeconds: Invalid value"},
+		{"pods that are always restarted", `{template: {spec: {restartPolicy: Always}}}`,
+			"template.spec.restartPolicy: Required value"},
+		{"unknown restart policy", `{template: {spec: {restartPolicy: Sometimes}}}`,
+			"template.spec.restartPolicy: Unsupported value"},
 		{"no containers", `{template: {spec: {containers: null}}}`, "template.spec.containers: Required value"},
 		{"unknown mode", `{completionMode: Other}`, "completionMode: Unsupported value"},
-		{"indexed", `{completionMode: Indexed, completions: 5, parallelism: 2, backoffLimitPerIndex: 1, maxFailedIndexes: 5}`, ""},
-		{"indexed without completions", `{completionMode: Indexed, completions: null, parallelism: 2}`, "completions: Required value"},
-		{"indexed with many at once", `{completionMode: Indexed, completions: 5, parallelism: 100001}`, "parallelism: Invalid value"},
-		{"more failed indexes than indexes", `{completionMode: Indexed, completions: 5, backoffLimitPerIndex: 1, maxFailedIndexes: 6}`, "maxFailedIndexes: Invalid value"},
-		{"failed indexes without a limit for each", `{completionMode: Indexed, completions: 5, maxFailedIndexes: 1}`, "backoffLimitPerIndex: Required value"},
-		{"indexes without the mode", `{backoffLimitPerIndex: 1, maxFailedIndexes: 1}`, "backoffLimitPerIndex: Invalid value, maxFailedIndexes: Invalid value"},
-		{"many indexes without a bound of failed ones", `{completionMode: Indexed, completions: 100001, backoffLimitPerIndex: 1}`, "maxFailedIndexes: Required value"},
-		{"many indexes and many at once", `{completionMode: Indexed, completions: 100001, backoffLimitPerIndex: 1, maxFailedIndexes: 10001, parallelism: 10001}`,
+		{"indexed",
+			`{completionMode: Indexed, completions: 5, parallelism: 2, backoffLimitPerIndex: 1, maxFailedIndexes: 5}`, ""},
+		{"indexed without completions", `{completionMode: Indexed, completions: null, parallelism: 2}`,
+			"completions: Required value"},
+		{"indexed with many at once", `{completionMode: Indexed, completions: 5, parallelism: 100001}`,
+			"parallelism: Invalid value"},
+		{"more failed indexes than indexes",
+			`{completionMode: Indexed, completions: 5, backoffLimitPerIndex: 1, maxFailedIndexes: 6}`,
+			"maxFailedIndexes: Invalid value"},
+		{"failed indexes without a limit for each", `{completionMode: Indexed, completions: 5, maxFailedIndexes: 1}`,
+			"backoffLimitPerIndex: Required value"},
+		{"indexes without the mode", `{backoffLimitPerIndex: 1, maxFailedIndexes: 1}`,
+			"backoffLimitPerIndex: Invalid value, maxFailedIndexes: Invalid value"},
+		{"many indexes without a bound of failed ones",
+			`{completionMode: Indexed, completions: 100001, backoffLimitPerIndex: 1}`, "maxFailedIndexes: Required value"},
+		{"many indexes and many at once", `{completionMode: Indexed, completions: 100001, backoffLimitPerIndex: 1, ` +
+			`maxFailedIndexes: 10001, parallelism: 10001}`,
 			"parallelism: Invalid value, maxFailedIndexes: Invalid value"},
 		{"other controller", `{managedBy: example.com/queue}`, ""},
 		{"other controller without a domain", `{managedBy: queue}`, "managedBy: Invalid value"},
-		{"other controller with a long name", `{managedBy: example.com/` + strings.Repeat("a", 60) + `}`, "managedBy: Too long"},
+		{"other controller with a long name", `{managedBy: example.com/` + strings.Repeat("a", 60) + `}`,
+			"managedBy: Too long"},
 
-		{"failure by exit codes", rule(`{action: FailJob, onExitCodes: {containerName: work, operator: In, values: [1, 2]}}`), ""},
+		{"failure by exit codes",
+			rule(`{action: FailJob, onExitCodes: {containerName: work, operator: In, values: [1, 2]}}`), ""},
 		{"failure by condition", rule(`{action: Ignore, onPodConditions: [{type: DisruptionTarget}]}`), ""},
-		{"21 rules of failure", `{podFailurePolicy: {rules: [` + strings.Repeat(`{action: Ignore, onPodConditions: [{type: A}]}, `, 21) + `]}}`, failed + ": Too many"},
-		{"21 conditions", rule(`{action: Ignore, onPodConditions: [` + strings.Repeat(`{type: A}, `, 21) + `]}`), failed + "[0].onPodConditions: Too many"},
+		{"21 rules of failure",
+			`{podFailurePolicy: {rules: [` + strings.Repeat(`{action: Ignore, onPodConditions: [{type: A}]}, `, 21) + `]}}`,
+			failed + ": Too many"},
+		{"21 conditions", rule(`{action: Ignore, onPodConditions: [` + strings.Repeat(`{type: A}, `, 21) + `]}`),
+			failed + "[0].onPodConditions: Too many"},
 		{"no action", rule(`{onPodConditions: [{type: A}]}`), failed + "[0].action: Required value"},
 		{"unknown action", rule(`{action: Other, onPodConditions: [{type: A}]}`), failed + "[0].action: Unsupported value"},
-		{"failed index without indexes", rule(`{action: FailIndex, onPodConditions: [{type: A}]}`), failed + "[0].action: Invalid value"},
+		{"failed index without indexes", rule(`{action: FailIndex, onPodConditions: [{type: A}]}`),
+			failed + "[0].action: Invalid value"},
 		{"neither codes nor conditions", rule(`{action: Count}`), failed + "[0]: Invalid value"},
-		{"codes and conditions", rule(`{action: Count, onPodConditions: [{type: A}], onExitCodes: {operator: In, values: [1]}}`), failed + "[0]: Invalid value"},
+		{"codes and conditions",
+			rule(`{action: Count, onPodConditions: [{type: A}], onExitCodes: {operator: In, values: [1]}}`),
+			failed + "[0]: Invalid value"},
 		{"bad condition", rule(`{action: Count, onPodConditions: [{type: "a b", status: Maybe}]}`),
-			failed + "[0].onPodConditions[0].type: Invalid value, " + failed + "[0].onPodConditions[0].status: Unsupported value"},
-		{"no operator and no codes", rule(`{action: Count, onExitCodes: {}}`), failed + "[0].onExitCodes.operator: Required value, " + failed + "[0].onExitCodes.values: Invalid value"},
-		{"unknown operator", rule(`{action: Count, onExitCodes: {operator: Of, values: [1]}}`), failed + "[0].onExitCodes.operator: Unsupported value"},
-		{"code of success", rule(`{action: Count, onExitCodes: {operator: In, values: [0]}}`), failed + "[0].onExitCodes.values[0]: Invalid value"},
+			failed + "[0].onPodConditions[0].type: Invalid value, " + failed +
+				"[0].onPodConditions[0].status: Unsupported value"},
+		{"no operator and no codes", rule(`{action: Count, onExitCodes: {}}`),
+			failed + "[0].onExitCodes.operator: Required value, " + failed + "[0].onExitCodes.values: Invalid value"},
+		{"unknown operator", rule(`{action: Count, onExitCodes: {operator: Of, values: [1]}}`),
+			failed + "[0].onExitCodes.operator: Unsupported value"},
+		{"code of success", rule(`{action: Count, onExitCodes: {operator: In, values: [0]}}`),
+			failed + "[0].onExitCodes.values[0]: Invalid value"},
 		{"all but success", rule(`{action: Count, onExitCodes: {operator: NotIn, values: [0]}}`), ""},
-		{"code twice", rule(`{action: Count, onExitCodes: {operator: In, values: [1, 1]}}`), failed + "[0].onExitCodes.values[1]: Duplicate value"},
-		{"codes in another order", rule(`{action: Count, onExitCodes: {operator: In, values: [2, 1]}}`), failed + "[0].onExitCodes.values: Invalid value"},
-		{"codes of no container", rule(`{action: Count, onExitCodes: {containerName: other, operator: In, values: [1]}}`), failed + "[0].onExitCodes.containerName: Invalid value"},
-		{"failure with restarts", `{template: {spec: {restartPolicy: OnFailure}}, podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: A}]}]}}`,
+		{"code twice", rule(`{action: Count, onExitCodes: {operator: In, values: [1, 1]}}`),
+			failed + "[0].onExitCodes.values[1]: Duplicate value"},
+		{"codes in another order", rule(`{action: Count, onExitCodes: {operator: In, values: [2, 1]}}`),
+			failed + "[0].onExitCodes.values: Invalid value"},
+		{"codes of no container", rule(`{action: Count, onExitCodes: {containerName: other, operator: In, values: [1]}}`),
+			failed + "[0].onExitCodes.containerName: Invalid value"},
+		{"failure with restarts", `{template: {spec: {restartPolicy: OnFailure}}, ` +
+			`podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: A}]}]}}`,
 			"template.spec.restartPolicy: Invalid value"},
 
 		{"success", success(`{succeededIndexes: "0,2-4", succeededCount: 2}`), ""},
@@ -75,27 +105,30 @@ func specCases(path ...string) []rowtest.Case {
 		{"empty rule of success", success(`{}`), succeeded + "[0]: Required value"},
 		{"21 rules of success", success(strings.Repeat(`{succeededCount: 1}, `, 21)), succeeded + ": Too many"},
 		{"success of more than all", success(`{succeededCount: 6}`), succeeded + "[0].succeededCount: Invalid value"},
-		{"success of more than the named", success(`{succeededIndexes: "0-1", succeededCount: 3}`), succeeded + "[0].succeededCount: Invalid value"},
+		{"success of more than the named", success(`{succeededIndexes: "0-1", succeededCount: 3}`),
+			succeeded + "[0].succeededCount: Invalid value"},
 		{"success of a negative count", success(`{succeededCount: -1}`), succeeded + "[0].succeededCount: Invalid value"},
 		{"indexes beyond the last", success(`{succeededIndexes: "5"}`), succeeded + "[0].succeededIndexes: Invalid value"},
 		{"indexes that fall", success(`{succeededIndexes: "3,1"}`), succeeded + "[0].succeededIndexes: Invalid value"},
 		{"interval that falls", success(`{succeededIndexes: "3-1"}`), succeeded + "[0].succeededIndexes: Invalid value"},
 		{"interval of three", success(`{succeededIndexes: "1-2-3"}`), succeeded + "[0].succeededIndexes: Invalid value"},
 		{"no indexes", success(`{succeededIndexes: "a"}`), succeeded + "[0].succeededIndexes: Invalid value"},
-		{"long indexes", success(`{succeededIndexes: "` + strings.Repeat("0", maxIndexes+1) + `"}`), succeeded + "[0].succeededIndexes: Too long"},
+		{"long indexes", success(`{succeededIndexes: "` + strings.Repeat("0", maxIndexes+1) + `"}`),
+			succeeded + "[0].succeededIndexes: Too long"},
 
 		{"replacement", `{podReplacementPolicy: Failed}`, ""},
 		{"unknown replacement", `{podReplacementPolicy: Other}`, "podReplacementPolicy: Unsupported value"},
-		{"replacement of terminating pods that fail by rules", `{podReplacementPolicy: TerminatingOrFailed, podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: A}]}]}}`,
+		{"replacement of terminating pods that fail by rules", `{podReplacementPolicy: TerminatingOrFailed, ` +
+			`podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: A}]}]}}`,
 			"podReplacementPolicy: Unsupported value"},
 	}
 	for i, tc := range cases {
 		for _, name := range slices.Backward(path) {
-			cases[i].Patch = `{` + name + `: ` + cases[i].Patch + `}`
+			cases[i][1] = `{` + name + `: ` + cases[i][1] + `}`
 		}
-		if tc.Want != "" {
+		if tc[2] != "" {
 			prefix := strings.Join(path, ".") + "."
-			cases[i].Want = prefix + strings.ReplaceAll(tc.Want, ", ", ", "+prefix)
+			cases[i][2] = prefix + strings.ReplaceAll(tc[2], ", ", ", "+prefix)
 		}
 	}
 	return cases
@@ -104,45 +137,63 @@ func specCases(path ...string) []rowtest.Case {
 func TestJob(t *testing.T) {
 	row := rowtest.Row(t, Rows(podspec.Policy{}), "jobs")
 	const valid = `{metadata: {name: j, uid: u}, spec: {template: ` + template + `}}`
-	const manual = `{metadata: {name: j}, spec: {manualSelector: true, selector: {matchLabels: {app: work}}, template: ` + template + `}}`
+	const manual = `{metadata: {name: j}, spec: {manualSelector: true, selector: {matchLabels: {app: work}}, ` +
+		`template: ` + template + `}}`
 	rowtest.Creates(t, row, valid, specCases("spec"))
 	rowtest.Creates(t, row, valid, []rowtest.Case{
 		{"selector of its own", `spec: {selector: {matchLabels: {app: work}}}`,
 			"spec.selector: Invalid value"},
 		{"label of another job", `spec: {template: {metadata: {labels: {job-name: other}}}}`,
 			"spec.template.metadata.labels[job-name]: Invalid value"},
-		{"indexes whose hosts have long names", `{metadata: {name: ` + strings.Repeat("a", 62) + `}, spec: {completionMode: Indexed, completions: 10}}`,
+		{"indexes whose hosts have long names", `{metadata: {name: ` + strings.Repeat("a", 62) +
+			`}, spec: {completionMode: Indexed, completions: 10}}`,
 			"metadata.name: Invalid value"},
 	})
 	rowtest.Creates(t, row, manual, []rowtest.Case{
 		{"manual selector", ``, ""},
-		{"no selector", `spec: {selector: null}`, "spec.selector: Required value, spec.template.metadata.labels: Invalid value"},
-		{"selector of other pods", `spec: {selector: {matchLabels: {app: other}}}`, "spec.template.metadata.labels: Invalid value"},
+		{"no selector", `spec: {selector: null}`,
+			"spec.selector: Required value, spec.template.metadata.labels: Invalid value"},
+		{"selector of other pods", `spec: {selector: {matchLabels: {app: other}}}`,
+			"spec.template.metadata.labels: Invalid value"},
 		{"bad selector", `spec: {selector: {matchLabels: {app: "a b"}}}`, "spec.selector.matchLabels: Invalid value"},
 	})
-	change := `spec: {template: {spec: {nodeSelector: {a: b}, tolerations: [{key: a, operator: Exists}], containers: [{name: work, image: "work:1", resources: {requests: {cpu: 1}}}]}}}`
+	change := `spec: {template: {spec: {nodeSelector: {a: b}, tolerations: [{key: a, operator: Exists}], ` +
+		`containers: [{name: work, image: "work:1", resources: {requests: {cpu: 1}}}]}}}`
 	affinity := func(kind string) string {
-		return `spec: {template: {spec: {affinity: {` + kind + `: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}}}}}`
+		return `spec: {template: {spec: {affinity: {` + kind +
+			`: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, ` +
+			`operator: Exists}]}]}}}}}}`
 	}
 	rowtest.Updates(t, row, "", manual, []rowtest.Case{
-		{"what may change", `spec: {parallelism: 3, backoffLimit: 2, suspend: true, activeDeadlineSeconds: 5, ttlSecondsAfterFinished: 5}`, ""},
-		{"what must not", `spec: {completions: 3, selector: {matchLabels: {app: work, b: c}}, template: {metadata: {labels: {b: c}}}, managedBy: example.com/queue}`,
-			"spec.completions: Invalid value, spec.selector: Invalid value, spec.template: Invalid value, spec.managedBy: Invalid value"},
+		{"what may change",
+			`spec: {parallelism: 3, backoffLimit: 2, suspend: true, activeDeadlineSeconds: 5, ` +
+				`ttlSecondsAfterFinished: 5}`, ""},
+		{"what must not", `spec: {completions: 3, selector: {matchLabels: {app: work, b: c}}, ` +
+			`template: {metadata: {labels: {b: c}}}, managedBy: example.com/queue}`,
+			"spec.completions: Invalid value, spec.selector: Invalid value, spec.template: Invalid value, " +
+				"spec.managedBy: Invalid value"},
 		{"mode", `spec: {completionMode: Indexed}`, "spec.completionMode: Invalid value"},
-		{"policies", `spec: {podReplacementPolicy: Failed, podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: A}]}]}}`, "spec.podFailurePolicy: Invalid value"},
+		{"policies",
+			`spec: {podReplacementPolicy: Failed, podFailurePolicy: {rules: [{action: Ignore, ` +
+				`onPodConditions: [{type: A}]}]}}`,
+			"spec.podFailurePolicy: Invalid value"},
 		{"template of a job that runs", change, "spec.template: Invalid value"},
 	})
 	suspended := strings.Replace(manual, "spec: {manual", "spec: {suspend: true, manual", 1)
 	rowtest.Updates(t, row, "", suspended, []rowtest.Case{
 		{"template of a suspended job", change, ""},
 		{"affinity of a suspended job", affinity("nodeAffinity"), ""},
-		{"image of a suspended job", `spec: {template: {spec: {containers: [{name: work, image: "work:2"}]}}}`, "spec.template.spec: Invalid value"},
-		{"containers of a suspended job", `spec: {template: {spec: {containers: [{name: a, image: a}, {name: b, image: b}]}}}`, "spec.template.spec: Invalid value"},
+		{"image of a suspended job", `spec: {template: {spec: {containers: [{name: work, image: "work:2"}]}}}`,
+			"spec.template.spec: Invalid value"},
+		{"containers of a suspended job",
+			`spec: {template: {spec: {containers: [{name: a, image: a}, {name: b, image: b}]}}}`,
+			"spec.template.spec: Invalid value"},
 	})
 	rowtest.Updates(t, row, "", strings.TrimSuffix(suspended, "}")+`, status: {active: 1}}`, []rowtest.Case{
 		{"template of a suspended job that has pods", change, "spec.template: Invalid value"},
 	})
-	indexed := strings.Replace(manual, "spec: {manual", "spec: {completionMode: Indexed, completions: 3, parallelism: 3, manual", 1)
+	indexed := strings.Replace(manual, "spec: {manual", "spec: {completionMode: Indexed, completions: 3, "+
+		"parallelism: 3, manual", 1)
 	rowtest.Updates(t, row, "", indexed, []rowtest.Case{
 		{"completions with parallelism", `spec: {completions: 5, parallelism: 5}`, ""},
 		{"completions alone", `spec: {completions: 5}`, "spec.completions: Invalid value"},
@@ -152,7 +203,8 @@ func TestJob(t *testing.T) {
 
 func TestCronJob(t *testing.T) {
 	row := rowtest.Row(t, Rows(podspec.Policy{}), "cronjobs")
-	const valid = `{metadata: {name: c}, spec: {schedule: "* * * * *", jobTemplate: {spec: {template: ` + template + `}}}}`
+	const valid = `{metadata: {name: c}, spec: {schedule: "* * * * *", jobTemplate: {spec: {template: ` + template +
+		`}}}}`
 	rowtest.Creates(t, row, valid, specCases("spec", "jobTemplate", "spec"))
 	cases := []rowtest.Case{
 		{"no schedule", `spec: {schedule: null}`, "spec.schedule: Required value"},
@@ -164,12 +216,16 @@ func TestCronJob(t *testing.T) {
 		{"zone of two dots", `spec: {timeZone: Europe/..}`, "spec.timeZone: Invalid value"},
 		{"unknown zone", `spec: {timeZone: Nowhere/At}`, "spec.timeZone: Invalid value"},
 		{"zone in the schedule", `spec: {schedule: "TZ=UTC * * * * *"}`, "spec.schedule: Invalid value"},
-		{"negative numbers", `spec: {startingDeadlineSeconds: -1, successfulJobsHistoryLimit: -1, failedJobsHistoryLimit: -1}`,
-			"spec.startingDeadlineSeconds: Invalid value, spec.successfulJobsHistoryLimit: Invalid value, spec.failedJobsHistoryLimit: Invalid value"},
+		{"negative numbers", `spec: {startingDeadlineSeconds: -1, successfulJobsHistoryLimit: -1, ` +
+			`failedJobsHistoryLimit: -1}`,
+			"spec.startingDeadlineSeconds: Invalid value, spec.successfulJobsHistoryLimit: Invalid value, " +
+				"spec.failedJobsHistoryLimit: Invalid value"},
 		{"forbid overlap", `spec: {concurrencyPolicy: Forbid}`, ""},
 		{"unknown policy", `spec: {concurrencyPolicy: Some}`, "spec.concurrencyPolicy: Unsupported value"},
-		{"selector", `spec: {jobTemplate: {spec: {selector: {matchLabels: {a: b}}}}}`, "spec.jobTemplate.spec.selector: Invalid value"},
-		{"manual selector", `spec: {jobTemplate: {spec: {manualSelector: true}}}`, "spec.jobTemplate.spec.manualSelector: Unsupported value"},
+		{"selector", `spec: {jobTemplate: {spec: {selector: {matchLabels: {a: b}}}}}`,
+			"spec.jobTemplate.spec.selector: Invalid value"},
+		{"manual selector", `spec: {jobTemplate: {spec: {manualSelector: true}}}`,
+			"spec.jobTemplate.spec.manualSelector: Unsupported value"},
 	}
 	rowtest.Creates(t, row, valid, cases)
 	rowtest.Creates(t, row, valid, []rowtest.Case{
@@ -220,7 +276,8 @@ func TestJobDefaults(t *testing.T) {
 			completions = *spec.Completions
 		}
 		if completions != want.completions || *spec.Parallelism != want.parallelism || *spec.BackoffLimit != want.limit {
-			t.Errorf("%s: completions %d, parallelism %d, limit %d, want %+v", text, completions, *spec.Parallelism, *spec.BackoffLimit, want)
+			t.Errorf("%s: completions %d, parallelism %d, limit %d, "+
+				"want %+v", text, completions, *spec.Parallelism, *spec.BackoffLimit, want)
 		}
 	}
 }

@@ -13,15 +13,18 @@ import (
 	"keelson.dev/keelson/pkg/api/rowtest"
 )
 
-const simplePod = `{metadata: {name: p, namespace: ns}, spec: {containers: [{name: c, image: i}], nodeName: node}, status: {phase: Running, qosClass: BestEffort}}`
+const simplePod = `{metadata: {name: p, namespace: ns}, spec: {containers: [{name: c, image: i}], ` +
+	`nodeName: node}, status: {phase: Running, qosClass: BestEffort}}`
 
 func TestPodUpdateRules(t *testing.T) {
 	row := rowOf(t, "pods")
 	rowtest.Updates(t, row, "", simplePod, []rowtest.Case{
 		{"labels", `metadata: {labels: {a: b}}`, ""},
 		{"image", `spec: {containers: [{name: c, image: j}]}`, ""},
-		{"no image", `spec: {containers: [{name: c, image: "", imagePullPolicy: Always}]}`, "spec.containers[0].image: Required value"},
-		{"image with spaces", `spec: {containers: [{name: c, image: " i", imagePullPolicy: Always}]}`, "spec.containers[0].image: Invalid value"},
+		{"no image", `spec: {containers: [{name: c, image: "", imagePullPolicy: Always}]}`,
+			"spec.containers[0].image: Required value"},
+		{"image with spaces", `spec: {containers: [{name: c, image: " i", imagePullPolicy: Always}]}`,
+			"spec.containers[0].image: Invalid value"},
 		{"more containers", `spec: {containers: [{name: c, image: i}, {name: d, image: i}]}`, "spec.containers: Forbidden"},
 		{"command", `spec: {containers: [{name: c, image: i, command: [a]}]}`, "spec: Forbidden"},
 		{"deadline", `spec: {activeDeadlineSeconds: 5}`, ""},
@@ -30,7 +33,8 @@ func TestPodUpdateRules(t *testing.T) {
 		{"grace period", `spec: {terminationGracePeriodSeconds: 1}`, "spec: Forbidden"},
 		{"node", `spec: {nodeName: other}`, "spec: Forbidden"},
 	})
-	rowtest.Updates(t, row, "", `{metadata: {name: p, namespace: ns}, spec: {activeDeadlineSeconds: 5, tolerations: [{key: a, operator: Exists}], containers: [{name: c, image: i}]}}`, []rowtest.Case{
+	rowtest.Updates(t, row, "", `{metadata: {name: p, namespace: ns}, spec: {activeDeadlineSeconds: 5, `+
+		`tolerations: [{key: a, operator: Exists}], containers: [{name: c, image: i}]}}`, []rowtest.Case{
 		{"shorter deadline", `spec: {activeDeadlineSeconds: 4}`, ""},
 		{"longer deadline", `spec: {activeDeadlineSeconds: 6}`, "spec.activeDeadlineSeconds: Invalid value"},
 		{"no deadline", `spec: {activeDeadlineSeconds: null}`, "spec.activeDeadlineSeconds: Invalid value"},
@@ -39,7 +43,8 @@ func TestPodUpdateRules(t *testing.T) {
 	affinity := func(values string) string {
 		return `affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [` + values + `]}]}}}`
 	}
-	gated := `{metadata: {name: p, namespace: ns}, spec: {schedulingGates: [{name: a}, {name: b}], nodeSelector: {a: b}, ` + affinity(`{key: a, operator: Exists}`) + `, containers: [{name: c, image: i}]}}`
+	gated := `{metadata: {name: p, namespace: ns}, spec: {schedulingGates: [{name: a}, {name: b}], ` +
+		`nodeSelector: {a: b}, ` + affinity(`{key: a, operator: Exists}`) + `, containers: [{name: c, image: i}]}}`
 	rowtest.Updates(t, row, "", gated, []rowtest.Case{
 		{"fewer gates", `spec: {schedulingGates: [{name: b}]}`, ""},
 		{"other gates", `spec: {schedulingGates: [{name: c}]}`, "spec.schedulingGates[0].name: Forbidden"},
@@ -50,15 +55,20 @@ func TestPodUpdateRules(t *testing.T) {
 			"spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]: Invalid value"},
 	})
 	rowtest.Creates(t, row, simplePod, []rowtest.Case{
-		{"ephemeral containers", `spec: {ephemeralContainers: [{name: e, image: i, terminationMessagePolicy: File, imagePullPolicy: Always}]}`, "spec.ephemeralContainers: Forbidden"},
+		{"ephemeral containers",
+			`spec: {ephemeralContainers: [{name: e, image: i, terminationMessagePolicy: File, imagePullPolicy: Always}]}`,
+			"spec.ephemeralContainers: Forbidden"},
 		{"gates on a node", `spec: {schedulingGates: [{name: a}]}`, "spec.nodeName: Forbidden"},
 	})
 	rowtest.Updates(t, row, "ephemeralcontainers", simplePod, []rowtest.Case{
 		{"one more", `spec: {ephemeralContainers: [{name: e, image: i}]}`, ""},
-		{"name of another container", `spec: {ephemeralContainers: [{name: c, image: i}]}`, "spec.ephemeralContainers[0].name: Duplicate value"},
-		{"with a port", `spec: {ephemeralContainers: [{name: e, image: i, ports: [{containerPort: 80}]}]}`, "spec.ephemeralContainers[0].ports: Forbidden"},
+		{"name of another container", `spec: {ephemeralContainers: [{name: c, image: i}]}`,
+			"spec.ephemeralContainers[0].name: Duplicate value"},
+		{"with a port", `spec: {ephemeralContainers: [{name: e, image: i, ports: [{containerPort: 80}]}]}`,
+			"spec.ephemeralContainers[0].ports: Forbidden"},
 	})
-	rowtest.Updates(t, row, "ephemeralcontainers", `{metadata: {name: p, namespace: ns}, spec: {containers: [{name: c, image: i}], ephemeralContainers: [{name: e, image: i}]}}`, []rowtest.Case{
+	rowtest.Updates(t, row, "ephemeralcontainers", `{metadata: {name: p, namespace: ns}, `+
+		`spec: {containers: [{name: c, image: i}], ephemeralContainers: [{name: e, image: i}]}}`, []rowtest.Case{
 		{"none", `spec: {ephemeralContainers: null}`, "spec.ephemeralContainers: Forbidden"},
 		{"another image", `spec: {ephemeralContainers: [{name: e, image: j}]}`, "spec.ephemeralContainers: Forbidden"},
 	})
@@ -75,18 +85,24 @@ func TestPodStatusRules(t *testing.T) {
 		{"address twice", `status: {podIPs: [{ip: 10.0.0.1}, {ip: 10.0.0.1}]}`, "status.podIPs: Invalid value"},
 		{"nomination of a bound pod", `status: {nominatedNodeName: other}`, "status.nominatedNodeName: Forbidden"},
 		{"condition", `status: {conditions: [{type: Ready, status: "True", observedGeneration: 1}]}`, ""},
-		{"bad condition", `status: {conditions: [{type: Ready, status: "True", observedGeneration: -1}]}`, "status.conditions[0].observedGeneration: Invalid value"},
+		{"bad condition", `status: {conditions: [{type: Ready, status: "True", observedGeneration: -1}]}`,
+			"status.conditions[0].observedGeneration: Invalid value"},
 	})
-	rowtest.Updates(t, row, "status", `{metadata: {name: p, namespace: ns}, spec: {containers: [{name: c, image: i}]}}`, []rowtest.Case{
+	rowtest.Updates(t, row, "status", `{metadata: {name: p, namespace: ns}, spec: {containers: [{name: c, `+
+		`image: i}]}}`, []rowtest.Case{
 		{"nomination", `status: {nominatedNodeName: other}`, ""},
 		{"bad nomination", `status: {nominatedNodeName: A_}`, "status.nominatedNodeName: Invalid value"},
 	})
-	never := `{metadata: {name: p, namespace: ns}, spec: {restartPolicy: Never, nodeName: node, containers: [{name: c, image: i}]}, status: {phase: Running, containerStatuses: [{name: c, state: {terminated: {exitCode: 1}}}]}}`
+	never := `{metadata: {name: p, namespace: ns}, spec: {restartPolicy: Never, nodeName: node, ` +
+		`containers: [{name: c, image: i}]}, status: {phase: Running, containerStatuses: [{name: c, ` +
+		`state: {terminated: {exitCode: 1}}}]}}`
 	rowtest.Updates(t, row, "status", never, []rowtest.Case{
 		{"ended", ``, ""},
 		{"runs again", statuses(`state: {running: {}}`), "status.containerStatuses[0].state: Forbidden"},
 	})
-	rowtest.Updates(t, row, "status", `{metadata: {name: p, namespace: ns}, spec: {restartPolicy: OnFailure, nodeName: node, containers: [{name: c, image: i}]}, status: {containerStatuses: [{name: c, state: {terminated: {exitCode: 1}}}]}}`, []rowtest.Case{
+	rowtest.Updates(t, row, "status", `{metadata: {name: p, namespace: ns}, spec: {restartPolicy: OnFailure, `+
+		`nodeName: node, containers: [{name: c, image: i}]}, status: {containerStatuses: [{name: c, `+
+		`state: {terminated: {exitCode: 1}}}]}}`, []rowtest.Case{
 		{"runs again after a failure", statuses(`state: {running: {}}`), ""},
 	})
 }

@@ -53,9 +53,12 @@ func TestNodeRules(t *testing.T) {
 		{"taint", `spec: {taints: [{key: a, effect: NoSchedule}, {key: a, effect: NoExecute}]}`, ""},
 		{"taint without a key", `spec: {taints: [{effect: NoSchedule}]}`, "metadata.taints[0].key: Invalid value"},
 		{"taint without an effect", `spec: {taints: [{key: a}]}`, "metadata.taints[0].effect: Required value"},
-		{"taint of an unknown effect", `spec: {taints: [{key: a, effect: Some}]}`, "metadata.taints[0].effect: Unsupported value"},
-		{"taint with a bad value", `spec: {taints: [{key: a, value: "b c", effect: NoSchedule}]}`, "metadata.taints[0].value: Invalid value"},
-		{"taint twice", `spec: {taints: [{key: a, effect: NoSchedule}, {key: a, value: b, effect: NoSchedule}]}`, "metadata.taints[1]: Duplicate value"},
+		{"taint of an unknown effect", `spec: {taints: [{key: a, effect: Some}]}`,
+			"metadata.taints[0].effect: Unsupported value"},
+		{"taint with a bad value", `spec: {taints: [{key: a, value: "b c", effect: NoSchedule}]}`,
+			"metadata.taints[0].value: Invalid value"},
+		{"taint twice", `spec: {taints: [{key: a, effect: NoSchedule}, {key: a, value: b, effect: NoSchedule}]}`,
+			"metadata.taints[1]: Duplicate value"},
 		{"two families", `spec: {podCIDRs: [10.0.0.0/24, "fd00::/64"]}`, ""},
 	}
 	rowtest.Creates(t, row, stored, cases)
@@ -66,15 +69,18 @@ func TestNodeRules(t *testing.T) {
 	rowtest.Updates(t, row, "", stored, []rowtest.Case{
 		{"labels", `metadata: {labels: {a: b}}`, ""},
 		{"cordon", `spec: {unschedulable: true}`, ""},
-		{"taint twice", `spec: {taints: [{key: a, effect: NoSchedule}, {key: a, effect: NoSchedule}]}`, "metadata.taints[1]: Duplicate value"},
+		{"taint twice", `spec: {taints: [{key: a, effect: NoSchedule}, {key: a, effect: NoSchedule}]}`,
+			"metadata.taints[1]: Duplicate value"},
 		{"provider", `spec: {providerID: b}`, "spec.providerID: Forbidden"},
 		{"range", `spec: {podCIDR: 10.9.0.0/24, podCIDRs: [10.9.0.0/24]}`, "spec.podCIDRs: Forbidden"},
 	})
 	rowtest.Updates(t, row, "status", stored, []rowtest.Case{
 		{"size", `status: {capacity: {cpu: 8}}`, ""},
 		{"negative size", `status: {capacity: {cpu: -1}}`, "status.capacity.cpu: Invalid value"},
-		{"half an extended resource", `status: {capacity: {example.com/gpu: 500m}}`, "status.capacity.example.com/gpu: Invalid value"},
-		{"address twice", `status: {addresses: [{type: InternalIP, address: 10.1.0.1}, {type: InternalIP, address: 10.1.0.1}]}`,
+		{"half an extended resource", `status: {capacity: {example.com/gpu: 500m}}`,
+			"status.capacity.example.com/gpu: Invalid value"},
+		{"address twice", `status: {addresses: [{type: InternalIP, address: 10.1.0.1}, {type: InternalIP, ` +
+			`address: 10.1.0.1}]}`,
 			"status.addresses[1]: Duplicate value"},
 	})
 }
@@ -89,14 +95,18 @@ func TestLimitRangeRules(t *testing.T) {
 		{"pod with defaults", limit(`type: Pod, default: {cpu: 1}, defaultRequest: {cpu: 1}`),
 			"spec.limits[0].default: Forbidden, spec.limits[0].defaultRequest: Forbidden"},
 		{"claim", limit(`type: PersistentVolumeClaim, max: {storage: 1Gi}`), ""},
-		{"claim without a size", limit(`type: PersistentVolumeClaim, max: {cpu: 1}`), "spec.limits[0].limits: Required value"},
+		{"claim without a size", limit(`type: PersistentVolumeClaim, max: {cpu: 1}`),
+			"spec.limits[0].limits: Required value"},
 		{"type of no domain", limit(`type: Other`), "spec.limits[0].type: Invalid value"},
-		{"type twice", `spec: {limits: [{type: Pod, max: {cpu: 1}}, {type: Pod, max: {memory: 1}}]}`, "spec.limits[1].type: Duplicate value"},
+		{"type twice", `spec: {limits: [{type: Pod, max: {cpu: 1}}, {type: Pod, max: {memory: 1}}]}`,
+			"spec.limits[1].type: Duplicate value"},
 		{"min above max", limit(`type: Container, min: {cpu: 3}, max: {cpu: 2}`),
-			"spec.limits[0].min[cpu]: Invalid value, spec.limits[0].default[cpu]: Invalid value, spec.limits[0].defaultRequest[cpu]: Invalid value"},
+			"spec.limits[0].min[cpu]: Invalid value, spec.limits[0].default[cpu]: Invalid value, " +
+				"spec.limits[0].defaultRequest[cpu]: Invalid value"},
 		{"default request above the default", limit(`type: Container, default: {cpu: 1}, defaultRequest: {cpu: 2}`),
 			"spec.limits[0].defaultRequest[cpu]: Invalid value"},
-		{"ratio below one", limit(`type: Container, maxLimitRequestRatio: {cpu: 500m}`), "spec.limits[0].maxLimitRequestRatio[cpu]: Invalid value"},
+		{"ratio below one", limit(`type: Container, maxLimitRequestRatio: {cpu: 500m}`),
+			"spec.limits[0].maxLimitRequestRatio[cpu]: Invalid value"},
 		{"ratio above what is possible", limit(`type: Pod, min: {cpu: 1}, max: {cpu: 2}, maxLimitRequestRatio: {cpu: 3}`),
 			"spec.limits[0].maxLimitRequestRatio[cpu]: Invalid value"},
 		{"bad name of a resource", limit(`type: Pod, max: {"a b": 1}`), "spec.limits[0].max[a b]: Invalid value"},
@@ -116,11 +126,14 @@ func TestEndpointsRules(t *testing.T) {
 		{"no address", `subsets: [{addresses: [{ip: a}]}]`, "subsets[0].addresses[0].ip: Invalid value"},
 		{"loopback", `subsets: [{addresses: [{ip: 127.0.0.1}]}]`, "subsets[0].addresses[0].ip: Invalid value"},
 		{"unspecified", `subsets: [{addresses: [{ip: 0.0.0.0}]}]`, "subsets[0].addresses[0].ip: Invalid value"},
-		{"bad host", `subsets: [{addresses: [{ip: 10.0.0.1, hostname: A_}]}]`, "subsets[0].addresses[0].hostname: Invalid value"},
+		{"bad host", `subsets: [{addresses: [{ip: 10.0.0.1, hostname: A_}]}]`,
+			"subsets[0].addresses[0].hostname: Invalid value"},
 		{"two ports without names", `subsets: [{addresses: [{ip: 10.0.0.1}], ports: [{port: 80}, {port: 81}]}]`,
 			"subsets[0].ports[0].name: Required value, subsets[0].ports[1].name: Required value"},
-		{"bad ports", `subsets: [{addresses: [{ip: 10.0.0.1}], ports: [{name: A_, port: 0, protocol: X, appProtocol: "a b"}]}]`,
-			"subsets[0].ports[0].name: Invalid value, subsets[0].ports[0].port: Invalid value, subsets[0].ports[0].protocol: Unsupported value, subsets[0].ports[0].appProtocol: Invalid value"},
+		{"bad ports", `subsets: [{addresses: [{ip: 10.0.0.1}], ports: [{name: A_, port: 0, protocol: X, ` +
+			`appProtocol: "a b"}]}]`,
+			"subsets[0].ports[0].name: Invalid value, subsets[0].ports[0].port: Invalid value, " +
+				"subsets[0].ports[0].protocol: Unsupported value, subsets[0].ports[0].appProtocol: Invalid value"},
 	}
 	rowtest.Creates(t, row, stored, cases)
 	rowtest.Updates(t, row, "", stored, cases)
@@ -128,12 +141,14 @@ func TestEndpointsRules(t *testing.T) {
 
 func TestReplicationControllerRules(t *testing.T) {
 	row := rowOf(t, "replicationcontrollers")
-	const stored = `{metadata: {name: r}, spec: {replicas: 1, selector: {a: b}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}}`
+	const stored = `{metadata: {name: r}, spec: {replicas: 1, selector: {a: b}, ` +
+		`template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}}`
 	cases := []rowtest.Case{
 		{"valid", ``, ""},
 		{"selector of the template", `spec: {selector: null}`, ""},
 		{"no template", `spec: {template: null}`, "spec.template: Required value"},
-		{"negative numbers", `spec: {replicas: -1, minReadySeconds: -1}`, "spec.replicas: Invalid value, spec.minReadySeconds: Invalid value"},
+		{"negative numbers", `spec: {replicas: -1, minReadySeconds: -1}`,
+			"spec.replicas: Invalid value, spec.minReadySeconds: Invalid value"},
 		{"selector of other pods", `spec: {selector: {a: c}}`, "spec.template.metadata.labels: Invalid value"},
 		{"pods that end", `spec: {template: {spec: {restartPolicy: Never, activeDeadlineSeconds: 5}}}`,
 			"spec.template.spec.restartPolicy: Unsupported value, spec.template.spec.activeDeadlineSeconds: Forbidden"},
@@ -148,7 +163,8 @@ func TestReplicationControllerRules(t *testing.T) {
 
 func TestPodTemplateRules(t *testing.T) {
 	row := rowOf(t, "podtemplates")
-	const stored = `{metadata: {name: t}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}`
+	const stored = `{metadata: {name: t}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, ` +
+		`image: i}]}}}`
 	cases := []rowtest.Case{
 		{"valid", ``, ""},
 		{"no containers", `template: {spec: {containers: null}}`, "template.spec.containers: Required value"},
@@ -160,14 +176,19 @@ func TestPodTemplateRules(t *testing.T) {
 
 func TestEventRules(t *testing.T) {
 	row := rowOf(t, "events")
-	const stored = `{metadata: {name: e, namespace: ns}, involvedObject: {kind: Pod, namespace: ns, name: p}, reason: R, type: Normal}`
+	const stored = `{metadata: {name: e, namespace: ns}, involvedObject: {kind: Pod, namespace: ns, name: p}, ` +
+		`reason: R, type: Normal}`
 	rowtest.Creates(t, row, stored, []rowtest.Case{
 		{"valid", ``, ""},
 		{"object of another namespace", `involvedObject: {namespace: other}`, "involvedObject.namespace: Invalid value"},
-		{"object of no namespace", `involvedObject: {kind: Node, namespace: null}`, "involvedObject.namespace: Invalid value"},
+		{"object of no namespace", `involvedObject: {kind: Node, namespace: null}`,
+			"involvedObject.namespace: Invalid value"},
 		{"new event without its parts", `eventTime: "2026-01-01T00:00:00.000000Z"`,
-			"reportingComponent: Required value, reportingComponent: Invalid value, reportingInstance: Required value, action: Required value"},
-		{"new event", `{eventTime: "2026-01-01T00:00:00.000000Z", reportingComponent: example.com/c, reportingInstance: i, action: a}`, ""},
+			"reportingComponent: Required value, reportingComponent: Invalid value, reportingInstance: Required value, " +
+				"action: Required value"},
+		{"new event",
+			`{eventTime: "2026-01-01T00:00:00.000000Z", reportingComponent: example.com/c, reportingInstance: i, action: a}`,
+			""},
 	})
 	rowtest.Updates(t, row, "", stored, []rowtest.Case{{"count", `count: 2`, ""}})
 }
@@ -196,10 +217,13 @@ func TestResourceQuotaRules(t *testing.T) {
 		{"contradicting scopes", scoped("BestEffort, NotBestEffort", "pods: 1"), "spec.scopes: Invalid value"},
 		{"selected scope", selected(`scopeName: PriorityClass, operator: In, values: [high]`), ""},
 		{"selected scope that exists", selected(`scopeName: Terminating, operator: Exists`), ""},
-		{"selection without values", selected(`scopeName: PriorityClass, operator: In`), "spec.scopeSelector.matchExpressions.values: Required value"},
-		{"existence of values", selected(`scopeName: PriorityClass, operator: Exists, values: [a]`), "spec.scopeSelector.matchExpressions.values: Invalid value"},
+		{"selection without values", selected(`scopeName: PriorityClass, operator: In`),
+			"spec.scopeSelector.matchExpressions.values: Required value"},
+		{"existence of values", selected(`scopeName: PriorityClass, operator: Exists, values: [a]`),
+			"spec.scopeSelector.matchExpressions.values: Invalid value"},
 		{"unknown operator", selected(`scopeName: PriorityClass, operator: Of`), operator + ": Invalid value"},
-		{"operator of another scope", selected(`scopeName: Terminating, operator: In, values: [a]`), operator + ": Invalid value"},
+		{"operator of another scope", selected(`scopeName: Terminating, operator: In, values: [a]`),
+			operator + ": Invalid value"},
 	})
 	rowtest.Updates(t, row, "", stored, []rowtest.Case{
 		{"scopes", scoped("Terminating", "pods: 1"), "spec.scopes: Invalid value"},
@@ -236,7 +260,8 @@ func TestSmallKindsCells(t *testing.T) {
 		{"secrets", `{"data":{"a":"Yg=="}}`, []any{"x", "Opaque", int64(1), "5m"}},
 		{"namespaces", `{"status":{"phase":"Active"}}`, []any{"x", "Active", "5m"}},
 		{"endpoints", `{}`, []any{"x", "<none>", "5m"}},
-		{"endpoints", `{"subsets":[{"addresses":[{"ip":"10.0.0.1"},{"ip":"10.0.0.2"}],"ports":[{"port":80}]}]}`, []any{"x", "10.0.0.1:80,10.0.0.2:80", "5m"}},
+		{"endpoints", `{"subsets":[{"addresses":[{"ip":"10.0.0.1"},{"ip":"10.0.0.2"}],"ports":[{"port":80}]}]}`,
+			[]any{"x", "10.0.0.1:80,10.0.0.2:80", "5m"}},
 	} {
 		row := rowOf(t, tc.resource)
 		if got := row.Cells(rowtest.Decode(t, row, "x", tc.object), env); !slices.Equal(got, tc.want) {

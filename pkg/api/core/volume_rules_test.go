@@ -15,19 +15,23 @@ import (
 
 func TestPersistentVolumeRules(t *testing.T) {
 	row := rowOf(t, "persistentvolumes")
-	const stored = `{metadata: {name: pv}, spec: {accessModes: [ReadWriteOnce], capacity: {storage: 1Gi}, hostPath: {path: /data}}}`
+	const stored = `{metadata: {name: pv}, spec: {accessModes: [ReadWriteOnce], capacity: {storage: 1Gi}, ` +
+		`hostPath: {path: /data}}}`
 	source := func(text string) string { return `spec: {hostPath: null, ` + text + `}` }
-	zone := `nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: In, values: [a]}]}]}}`
+	zone := `nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: In, ` +
+		`values: [a]}]}]}}`
 	cases := []rowtest.Case{
 		{"valid", ``, ""},
 		{"no modes", `spec: {accessModes: []}`, "spec.accessModes: Required value"},
 		{"unknown mode", `spec: {accessModes: [Some]}`, "spec.accessModes: Unsupported value"},
-		{"mode of one pod and others", `spec: {accessModes: [ReadWriteOncePod, ReadOnlyMany]}`, "spec.accessModes: Forbidden"},
+		{"mode of one pod and others", `spec: {accessModes: [ReadWriteOncePod, ReadOnlyMany]}`,
+			"spec.accessModes: Forbidden"},
 		{"no size", `spec: {capacity: null}`, "spec.capacity: Required value, spec.capacity: Unsupported value"},
 		{"size of nothing", `spec: {capacity: {storage: 0}}`, "spec.capacity[storage]: Invalid value"},
 		{"size of something else", `spec: {capacity: {storage: null, cpu: 1}}`, "spec.capacity: Unsupported value"},
 		{"policy", `spec: {persistentVolumeReclaimPolicy: Delete}`, ""},
-		{"unknown policy", `spec: {persistentVolumeReclaimPolicy: Keep}`, "spec.persistentVolumeReclaimPolicy: Unsupported value"},
+		{"unknown policy", `spec: {persistentVolumeReclaimPolicy: Keep}`,
+			"spec.persistentVolumeReclaimPolicy: Unsupported value"},
 		{"class", `spec: {storageClassName: fast}`, ""},
 		{"bad class", `spec: {storageClassName: A_}`, "spec.storageClassName: Invalid value"},
 		{"unknown volume mode", `spec: {volumeMode: Tape}`, "spec.volumeMode: Unsupported value"},
@@ -36,7 +40,8 @@ func TestPersistentVolumeRules(t *testing.T) {
 	rowtest.Creates(t, row, stored, []rowtest.Case{
 		{"no source", source(``), "spec: Required value"},
 		{"two sources", `spec: {nfs: {server: a, path: /b}}`, "spec.nfs: Forbidden"},
-		{"root of the host", `spec: {hostPath: {path: /}, persistentVolumeReclaimPolicy: Recycle}`, "spec.persistentVolumeReclaimPolicy: Forbidden"},
+		{"root of the host", `spec: {hostPath: {path: /}, persistentVolumeReclaimPolicy: Recycle}`,
+			"spec.persistentVolumeReclaimPolicy: Forbidden"},
 		{"path of the host with two dots", `spec: {hostPath: {path: /a/../b}}`, "spec.hostPath.path: Invalid value"},
 		{"local", source(`local: {path: /a}, ` + zone), ""},
 		{"local without a node", source(`local: {path: /a}`), "spec.nodeAffinity: Required value"},
@@ -44,42 +49,62 @@ func TestPersistentVolumeRules(t *testing.T) {
 			"spec.nodeAffinity.required.nodeSelectorTerms: Required value"},
 		{"affinity of nothing", `spec: {nodeAffinity: {}}`, "spec.nodeAffinity.required: Required value"},
 		{"driver", source(`csi: {driver: disk.example, volumeHandle: a}`), ""},
-		{"driver without a name or volume", source(`csi: {}`), "spec.csi.driver: Required value, spec.csi.volumeHandle: Required value"},
-		{"driver's secrets", source(`csi: {driver: d, volumeHandle: a, controllerExpandSecretRef: {name: s}, nodePublishSecretRef: {namespace: ns}}`),
-			"spec.csi.controllerExpandSecretRef.namespace: Required value, spec.csi.nodePublishSecretRef.name: Required value"},
-		{"attributes class of a driver", source(`csi: {driver: disk.example, volumeHandle: a}, volumeAttributesClassName: fast`), ""},
+		{"driver without a name or volume", source(`csi: {}`),
+			"spec.csi.driver: Required value, spec.csi.volumeHandle: Required value"},
+		{"driver's secrets", source(`csi: {driver: d, volumeHandle: a, controllerExpandSecretRef: {name: s}, ` +
+			`nodePublishSecretRef: {namespace: ns}}`),
+			"spec.csi.controllerExpandSecretRef.namespace: Required value, " +
+				"spec.csi.nodePublishSecretRef.name: Required value"},
+		{"attributes class of a driver",
+			source(`csi: {driver: disk.example, volumeHandle: a}, volumeAttributesClassName: fast`), ""},
 		{"attributes class without a driver", `spec: {volumeAttributesClassName: fast}`, "spec.csi: Required value"},
-		{"empty attributes class", source(`csi: {driver: disk.example, volumeHandle: a}, volumeAttributesClassName: ""`), "spec.volumeAttributesClassName: Required value"},
+		{"empty attributes class", source(`csi: {driver: disk.example, volumeHandle: a}, volumeAttributesClassName: ""`),
+			"spec.volumeAttributesClassName: Required value"},
 		{"NFS", source(`nfs: {server: a, path: /b}`), ""},
 		{"NFS of a relative path", source(`nfs: {server: a, path: b}`), "spec.nfs.path: Invalid value"},
 		{"iSCSI", source(`iscsi: {targetPortal: 10.0.0.1, iqn: "iqn.2026-01.example:a"}`), ""},
-		{"iSCSI without a portal", source(`iscsi: {iqn: "iqn.2026-01.example:a"}`), "spec.iscsi.targetPortal: Required value"},
+		{"iSCSI without a portal", source(`iscsi: {iqn: "iqn.2026-01.example:a"}`),
+			"spec.iscsi.targetPortal: Required value"},
 		{"RBD without parts", source(`rbd: {}`), "spec.rbd.monitors: Required value, spec.rbd.image: Required value"},
 		{"fibre channel without parts", source(`fc: {}`), "spec.fc.targetWWNs: Required value"},
-		{"Glusterfs without parts", source(`glusterfs: {}`), "spec.glusterfs.endpoints: Required value, spec.glusterfs.path: Required value"},
+		{"Glusterfs without parts", source(`glusterfs: {}`),
+			"spec.glusterfs.endpoints: Required value, spec.glusterfs.path: Required value"},
 		{"CephFS without monitors", source(`cephfs: {}`), "spec.cephfs.monitors: Required value"},
-		{"Azure file without parts", source(`azureFile: {}`), "spec.azureFile.secretName: Required value, spec.azureFile.shareName: Required value"},
+		{"Azure file without parts", source(`azureFile: {}`),
+			"spec.azureFile.secretName: Required value, spec.azureFile.shareName: Required value"},
 		{"flexible driver without a name", source(`flexVolume: {}`), "spec.flexVolume.driver: Required value"},
 		{"cinder without a volume", source(`cinder: {}`), "spec.cinder.volumeID: Required value"},
-		{"disk of a cloud", source(`gcePersistentDisk: {pdName: a, partition: 256}`), "spec.persistentDisk.partition: Invalid value"},
+		{"disk of a cloud", source(`gcePersistentDisk: {pdName: a, partition: 256}`),
+			"spec.persistentDisk.partition: Invalid value"},
 		{"mount options in an annotation", `metadata: {annotations: {volume.beta.kubernetes.io/mount-options: ro}}`,
 			"metadata.annotations.volume.beta.kubernetes.io/mount-options: Forbidden"},
-		{"mount options of NFS in an annotation", `{metadata: {annotations: {volume.beta.kubernetes.io/mount-options: ro}}, spec: {hostPath: null, nfs: {server: a, path: /b}}}`, ""},
+		{"mount options of NFS in an annotation",
+			`{metadata: {annotations: {volume.beta.kubernetes.io/mount-options: ro}}, spec: {hostPath: null, ` +
+				`nfs: {server: a, path: /b}}}`,
+			""},
 	})
 	rowtest.Updates(t, row, "", stored, []rowtest.Case{
-		{"what may change", `spec: {capacity: {storage: 2Gi}, persistentVolumeReclaimPolicy: Delete, ` + zone + `, claimRef: {name: c, namespace: ns}}`, ""},
+		{"what may change",
+			`spec: {capacity: {storage: 2Gi}, persistentVolumeReclaimPolicy: Delete, ` + zone +
+				`, claimRef: {name: c, namespace: ns}}`,
+			""},
 		{"source", `spec: {hostPath: {path: /other}}`, "spec.persistentvolumesource: Forbidden"},
 		{"mode", `spec: {volumeMode: Block}`, "volumeMode: Invalid value"},
 		{"no size", `spec: {capacity: null}`, "spec.capacity: Required value, spec.capacity: Unsupported value"},
 	})
-	rowtest.Updates(t, row, "", `{metadata: {name: pv}, spec: {accessModes: [ReadWriteOnce], capacity: {storage: 1Gi}, local: {path: /data}, `+zone+`}}`, []rowtest.Case{
-		{"other zone", `spec: {nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: In, values: [b]}]}]}}}`, "nodeAffinity: Invalid value"},
+	rowtest.Updates(t, row, "", `{metadata: {name: pv}, spec: {accessModes: [ReadWriteOnce], `+
+		`capacity: {storage: 1Gi}, local: {path: /data}, `+zone+`}}`, []rowtest.Case{
+		{"other zone",
+			`spec: {nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: In, ` +
+				`values: [b]}]}]}}}`,
+			"nodeAffinity: Invalid value"},
 	})
 }
 
 func TestPersistentVolumeClaimRules(t *testing.T) {
 	row := rowOf(t, "persistentvolumeclaims")
-	const stored = `{metadata: {name: c, namespace: ns}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`
+	const stored = `{metadata: {name: c, namespace: ns}, spec: {accessModes: [ReadWriteOnce], ` +
+		`resources: {requests: {storage: 1Gi}}}}`
 	rowtest.Creates(t, row, stored, []rowtest.Case{
 		{"valid", ``, ""},
 		{"no modes", `spec: {accessModes: null}`, "spec.accessModes: Required value"},
@@ -92,7 +117,8 @@ func TestPersistentVolumeClaimRules(t *testing.T) {
 		{"bad class", `spec: {storageClassName: A_}`, "spec.storageClassName: Invalid value"},
 		{"unknown volume mode", `spec: {volumeMode: Tape}`, "spec.volumeMode: Unsupported value"},
 		{"source", `spec: {dataSource: {kind: PersistentVolumeClaim, name: other}}`, ""},
-		{"source without a name", `spec: {dataSource: {kind: PersistentVolumeClaim, name: ""}}`, "spec.dataSource.name: Required value, spec.dataSourceRef.name: Required value"},
+		{"source without a name", `spec: {dataSource: {kind: PersistentVolumeClaim, name: ""}}`,
+			"spec.dataSource.name: Required value, spec.dataSourceRef.name: Required value"},
 	})
 	rowtest.Updates(t, row, "", stored, []rowtest.Case{
 		{"labels", `metadata: {labels: {a: b}}`, ""},
@@ -100,11 +126,14 @@ func TestPersistentVolumeClaimRules(t *testing.T) {
 		{"modes", `spec: {accessModes: [ReadOnlyMany]}`, "spec: Forbidden"},
 		{"larger, but not bound", `spec: {resources: {requests: {storage: 2Gi}}}`, "spec: Forbidden"},
 	})
-	const bound = `{metadata: {name: c, namespace: ns}, spec: {volumeName: pv, storageClassName: fast, accessModes: [ReadWriteOnce], resources: {requests: {storage: 2Gi}}}, status: {phase: Bound, capacity: {storage: 1Gi}}}`
+	const bound = `{metadata: {name: c, namespace: ns}, spec: {volumeName: pv, storageClassName: fast, ` +
+		`accessModes: [ReadWriteOnce], resources: {requests: {storage: 2Gi}}}, status: {phase: Bound, ` +
+		`capacity: {storage: 1Gi}}}`
 	rowtest.Updates(t, row, "", bound, []rowtest.Case{
 		{"larger", `spec: {resources: {requests: {storage: 3Gi}}}`, ""},
 		{"smaller, above what it has", `spec: {resources: {requests: {storage: 1500Mi}}}`, ""},
-		{"smaller than what it has", `spec: {resources: {requests: {storage: 1Mi}}}`, "spec.resources.requests.storage: Forbidden"},
+		{"smaller than what it has", `spec: {resources: {requests: {storage: 1Mi}}}`,
+			"spec.resources.requests.storage: Forbidden"},
 		{"other volume", `spec: {volumeName: other}`, "spec: Forbidden"},
 		{"other class", `spec: {storageClassName: other}`, "spec: Forbidden"},
 		{"mode", `spec: {volumeMode: Block}`, "spec: Forbidden, volumeMode: Invalid value"},

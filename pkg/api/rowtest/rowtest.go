@@ -57,20 +57,17 @@ func Check(tb testing.TB, errs field.ErrorList, want []string) {
 	}
 }
 
-// Case is one row of a table of creates or updates.
-type Case struct {
-	Name  string
-	Patch string // a JSON merge patch, as YAML, of the object that the table starts with
-	// Want has the findings as "field: reason", separated by a comma and a space. Empty: none.
-	Want string
-}
+// Case is one row of a table of creates or updates: its name, a JSON merge patch (as YAML) of the
+// object that the table starts with, and the findings wanted. These are written "field: reason" and
+// separated by a comma and a space.
+type Case [3]string
 
 // Creates creates valid, changed by the patch of each case, and compares the findings.
 func Creates(t *testing.T, row *resource.Row, valid string, cases []Case) {
 	t.Helper()
 	for _, tc := range cases {
-		t.Run("create/"+tc.Name, func(t *testing.T) {
-			obj := patched(t, row, []byte(valid), tc.Patch)
+		t.Run("create/"+tc[0], func(t *testing.T) {
+			obj := patched(t, row, []byte(valid), tc[1])
 			if row.PrepareCreate != nil {
 				row.PrepareCreate(t.Context(), obj)
 			}
@@ -78,7 +75,7 @@ func Creates(t *testing.T, row *resource.Row, valid string, cases []Case) {
 			if row.Validate != nil {
 				errs = row.Validate(t.Context(), obj)
 			}
-			compare(t, errs, tc.Want)
+			compare(t, errs, tc[2])
 		})
 	}
 }
@@ -93,13 +90,13 @@ func Updates(t *testing.T, row *resource.Row, subresource, stored string, cases 
 		prepare, validate = sub.PrepareUpdate, sub.ValidateUpdate
 	}
 	for _, tc := range cases {
-		t.Run("update "+subresource+"/"+tc.Name, func(t *testing.T) {
+		t.Run("update "+subresource+"/"+tc[0], func(t *testing.T) {
 			old := patched(t, row, []byte(stored), "")
 			text, err := json.Marshal(old)
 			if err != nil {
 				t.Fatal(err)
 			}
-			obj := patched(t, row, text, tc.Patch)
+			obj := patched(t, row, text, tc[1])
 			if prepare != nil {
 				prepare(t.Context(), obj, old)
 			}
@@ -107,7 +104,7 @@ func Updates(t *testing.T, row *resource.Row, subresource, stored string, cases 
 			if validate != nil {
 				errs = validate(t.Context(), obj, old)
 			}
-			compare(t, errs, tc.Want)
+			compare(t, errs, tc[2])
 		})
 	}
 }

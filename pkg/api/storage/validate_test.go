@@ -48,9 +48,12 @@ func TestStorageClass(t *testing.T) {
 		{"empty term", `allowedTopologies: [{}]`, "allowedTopologies[0].matchLabelExpressions: Duplicate value"},
 	})
 	rowtest.Updates(t, row, "", valid, []rowtest.Case{
-		{"what may change", `{allowVolumeExpansion: true, mountOptions: [ro], allowedTopologies: [` + term("zone", "a") + `]}`, ""},
-		{"what must not", `{provisioner: other, parameters: {type: disk}, reclaimPolicy: Retain, volumeBindingMode: WaitForFirstConsumer}`,
-			"provisioner: Invalid value, parameters: Invalid value, reclaimPolicy: Invalid value, volumeBindingMode: Invalid value"},
+		{"what may change",
+			`{allowVolumeExpansion: true, mountOptions: [ro], allowedTopologies: [` + term("zone", "a") + `]}`, ""},
+		{"what must not", `{provisioner: other, parameters: {type: disk}, reclaimPolicy: Retain, ` +
+			`volumeBindingMode: WaitForFirstConsumer}`,
+			"provisioner: Invalid value, parameters: Invalid value, reclaimPolicy: Invalid value, " +
+				"volumeBindingMode: Invalid value"},
 	})
 }
 
@@ -75,7 +78,8 @@ func TestVolumeAttributesClass(t *testing.T) {
 	})
 	rowtest.Updates(t, row, "", valid, []rowtest.Case{
 		{"labels", `metadata: {labels: {a: b}}`, ""},
-		{"driver and parameters", `{driverName: other, parameters: {iops: "6"}}`, "driverName: Forbidden, parameters: Forbidden"},
+		{"driver and parameters", `{driverName: other, parameters: {iops: "6"}}`,
+			"driverName: Forbidden, parameters: Forbidden"},
 	})
 }
 
@@ -87,18 +91,27 @@ func TestCSIDriver(t *testing.T) {
 		{"group policy", `spec: {fsGroupPolicy: None}`, ""},
 		{"unknown group policy", `spec: {fsGroupPolicy: Some}`, "spec.fsGroupPolicy: Unsupported value"},
 		{"modes", `spec: {volumeLifecycleModes: [Persistent, Ephemeral]}`, ""},
-		{"unknown mode", `spec: {volumeLifecycleModes: [Persistent, Other]}`, "spec.volumeLifecycleModes: Unsupported value"},
+		{"unknown mode", `spec: {volumeLifecycleModes: [Persistent, Other]}`,
+			"spec.volumeLifecycleModes: Unsupported value"},
 		{"tokens", `spec: {tokenRequests: [{audience: a, expirationSeconds: 600}, {audience: b}]}`, ""},
-		{"audience twice", `spec: {tokenRequests: [{audience: a}, {audience: a}]}`, "spec.tokenRequests[1].audience: Duplicate value"},
-		{"short token", `spec: {tokenRequests: [{audience: a, expirationSeconds: 599}]}`, "spec.tokenRequests[0].expirationSeconds: Invalid value"},
-		{"long token", `spec: {tokenRequests: [{audience: a, expirationSeconds: 4294967297}]}`, "spec.tokenRequests[0].expirationSeconds: Invalid value"},
+		{"audience twice", `spec: {tokenRequests: [{audience: a}, {audience: a}]}`,
+			"spec.tokenRequests[1].audience: Duplicate value"},
+		{"short token", `spec: {tokenRequests: [{audience: a, expirationSeconds: 599}]}`,
+			"spec.tokenRequests[0].expirationSeconds: Invalid value"},
+		{"long token", `spec: {tokenRequests: [{audience: a, expirationSeconds: 4294967297}]}`,
+			"spec.tokenRequests[0].expirationSeconds: Invalid value"},
 		{"tokens in secrets", `spec: {serviceAccountTokenInSecrets: true, tokenRequests: [{audience: a}]}`, ""},
-		{"no tokens in secrets", `spec: {serviceAccountTokenInSecrets: true}`, "spec.serviceAccountTokenInSecrets: Invalid value"},
+		{"no tokens in secrets", `spec: {serviceAccountTokenInSecrets: true}`,
+			"spec.serviceAccountTokenInSecrets: Invalid value"},
 		{"update period", `spec: {nodeAllocatableUpdatePeriodSeconds: 10}`, ""},
-		{"short update period", `spec: {nodeAllocatableUpdatePeriodSeconds: 9}`, "spec.nodeAllocatableUpdatePeriodSeconds: Invalid value"},
+		{"short update period", `spec: {nodeAllocatableUpdatePeriodSeconds: 9}`,
+			"spec.nodeAllocatableUpdatePeriodSeconds: Invalid value"},
 	})
 	rowtest.Updates(t, row, "", valid, []rowtest.Case{
-		{"what may change", `spec: {podInfoOnMount: true, storageCapacity: true, fsGroupPolicy: None, requiresRepublish: true, seLinuxMount: true, tokenRequests: [{audience: a}]}`, ""},
+		{"what may change",
+			`spec: {podInfoOnMount: true, storageCapacity: true, fsGroupPolicy: None, requiresRepublish: true, ` +
+				`seLinuxMount: true, tokenRequests: [{audience: a}]}`,
+			""},
 		{"what must not", `spec: {attachRequired: false, volumeLifecycleModes: [Ephemeral]}`,
 			"spec.attachRequired: Invalid value, spec.volumeLifecycleModes: Invalid value"},
 		{"nothing set", `spec: {attachRequired: null}`, ""},
@@ -107,7 +120,8 @@ func TestCSIDriver(t *testing.T) {
 
 func TestCSINode(t *testing.T) {
 	row := rowtest.Row(t, Rows(), "csinodes")
-	const valid = `{metadata: {name: node}, spec: {drivers: [{name: disk.example, nodeID: a, topologyKeys: [zone], allocatable: {count: 5}}]}}`
+	const valid = `{metadata: {name: node}, spec: {drivers: [{name: disk.example, nodeID: a, topologyKeys: [zone], ` +
+		`allocatable: {count: 5}}]}}`
 	cases := []rowtest.Case{
 		{"valid", ``, ""},
 		{"no drivers", `spec: {drivers: []}`, ""},
@@ -115,12 +129,16 @@ func TestCSINode(t *testing.T) {
 		{"driver without a name", `spec: {drivers: [{nodeID: b}]}`, "spec.drivers[0].name: Required value"},
 		{"driver with a long name", `spec: {drivers: [{name: ` + strings.Repeat("a", 64) + `, nodeID: b}]}`,
 			"spec.drivers[0].name: Too long"},
-		{"driver twice", `spec: {drivers: [{name: a, nodeID: b}, {name: a, nodeID: b}]}`, "spec.drivers[1].name: Duplicate value"},
+		{"driver twice", `spec: {drivers: [{name: a, nodeID: b}, {name: a, nodeID: b}]}`,
+			"spec.drivers[1].name: Duplicate value"},
 		{"driver without a node", `spec: {drivers: [{name: a}]}`, "spec.drivers[0].nodeID: Required value"},
 		{"longest node", `spec: {drivers: [{name: a, nodeID: ` + strings.Repeat("a", 256) + `}]}`, ""},
-		{"too long a node", `spec: {drivers: [{name: a, nodeID: ` + strings.Repeat("a", 257) + `}]}`, "spec.drivers[0].nodeID: Invalid value"},
-		{"negative count", `spec: {drivers: [{name: a, nodeID: b, allocatable: {count: -1}}]}`, "spec.drivers[0].allocatable.count: Invalid value"},
-		{"empty key", `spec: {drivers: [{name: a, nodeID: b, topologyKeys: [""]}]}`, "spec.drivers[0]: Required value, spec.drivers[0]: Invalid value"},
+		{"too long a node", `spec: {drivers: [{name: a, nodeID: ` + strings.Repeat("a", 257) + `}]}`,
+			"spec.drivers[0].nodeID: Invalid value"},
+		{"negative count", `spec: {drivers: [{name: a, nodeID: b, allocatable: {count: -1}}]}`,
+			"spec.drivers[0].allocatable.count: Invalid value"},
+		{"empty key", `spec: {drivers: [{name: a, nodeID: b, topologyKeys: [""]}]}`,
+			"spec.drivers[0]: Required value, spec.drivers[0]: Invalid value"},
 		{"key twice", `spec: {drivers: [{name: a, nodeID: b, topologyKeys: [c, c]}]}`, "spec.drivers[0]: Duplicate value"},
 		{"bad key", `spec: {drivers: [{name: a, nodeID: b, topologyKeys: ["c d"]}]}`, "spec.drivers[0]: Invalid value"},
 	}
@@ -128,8 +146,10 @@ func TestCSINode(t *testing.T) {
 	rowtest.Updates(t, row, "", valid, cases)
 	rowtest.Updates(t, row, "", valid, []rowtest.Case{
 		{"count", `spec: {drivers: [{name: disk.example, nodeID: a, topologyKeys: [zone], allocatable: {count: 6}}]}`, ""},
-		{"node", `spec: {drivers: [{name: disk.example, nodeID: b, topologyKeys: [zone], allocatable: {count: 5}}]}`, "spec.drivers: Invalid value"},
-		{"keys", `spec: {drivers: [{name: disk.example, nodeID: a, topologyKeys: [zone, rack], allocatable: {count: 5}}]}`, "spec.drivers: Invalid value"},
+		{"node", `spec: {drivers: [{name: disk.example, nodeID: b, topologyKeys: [zone], allocatable: {count: 5}}]}`,
+			"spec.drivers: Invalid value"},
+		{"keys", `spec: {drivers: [{name: disk.example, nodeID: a, topologyKeys: [zone, rack], allocatable: {count: 5}}]}`,
+			"spec.drivers: Invalid value"},
 	})
 }
 
@@ -145,15 +165,18 @@ func TestCSIStorageCapacity(t *testing.T) {
 	})
 	rowtest.Updates(t, row, "", valid, []rowtest.Case{
 		{"capacity", `{capacity: 2Gi, maximumVolumeSize: 1Gi}`, ""},
-		{"class and topology", `{storageClassName: slow, nodeTopology: null}`, "storageClassName: Invalid value, nodeTopology: Invalid value"},
+		{"class and topology", `{storageClassName: slow, nodeTopology: null}`,
+			"storageClassName: Invalid value, nodeTopology: Invalid value"},
 	})
 }
 
 func TestVolumeAttachment(t *testing.T) {
 	row := rowtest.Row(t, Rows(), "volumeattachments")
-	const valid = `{metadata: {name: a}, spec: {attacher: disk.example, nodeName: node, source: {persistentVolumeName: pv}}}`
+	const valid = `{metadata: {name: a}, spec: {attacher: disk.example, nodeName: node, ` +
+		`source: {persistentVolumeName: pv}}}`
 	inline := func(fields string) string {
-		return `spec: {source: {persistentVolumeName: null, inlineVolumeSpec: {accessModes: [ReadWriteOnce], ` + fields + `}}}`
+		return `spec: {source: {persistentVolumeName: null, inlineVolumeSpec: {accessModes: [ReadWriteOnce], ` + fields +
+			`}}}`
 	}
 	const csi, at = `csi: {driver: disk.example, volumeHandle: a}, `, "spec.source.inlineVolumeSpec."
 	rowtest.Creates(t, row, valid, []rowtest.Case{
@@ -165,11 +188,13 @@ func TestVolumeAttachment(t *testing.T) {
 		{"empty source", `spec: {source: {persistentVolumeName: ""}}`,
 			"spec.source.persistentVolumeName: Required value, spec.source.persistentVolumeName: Invalid value"},
 		{"inline volume", inline(csi), ""},
-		{"both sources", `spec: {source: {inlineVolumeSpec: {accessModes: [ReadWriteOnce], ` + csi + `}}}`, "spec.source: Forbidden"},
+		{"both sources", `spec: {source: {inlineVolumeSpec: {accessModes: [ReadWriteOnce], ` + csi + `}}}`,
+			"spec.source: Forbidden"},
 		{"inline volume of no driver", inline(`hostPath: {path: /a}`), at + "csi: Required value"},
 		{"inline volume of a claim", inline(csi + `claimRef: {name: c}`), at + "claimRef: Forbidden"},
 		{"inline volume with a size", inline(csi + `capacity: {storage: 1Gi}`), at + "capacity: Forbidden"},
-		{"inline volume to delete", inline(csi + `persistentVolumeReclaimPolicy: Delete`), at + "persistentVolumeReclaimPolicy: Forbidden"},
+		{"inline volume to delete", inline(csi + `persistentVolumeReclaimPolicy: Delete`),
+			at + "persistentVolumeReclaimPolicy: Forbidden"},
 		{"inline volume to keep", inline(csi + `persistentVolumeReclaimPolicy: Retain`), ""},
 		{"inline volume of nodes", inline(csi + `nodeAffinity: {}`), at + "nodeAffinity: Forbidden"},
 		{"inline volume of a class", inline(csi + `storageClassName: fast`), at + "storageClassName: Forbidden"},
@@ -183,7 +208,8 @@ func TestVolumeAttachment(t *testing.T) {
 	})
 	rowtest.Updates(t, row, "status", valid, []rowtest.Case{
 		{"attached", `status: {attached: true, attachmentMetadata: {a: b}}`, ""},
-		{"large metadata", `status: {attachmentMetadata: {a: ` + strings.Repeat("a", maxAttachmentMetadata) + `}}`, "status.attachmentMetadata: Too long"},
+		{"large metadata", `status: {attachmentMetadata: {a: ` + strings.Repeat("a", maxAttachmentMetadata) + `}}`,
+			"status.attachmentMetadata: Too long"},
 		{"errors", `status: {attachError: {message: ` + strings.Repeat("a", 1024) + `}, detachError: {errorCode: 5}}`, ""},
 		{"bad errors", `status: {attachError: {message: ` + strings.Repeat("a", 1025) + `}, detachError: {errorCode: -5}}`,
 			"status.attachError.message: Too long, status.detachError.errorCode: Invalid value"},
