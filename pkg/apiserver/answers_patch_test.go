@@ -1,0 +1,56 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+// patchAnswers are requests about bodies that claim another kind or version, and scales.
+func patchAnswers() []answer {
+	return []answer{
+		{"create in an older version", "", "POST", deploymentsAPI, `{"apiVersion":"apps/v1beta1","kind":"Deployment","metadata":{"name":"d"}}`,
+			400, `the API version in the data (apps/v1beta1) does not match the expected API version (apps/v1)`, ""},
+		{"create a definition in an older version", "", "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"apiVersion":"apiextensions.k8s.io/v1beta1","kind":"CustomResourceDefinition"}`,
+			400, `the API version in the data (apiextensions.k8s.io/v1beta1) does not match`, ""},
+		{"create in an older version with an unknown field", "", "POST", deploymentsAPI + "?fieldValidation=Strict", `{"apiVersion":"apps/v1beta1","kind":"Deployment","nope":1}`,
+			400, `Deployment in version \"v1beta1\" cannot be handled as a Deployment: strict decoding error: unknown field \"nope\"`, ""},
+		{"patch with an unknown kind", "deployment", "PATCH", deploymentsAPI + "/d", `{"kind":"Foo"}`,
+			422, `no kind \"Foo\" is registered for version \"apps/v1\" in scheme \"pkg/runtime/scheme.go:111\"`, ""},
+		{"patch without a version", "deployment", "PATCH", deploymentsAPI + "/d?dryRun=All", `{"apiVersion":null}`,
+			400, `the name of the object (d based on URL) was undeterminable: name must be provided`, `unknown field \"metadata\"`},
+		{"patch without a version and with a wrong type", "deployment", "PATCH", deploymentsAPI + "/d?dryRun=All", `{"apiVersion":null,"spec":{"replicas":"x"}}`,
+			400, `the name of the object (d based on URL) was undeterminable: name must be provided`, `unknown field \"metadata\"`},
+		{"patch with an unknown kind and without a version", "deployment", "PATCH", deploymentsAPI + "/d", `{"apiVersion":null,"kind":"Foo"}`,
+			422, `no kind \"Foo\" is registered for the internal version of group \"apps\" in scheme \"pkg/runtime/scheme.go:111\"`, ""},
+		{"patch with an invalid version", "deployment", "PATCH", deploymentsAPI + "/d", `{"apiVersion":"a/b/c"}`,
+			422, `\": unexpected GroupVersion string: a/b/c"`, ""},
+		{"patch with an invalid resourceVersion", "deployment", "PATCH", deploymentsAPI + "/d", `{"metadata":{"resourceVersion":"x"}}`,
+			500, `"message":"strconv.ParseUint: parsing \"x\": invalid syntax","code":500`, ""},
+		{"patch with an invalid generateName", "deployment", "PATCH", deploymentsAPI + "/d", `{"metadata":{"generateName":"a/b"}}`,
+			422, `metadata.generateName: Invalid value: \"a/b\": may not contain '/'`, ""},
+		{"patch with another kind", "deployment", "PATCH", deploymentsAPI + "/d", `{"apiVersion":"v1","kind":"Secret","data":{"a":"b"}}`,
+			422, `illegal base64 data at input byte 0`, ""},
+		{"patch with another kind that has no fields", "deployment", "PATCH", deploymentsAPI + "/d", `{"apiVersion":"v1","kind":"Binding"}`,
+			422, `converting (v1.Binding) to (apps.Deployment): unknown conversion`, ""},
+		{"patch without a version, strict", "deployment", "PATCH", deploymentsAPI + "/d?fieldValidation=Strict", `{"apiVersion":null}`,
+			422, `strict decoding error: unknown field \"metadata\", unknown field \"spec\", unknown field \"status\"`, ""},
+		{"patch with a number as kind", "deployment", "PATCH", deploymentsAPI + "/d", `{"kind":1}`,
+			422, `couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .kind of type string`, ""},
+		{"apply a number to a boolean", "deployment", "PATCH", deploymentsAPI + "/d?fieldManager=f", `{"apiVersion":"apps/v1","kind":"Deployment","spec":{"paused":1099511627776}}`,
+			500, `.spec.paused: expected boolean, got \u0026{1099511627776}`, ""},
+		{"apply a fraction to an integer", "deployment deploymentScale", "PATCH", deploymentsAPI + "/d?fieldManager=f", `{"apiVersion":"apps/v1","kind":"Deployment","spec":{"replicas":1.5}}`,
+			500, `to proper version: unable to convert unstructured object to apps/v1, Kind=Deployment: cannot convert float64 to int32`, ""},
+		{"scale of another name", "deployment", "PATCH", deploymentsAPI + "/d/scale", `{"metadata":{"name":"e"}}`,
+			400, "the name of the object (e) does not match the name on the URL (d)", ""},
+		{"scale with an unknown field", "deployment", "PATCH", deploymentsAPI + "/d/scale", `{"bogus":1}`,
+			200, "", `unknown field \"bogus\"`},
+		{"apply of a scale without a kind", "deployment", "PATCH", deploymentsAPI + "/d/scale?fieldManager=f", `{"bogus":1,"metadata":{"name":"d"}}`,
+			400, `invalid object type: /, Kind=`, ""},
+		{"scale with an invalid generateName", "deployment", "PATCH", deploymentsAPI + "/d/scale", `{"metadata":{"generateName":"/"},"spec":{"replicas":-1}}`,
+			422, `Scale.autoscaling \"d\" is invalid: [metadata.generateName: Invalid value: \"/\": a lowercase RFC 1123 subdomain`, ""},
+		{"patch with the older version", "autoscaler", "PATCH", scalersAPI + "/h?dryRun=All", `{"apiVersion":"autoscaling/v1"}`,
+			200, `"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":80}}}]`, `unknown field \"spec.metrics\"`},
+		{"patch with the older version, strict", "autoscaler", "PATCH", scalersAPI + "/h?dryRun=All&fieldValidation=Strict", `{"apiVersion":"autoscaling/v1"}`,
+			422, `strict decoding error: unknown field \"spec.metrics\"`, ""},
+		{"patch with the newer version", "autoscaler", "PATCH", "/apis/autoscaling/v1/namespaces/{ns}/horizontalpodautoscalers/h?dryRun=All", `{"apiVersion":"autoscaling/v2","spec":{"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":7}}}]}}`,
+			200, `"targetCPUUtilizationPercentage":7`, ""},
+	}
+}
