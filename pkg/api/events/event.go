@@ -24,15 +24,28 @@ import (
 
 // Rows returns the rows of the group, in discovery order.
 func Rows() []*resource.Row {
-	return []*resource.Row{share(eventRow(), registry.Codec(core.EventRow()))}
+	return []*resource.Row{eventRow(registry.Codec(core.EventRow()))}
 }
 
 // eventRow declares events.
-func eventRow() *resource.Row {
+func eventRow(stored store.Codec) *resource.Row {
 	return resource.Of[eventsv1.EventList](resource.Kind[*eventsv1.Event]{
 		Group: "events.k8s.io", Version: "v1", Resource: "events", Kind: "Event", Namespaced: true,
 		ShortNames: []string{"ev"},
 
+		Codec: codec{core: stored}, StoredAs: coreForm().Kind, StoredForms: []resource.StoredForm{coreForm()},
+		StoredFields: map[string]string{
+			"regarding.kind":            "involvedObject.kind",
+			"regarding.namespace":       "involvedObject.namespace",
+			"regarding.name":            "involvedObject.name",
+			"regarding.uid":             "involvedObject.uid",
+			"regarding.apiVersion":      "involvedObject.apiVersion",
+			"regarding.resourceVersion": "involvedObject.resourceVersion",
+			"regarding.fieldPath":       "involvedObject.fieldPath",
+			"reportingController":       "reportingComponent",
+		},
+
+		MetaOnUpdate:             resource.MetaRules{CreateChecksFirst: true}, // what changed is told where validateEventUpdate has a place for it
 		Validate:                 validateEvent,
 		ValidateUpdate:           validateEventUpdate,
 		Fields:                   eventFields,
@@ -128,21 +141,10 @@ func eventFields(e *eventsv1.Event) fields.Set {
 	}
 }
 
-// share makes the row store what the core group's row stores.
-func share(row *resource.Row, inner store.Codec) *resource.Row {
-	row.Codec, row.StoredAs = codec{core: inner}, corev1.SchemeGroupVersion.WithKind("Event")
-	row.StoredFields = map[string]string{
-		"regarding.kind":            "involvedObject.kind",
-		"regarding.namespace":       "involvedObject.namespace",
-		"regarding.name":            "involvedObject.name",
-		"regarding.uid":             "involvedObject.uid",
-		"regarding.apiVersion":      "involvedObject.apiVersion",
-		"regarding.resourceVersion": "involvedObject.resourceVersion",
-		"regarding.fieldPath":       "involvedObject.fieldPath",
-		"reportingController":       "reportingComponent",
-	}
-	row.StoredForms = []resource.StoredForm{{
-		Kind: row.StoredAs,
+// coreForm is the form in which both groups store events.
+func coreForm() resource.StoredForm {
+	return resource.StoredForm{
+		Kind: corev1.SchemeGroupVersion.WithKind("Event"),
 		New:  func() resource.Object { return &corev1.Event{} },
 		ToStorage: func(obj resource.Object) (resource.Object, error) {
 			e, ok := obj.(*corev1.Event)
@@ -151,6 +153,5 @@ func share(row *resource.Row, inner store.Codec) *resource.Row {
 			}
 			return fromCore(e), nil
 		},
-	}}
-	return row
+	}
 }
