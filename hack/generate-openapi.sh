@@ -2,9 +2,9 @@
 # Copyright The Keelson Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Makes pkg/api/openapi/*.json.gz, the OpenAPI definitions of the built-in
-# kinds, from the Go types and comments of k8s.io/api at the version that
-# hack/openapi pins. openapi-gen writes a Go package for it, which is thrown away.
+# Makes pkg/api/openapi/*.json.gz, the OpenAPI definitions of the built-in kinds, from the Go types
+# and comments of k8s.io/api at the version that hack/openapi pins, and of keelson.dev/api in this
+# tree. openapi-gen writes a Go package for it, which is thrown away.
 set -euo pipefail
 
 if [[ ${1:-} == --help ]]; then
@@ -18,6 +18,7 @@ trap 'rm -rf "$work"' EXIT
 cp "$root"/hack/openapi/* "$work"
 cd "$work"
 export GOWORK=off GOFLAGS=-mod=mod
+go mod edit -replace="keelson.dev/api=$root/staging/src/keelson.dev/api"
 
 packages=(
 	k8s.io/apimachinery/pkg/apis/meta/v1
@@ -27,6 +28,7 @@ packages=(
 	k8s.io/apimachinery/pkg/api/resource
 	k8s.io/kube-aggregator/pkg/apis/apiregistration/v1
 	k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1
+	keelson.dev/api/scheduling/v1alpha1
 )
 for group in admissionregistration/v1 apidiscovery/v2 apiserverinternal/v1alpha1 apps/v1 authentication/v1 \
 	authorization/v1 \

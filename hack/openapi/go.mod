@@ -9,7 +9,10 @@ require (
 	k8s.io/client-go v0.36.6
 	k8s.io/kube-aggregator v0.36.6
 	k8s.io/kube-openapi v0.0.0-20260317180543-43fb72c5454a
+	keelson.dev/api v0.0.0
 )
+
+replace keelson.dev/api => ../../staging/src/keelson.dev/api
 
 require (
 	github.com/emicklei/go-restful/v3 v3.13.0 // indirect

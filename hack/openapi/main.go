@@ -3,7 +3,7 @@
 
 // Command openapi writes the OpenAPI definitions of the built-in kinds, v2 and
 // v3, as compressed JSON. Its input is the package gen, which openapi-gen makes
-// from k8s.io/api and which is never committed.
+// from k8s.io/api and keelson.dev/api and which is never committed.
 package main
 
 import (
@@ -33,6 +33,7 @@ import (
 	"k8s.io/kube-openapi/pkg/handler"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
+	scheduling "keelson.dev/api/scheduling/v1alpha1"
 	"keelson.dev/keelson/hack/openapi/gen"
 )
 
@@ -102,7 +103,7 @@ func extensions() (map[string]spec.Extensions, error) {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		scheme.AddToScheme, apiextensions.AddToScheme, apiextensionsbeta.AddToScheme, apiregistration.AddToScheme,
-		apiregistrationbeta.AddToScheme, admission.AddToScheme, admissionbeta.AddToScheme, imagepolicy.AddToScheme,
+		apiregistrationbeta.AddToScheme, admission.AddToScheme, admissionbeta.AddToScheme, imagepolicy.AddToScheme, scheduling.AddToScheme,
 	} {
 		if err := add(s); err != nil {
 			return nil, err

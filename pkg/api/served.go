@@ -21,8 +21,8 @@ import (
 type Asked map[string]bool
 
 // Served returns the rows that a server has whose operator asks for asked, with the
-// versions that it serves of them. What is more exact counts more. What is stable is
-// served unless it is said not to be, the rest if it is said to be.
+// versions that it serves of them. A more specific entry of asked overrides a less specific one.
+// Without an entry, stable versions are served, and the versions of rows that are OnByDefault.
 //
 // enabled reports whether a feature is on; scheme has the kinds of all versions, served or not. deps
 // is what the rows need.
@@ -89,7 +89,7 @@ func (a Asked) wants(row *resource.Row, name string) bool {
 			return on
 		}
 	}
-	return stage == gaVersions
+	return stage == gaVersions || row.OnByDefault
 }
 
 // lacking reports whether Kubernetes can serve a version that has no row.

@@ -29,6 +29,7 @@ import (
 	"keelson.dev/keelson/pkg/api/flowcontrol"
 	"keelson.dev/keelson/pkg/api/networking"
 	"keelson.dev/keelson/pkg/api/node"
+	"keelson.dev/keelson/pkg/api/podbatches"
 	"keelson.dev/keelson/pkg/api/policy"
 	"keelson.dev/keelson/pkg/api/rbac"
 	"keelson.dev/keelson/pkg/api/resourceclaims"
@@ -50,7 +51,9 @@ type Deps struct {
 	// Definitions are the hooks of definitions of custom resources.
 	Definitions resource.Hooks[*apiextensionsv1.CustomResourceDefinition]
 	// Claims checks writes of resource claims.
-	Claims resourceclaims.Guard
+	Claims dynamic.Guard
+	// Batches answers the batches of schedulers.
+	Batches podbatches.Deps
 }
 
 // Rows returns every built-in resource, in discovery order. No other resource exists, except custom
@@ -80,5 +83,6 @@ func Rows(deps Deps) []*resource.Row {
 		flowcontrol.Rows(),
 		apiserverinternal.Rows(),
 		storagemigration.Rows(),
+		podbatches.Rows(deps.Batches),
 	)
 }

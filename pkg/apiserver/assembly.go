@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/rest"
 	"keelson.dev/apiserver/store"
@@ -69,10 +70,8 @@ type assembly struct {
 	authz      authorizer.Authorizer
 	ruleSource authorizer.RuleResolver
 	graph      *nodeauth.Graph
-	pods       store.Reader   // of the resource; there once the API is
-	nodes      store.Reader   // of the resource; there once the API is
-	namespaces *store.Store   // of the resource; there once the API is
-	podRefs    *nodeauth.Pods // nil: nobody asks
+	namespaces *store.Store   // set by buildAPI
+	podRefs    *nodeauth.Pods // nil unless nodes are authorized by the pods on them
 	// bootstrapTokens is nil if they are not accepted.
 	bootstrapTokens cache.SharedIndexInformer
 	mapper          meta.RESTMapper // of all that is served
@@ -167,7 +166,7 @@ func (a *assembly) buildAuthz() error {
 			return err
 		}
 		a.podRefs = &nodeauth.Pods{
-			Graph: a.graph, Store: func() store.Reader { return a.pods }, Clock: a.server.deps.Clock, Log: a.server.log,
+			Graph: a.graph, Store: a.store(corev1.Resource("pods")), Clock: a.server.deps.Clock, Log: a.server.log,
 		}
 		known := func() bool { return synced() && a.podRefs.Synced() }
 		a.synced = append(a.synced, known)
@@ -211,7 +210,7 @@ func (a *assembly) buildAdmission(ctx context.Context) error {
 	a.admission, err = admission.New(ctx, admission.Deps{
 		Only: a.cfg.OnlyAdmission, Enable: a.cfg.EnableAdmission, Disable: a.cfg.DisableAdmission,
 		Client: a.self.client, Dynamic: a.self.dynamic, Informers: a.self.informers,
-		Authorizer: a.authz, Graph: a.graph, Nodes: func() store.Reader { return a.nodes },
+		Authorizer: a.authz, Graph: a.graph, Nodes: a.store(corev1.Resource("nodes")),
 		Clock: a.server.deps.Clock, Log: a.server.log, Metrics: a.server.deps.Metrics,
 		Mapper: a.mapper, EndpointRouting: a.cfg.AggregatorRouting, Outbound: policy, Tracing: a.server.tracing,
 		NotReadySeconds: a.cfg.NotReadySeconds, UnreachableSeconds: a.cfg.UnreachableSeconds,
@@ -249,6 +248,9 @@ func (a *assembly) buildAPI() error {
 	}
 	if a.custom, err = a.newCustomResources(); err != nil {
 		return err
+	}
+	if a.podRefs != nil {
+		a.podRefs.Part = registry.Part(a.registry(corev1.Resource("pods"))().Row(), a.stores.types, nodeauth.PodPaths()...)
 	}
 	a.members = a.stores.serverLeases(int64(serverLease.Seconds()))
 	return nil
@@ -344,7 +346,7 @@ func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 		}
 	}
 	m := &mux{api: served, served: a.groupVersions, exact: map[string]http.Handler{}, prefixes: map[string]http.Handler{}}
-	m.batches, m.drivers = a.batches(), a.proxies.Drivers
+	m.drivers = a.proxies.Drivers
 	version, err := versionDocument()
 	if err != nil {
 		return nil, err

@@ -96,7 +96,7 @@ func TestBatchesAreAdmitted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got v1alpha1.BindingBatchResult
+		var got v1alpha1.BindingBatch
 		if err := json.Unmarshal(answer, &got); err != nil || len(got.Results) != len(names) {
 			t.Fatalf("%s: %v", answer, err)
 		}

@@ -23,18 +23,18 @@ import (
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
-	"keelson.dev/keelson/pkg/apiserver/nodeauth"
+	"keelson.dev/apiserver/store/kv"
 )
 
 const (
-	// componentTimeout is how long a component may take to say that it is well.
+	// componentTimeout limits a health check of a component.
 	componentTimeout = 5 * time.Second
-	// maxHealthBytes bounds what it says.
+	// maxHealthBytes is the maximum size of the answer to a health check.
 	maxHealthBytes = 10 << 10
 )
 
-// components answers componentstatuses with what the components beside this
-// server say at the moment: nothing of it is stored.
+// components answers reads of componentstatuses by checking the components beside this server. It
+// stores nothing.
 type components struct {
 	row    *resource.Row
 	codec  store.Codec
@@ -42,17 +42,19 @@ type components struct {
 	checks []componentCheck
 }
 
-// componentCheck asks one component. ok is whether it is well; message is what it says.
+// componentCheck checks one component.
 type componentCheck struct {
 	name string
-	ask  func(ctx context.Context) (ok bool, message string)
+	// run reports whether the component is healthy, with its answer or an error as message.
+	run func(ctx context.Context) (ok bool, message string)
 }
 
+// components returns the store of row, which is componentstatuses.
 func (a *assembly) components(row *resource.Row) store.Interface {
 	c := &components{row: row, codec: registry.Codec(row), attrs: registry.Attrs(row)}
-	// Their certificates are their own: nobody has to vouch for them here.
+	// The components sign their own certificates, so there is no CA to verify them with.
 	client := &http.Client{Timeout: componentTimeout, Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}, DisableKeepAlives: true, // as Kubernetes: on loopback
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}, DisableKeepAlives: true, // as in Kubernetes; the connection stays on loopback
 	}}
 	c.checks = append(c.checks, healthz(client, "controller-manager", 10257), healthz(client, "scheduler", 10259))
 	for i, db := range a.databases.named() {
@@ -67,27 +69,7 @@ func (a *assembly) components(row *resource.Row) store.Interface {
 	return store.ReadOnly{Reader: c, Resource: row.GroupResource()}
 }
 
-// storeOf is the store of a built-in row.
-func (a *assembly) storeOf(row *resource.Row) store.Interface {
-	if row.Computed {
-		return a.components(row)
-	}
-	s := a.stores.of(row)
-	switch {
-	case isPods(row):
-		a.pods = s
-		if a.podRefs != nil {
-			a.podRefs.Part = registry.Part(row, a.stores.types, nodeauth.PodPaths()...)
-		}
-	case row.GroupResource() == corev1.Resource("nodes"):
-		a.nodes = s
-	case row.GroupResource() == corev1.Resource("namespaces"):
-		a.namespaces = s
-	}
-	return s
-}
-
-// healthz asks a process on this machine.
+// healthz returns a check of a process on this machine.
 func healthz(client *http.Client, name string, port int) componentCheck {
 	return componentCheck{name, func(ctx context.Context) (bool, string) {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d/healthz", port), nil)
@@ -98,7 +80,7 @@ func healthz(client *http.Client, name string, port int) componentCheck {
 		if err != nil {
 			return false, err.Error()
 		}
-		defer resp.Body.Close() // nothing is left to be lost
+		defer resp.Body.Close() // an error loses nothing
 		body, err := io.ReadAll(io.LimitReader(resp.Body, maxHealthBytes))
 		switch {
 		case err != nil:
@@ -110,8 +92,9 @@ func healthz(client *http.Client, name string, port int) componentCheck {
 	}}
 }
 
+// record runs a check and returns its result as a stored object.
 func (c *components) record(ctx context.Context, check componentCheck) (*store.Record, error) {
-	ok, message := check.ask(ctx)
+	ok, message := check.run(ctx)
 	status := &corev1.ComponentStatus{
 		ObjectMeta: metav1.ObjectMeta{Name: check.name},
 		Conditions: []corev1.ComponentCondition{{Type: corev1.ComponentHealthy, Status: corev1.ConditionFalse, Message: message}},
@@ -126,7 +109,7 @@ func (c *components) record(ctx context.Context, check componentCheck) (*store.R
 	return store.NewRecord(check.name, 0, data, c.attrs(status), c.codec, nil), nil
 }
 
-// Get asks one component.
+// Get checks one component.
 func (c *components) Get(ctx context.Context, key, _ string) (*store.Record, error) {
 	i := slices.IndexFunc(c.checks, func(check componentCheck) bool { return check.name == key })
 	if i < 0 {
@@ -135,7 +118,7 @@ func (c *components) Get(ctx context.Context, key, _ string) (*store.Record, err
 	return c.record(ctx, c.checks[i])
 }
 
-// List asks all components at once.
+// List checks all components concurrently.
 func (c *components) List(ctx context.Context, o store.ListOptions) (*store.Page, error) {
 	var wg sync.WaitGroup
 	records, errs := make([]*store.Record, len(c.checks)), make([]error, len(c.checks))
@@ -157,7 +140,40 @@ func (c *components) List(ctx context.Context, o store.ListOptions) (*store.Page
 	return page, nil
 }
 
-// Watch is not among the verbs.
+// refuse returns the error of writes and watches, which the resource does not have.
+func (c *components) refuse(verb string) error {
+	return apierrors.NewMethodNotSupported(c.row.GroupResource(), verb)
+}
+
+// Create returns an error.
+func (c *components) Create(context.Context, string, store.Object, int64, ...kv.Unchanged) (*store.Record, error) {
+	return nil, c.refuse("create")
+}
+
+// Update returns an error.
+func (c *components) Update(context.Context, string, store.UpdateFunc) (*store.Record, error) {
+	return nil, c.refuse("update")
+}
+
+// UpdateAll returns an error.
+func (c *components) UpdateAll(context.Context, []string, func(context.Context, int, *store.Record) (store.Object, error)) ([]error, error) {
+	return nil, c.refuse("update")
+}
+
+// Delete returns an error.
+func (c *components) Delete(context.Context, string, func(*store.Record) error) (*store.Record, error) {
+	return nil, c.refuse("delete")
+}
+
+// DeleteAll returns an error.
+func (c *components) DeleteAll(context.Context, []*store.Record) (bool, error) {
+	return false, c.refuse("delete")
+}
+
+// Watch returns an error.
 func (c *components) Watch(context.Context, store.WatchOptions) (store.Watcher, error) {
 	return nil, apierrors.NewMethodNotSupported(c.row.GroupResource(), "watch")
 }
+
+// Ready returns nil.
+func (c *components) Ready() error { return nil }

@@ -23,8 +23,6 @@ type mux struct {
 	exact map[string]http.Handler
 	// served are the groups and versions of the API.
 	served func() []schema.GroupVersion
-	// batches answers the scheduler's batches, which are no resources, by path.
-	batches map[string]http.HandlerFunc
 	// drivers answers calls of storage drivers, which are not resources.
 	drivers http.HandlerFunc
 	// prefixes end in a slash.
@@ -36,11 +34,7 @@ type mux struct {
 // ServeHTTP finds the handler of a request that has passed all filters.
 func (m *mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.Path
-	batch := m.batches[path]
 	switch {
-	case batch != nil:
-		batch(w, r)
-		return
 	case strings.HasPrefix(path, storagev1alpha1.NodesPath):
 		m.drivers(w, r)
 		return

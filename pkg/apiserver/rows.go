@@ -5,16 +5,16 @@ package apiserver
 
 import (
 	"fmt"
-	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"keelson.dev/api/scheduling/v1alpha1"
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/store"
 	"keelson.dev/keelson/pkg/api"
 	"keelson.dev/keelson/pkg/api/core"
+	"keelson.dev/keelson/pkg/api/podbatches"
 	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/apiserver/admission"
 	"keelson.dev/keelson/pkg/apiserver/connect"
@@ -55,6 +55,7 @@ func (a *assembly) rowDeps() api.Deps {
 		CheckParams:     (&admission.ParamGuard{Authorizer: a.authz, Mapper: a.mapper, Client: client}).Check,
 		Definitions:     customresources.Hooks(),
 		Claims:          &admission.DeviceGuard{Authorizer: a.authz, Client: client},
+		Batches:         a.batches(),
 	}
 }
 
@@ -82,10 +83,15 @@ func (a *assembly) coreDeps() core.Deps {
 	}
 }
 
-// registry returns a function that returns the registry of a resource. Callers use it once the
-// server serves.
+// registry returns a function that returns the registry of a resource. It can be called after
+// buildAPI.
 func (a *assembly) registry(gr schema.GroupResource) func() *registry.Registry {
 	return func() *registry.Registry { return a.api.Registry(gr) }
+}
+
+// store returns a function that returns the store of a resource. It can be called after buildAPI.
+func (a *assembly) store(gr schema.GroupResource) func() store.Interface {
+	return func() store.Interface { return a.api.Registry(gr).Store() }
 }
 
 // reachKubelets sets up how kubelets are reached.
@@ -105,8 +111,8 @@ func (a *assembly) reachKubelets() error {
 	return nil
 }
 
-// batches do for many pods in one request what the scheduler has decided.
-func (a *assembly) batches() map[string]http.HandlerFunc {
+// batches returns what answers the batches of schedulers.
+func (a *assembly) batches() podbatches.Deps {
 	b := &pods.Batch{
 		Binder:    &pods.Binder{Registry: a.registry(corev1.Resource("pods")), Clock: a.server.deps.Clock},
 		Events:    a.registry(schema.GroupResource{Group: "events.k8s.io", Resource: "events"}),
@@ -115,5 +121,5 @@ func (a *assembly) batches() map[string]http.HandlerFunc {
 	if log := a.server.audit; log != nil {
 		b.Audit = &filters.Audit{Policy: log.Policy, Sink: log.Sink}
 	}
-	return map[string]http.HandlerFunc{v1alpha1.BatchPath: b.Bindings, v1alpha1.VerdictPath: b.Verdicts}
+	return podbatches.Deps{Bindings: b.Bindings, Verdicts: b.Verdicts}
 }

@@ -14,13 +14,15 @@ import (
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	apiregistrationv1beta1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1beta1"
+
+	schedulingv1alpha1 "keelson.dev/api/scheduling/v1alpha1"
 )
 
 // NewScheme returns the types of everything that is served.
 func NewScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		clientscheme.AddToScheme, apiextensionsv1.AddToScheme, apiregistrationv1.AddToScheme,
+		clientscheme.AddToScheme, apiextensionsv1.AddToScheme, apiregistrationv1.AddToScheme, schedulingv1alpha1.AddToScheme,
 		// Not served, but known to be other versions of what is.
 		apiextensionsv1beta1.AddToScheme, apiregistrationv1beta1.AddToScheme,
 	} {

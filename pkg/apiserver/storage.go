@@ -23,25 +23,25 @@ func wrap(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// stores makes the store of each row over the database that has its objects.
+// stores creates the store of each row over the database that holds its objects.
 type stores struct {
 	databases *databases
 	types     *transcode.Types
-	shared    map[schema.GroupVersionKind]*shared // by what is stored
+	shared    map[schema.GroupVersionKind]*shared // by the kind that is stored
 }
 
-// shared is the store of a row whose objects other rows serve in other forms.
+// shared is a store whose objects several rows serve, each in a form of its own.
 type shared struct {
 	store *store.Store
 	forms []resource.StoredForm
 }
 
-// of is the store of a row that is built in.
+// of returns the store of a built-in row.
 func (s stores) of(row *resource.Row) *store.Store {
 	return s.in(s.databases.have(location(row)), row)
 }
 
-// custom is the store of a row that a definition has made.
+// custom returns the store of a custom resource.
 func (s stores) custom(row *resource.Row) store.Interface {
 	return s.in(s.databases.first(), row)
 }
@@ -63,9 +63,9 @@ func (s stores) in(db *database, row *resource.Row) *store.Store {
 	return made
 }
 
-// alias returns the store that has the objects of a row, if the row serves objects of another one. The
-// other row need not be served.
-func (s stores) alias(row *resource.Row) *store.Alias {
+// twin returns the store of another row whose objects row serves in its own form. It returns nil if
+// row has objects of its own, or if the other row is not served.
+func (s stores) twin(row *resource.Row) *store.Twin {
 	of := s.shared[row.StoredAs]
 	if of == nil || row.StoredFields == nil {
 		return nil
@@ -79,7 +79,17 @@ func (s stores) alias(row *resource.Row) *store.Alias {
 	return nil
 }
 
-func isPods(row *resource.Row) bool { return row.Resource == "pods" && row.Group == "" }
+// storeOf returns the store of a built-in row.
+func (a *assembly) storeOf(row *resource.Row) store.Interface {
+	if row.Computed {
+		return a.components(row)
+	}
+	s := a.stores.of(row)
+	if row.NamespaceItself {
+		a.namespaces = s
+	}
+	return s
+}
 
 // hidden returns the row of objects that are stored but not served.
 func hidden[L, T any](kind, prefix string, ttl int64) *resource.Row {
@@ -99,8 +109,7 @@ func (s stores) portRanges() store.ReadWriter {
 	return s.in(s.databases.have(portRangesLocation), row)
 }
 
-// serverLeases holds one short-lived object for each running server.
-func (s stores) serverLeases(ttl int64) store.ReadWriter {
-	row := hidden[corev1.EndpointsList, corev1.Endpoints]("Endpoints", "masterleases", ttl)
-	return s.in(s.databases.have(serverLeasesLocation), row)
+// serverLeases holds one object per running server, which expires after ttl seconds.
+func (s stores) serverLeases(ttl int64) store.Interface {
+	return s.in(s.databases.have(serverLeasesLocation), hidden[corev1.EndpointsList, corev1.Endpoints]("Endpoints", "masterleases", ttl))
 }

@@ -122,14 +122,14 @@ func (b *binder) bindGang(ctx context.Context, profile string, all []*binding) b
 
 func (b *binder) send(ctx context.Context, profile string, some []*binding, whole bool) bool {
 	body := v1alpha1.BindingBatch{
-		AllOrNothing: whole,
-		APIVersion:   v1alpha1.Group + "/" + v1alpha1.Version, Kind: "BindingBatch",
+		AllOrNothing:        whole,
+		TypeMeta:            v1alpha1.TypeMeta("BindingBatch"),
 		ReportingController: profile, ReportingInstance: b.batches.instance,
 	}
 	for _, x := range some {
 		body.Bindings = append(body.Bindings, v1alpha1.Binding{Namespace: x.pod.Namespace, Name: x.pod.Name, UID: x.pod.UID, Node: x.node})
 	}
-	var answer v1alpha1.BindingBatchResult
+	var answer v1alpha1.BindingBatch
 	served, err := b.batches.post(ctx, v1alpha1.BatchPath, body, &answer)
 	if !served {
 		return false

@@ -88,7 +88,7 @@ func (s *Scheduler) passBatch(ctx context.Context, p *profile.Profile, some []*v
 		return false
 	}
 	body := v1alpha1.VerdictBatch{
-		APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: "VerdictBatch",
+		TypeMeta:            v1alpha1.TypeMeta("VerdictBatch"),
 		ReportingController: p.Name, ReportingInstance: s.batches.instance,
 	}
 	var victims [][]*scheduling.Pod // of each verdict in the body
@@ -100,7 +100,7 @@ func (s *Scheduler) passBatch(ctx context.Context, p *profile.Profile, some []*v
 	if len(body.Verdicts) == 0 {
 		return true
 	}
-	var answer v1alpha1.VerdictBatchResult
+	var answer v1alpha1.VerdictBatch
 	served, err := s.batches.post(ctx, v1alpha1.VerdictPath, body, &answer)
 	if !served {
 		return false

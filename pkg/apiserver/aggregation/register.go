@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/tools/cache"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	schedulingv1alpha1 "keelson.dev/api/scheduling/v1alpha1"
 )
 
 // priority is the place of a group, and of a version in it: higher comes first.
@@ -35,6 +37,7 @@ func groupPriorities() map[string]int32 {
 		"coordination.k8s.io": 16500, "node.k8s.io": 16300, "discovery.k8s.io": 16200, "resource.k8s.io": 16200,
 		"flowcontrol.apiserver.k8s.io": 16100, "internal.apiserver.k8s.io": 16000, "storagemigration.k8s.io": 15800,
 		apiregistrationv1.GroupName: 20000,
+		schedulingv1alpha1.Group:    1500, // after the groups of Kubernetes, before custom resources
 	}
 }
 

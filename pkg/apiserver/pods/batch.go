@@ -27,6 +27,7 @@ import (
 
 	"keelson.dev/api/scheduling/v1alpha1"
 	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/keelson/pkg/apiserver/filters"
 )
@@ -60,17 +61,17 @@ var errNotRecorded = errors.New("failed to store audit event")
 
 // Bindings answers BindingBatches. The request is already authorized as a batch, but each binding
 // in it needs authorization of its own.
-func (b *Batch) Bindings(w http.ResponseWriter, r *http.Request) {
+func (b *Batch) Bindings(w http.ResponseWriter, r *http.Request, req *resource.Request) error {
 	var batch v1alpha1.BindingBatch
-	if !accept(w, r, "bindingbatches", &batch) {
-		return
+	if err := accept(w, r, req, &batch); err != nil {
+		return err
 	}
 	limit := v1alpha1.MaxBindings
 	if batch.AllOrNothing {
 		limit = v1alpha1.MaxGang
 	}
-	if !bounded(w, len(batch.Bindings), limit, "bindings") {
-		return
+	if err := bounded(len(batch.Bindings), limit, "bindings"); err != nil {
+		return err
 	}
 	results, from := make([]v1alpha1.Result, len(batch.Bindings)), senderOf(r)
 	if batch.AllOrNothing {
@@ -78,36 +79,29 @@ func (b *Batch) Bindings(w http.ResponseWriter, r *http.Request) {
 	} else {
 		b.each(r.Context(), len(results), func(ctx context.Context, i int) { results[i] = b.bindOne(ctx, from, &batch, &batch.Bindings[i]) })
 	}
-	writeJSON(w, http.StatusCreated, v1alpha1.BindingBatchResult{
-		APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: "BindingBatch", Results: results,
-	})
+	writeJSON(w, v1alpha1.BindingBatch{TypeMeta: v1alpha1.TypeMeta(req.Kind.Kind), Results: results})
+	return nil
 }
 
-// accept reads the body of a batch and reports whether the caller has to answer it. It rejects
-// write options such as dryRun, because batches do not implement them.
-func accept(w http.ResponseWriter, r *http.Request, resource string, into any) bool {
-	if r.Method != http.MethodPost {
-		writeStatus(w, apierrors.NewMethodNotSupported(schema.GroupResource{Group: v1alpha1.Group, Resource: resource}, r.Method))
-		return false
-	}
+// accept reads the body of a batch. It rejects write options such as dryRun, because batches do not
+// implement them.
+func accept(w http.ResponseWriter, r *http.Request, req *resource.Request, into any) error {
 	for option := range r.URL.Query() {
 		if option != "timeout" && option != "pretty" {
-			writeStatus(w, apierrors.NewBadRequest(fmt.Sprintf("%s does not support the option %q", resource, option)))
-			return false
+			return apierrors.NewBadRequest(fmt.Sprintf("%s does not support the option %q", req.Row.Resource, option))
 		}
 	}
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBatch)).Decode(into); err != nil {
-		writeStatus(w, apierrors.NewBadRequest(err.Error()))
-		return false
+		return apierrors.NewBadRequest(err.Error())
 	}
-	return true
+	return nil
 }
 
-func bounded(w http.ResponseWriter, n, limit int, of string) bool {
+func bounded(n, limit int, of string) error {
 	if n > limit {
-		writeStatus(w, apierrors.NewBadRequest(fmt.Sprintf("%d %s, at most %d are allowed", n, of, limit)))
+		return apierrors.NewBadRequest(fmt.Sprintf("%d %s, at most %d are allowed", n, of, limit))
 	}
-	return n <= limit
+	return nil
 }
 
 // each calls f for 0 to n-1, some at a time, who write together.
@@ -302,12 +296,9 @@ func statusOf(err error) metav1.Status {
 	return apierrors.NewInternalError(err).ErrStatus
 }
 
-func writeStatus(w http.ResponseWriter, err *apierrors.StatusError) {
-	writeJSON(w, int(err.ErrStatus.Code), err.ErrStatus)
-}
-
-func writeJSON(w http.ResponseWriter, code int, v any) {
+// writeJSON answers a batch. An error means that the client is gone.
+func writeJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(v) // the client is gone, or it is not
+	w.WriteHeader(http.StatusCreated)
+	_ = json.NewEncoder(w).Encode(v)
 }

@@ -86,7 +86,7 @@ func TestAllOrNothing(t *testing.T) {
 }
 
 // sendBatch has a batch carried out.
-func sendBatch(t *testing.T, c kubernetes.Interface, batch *v1alpha1.BindingBatch) v1alpha1.BindingBatchResult {
+func sendBatch(t *testing.T, c kubernetes.Interface, batch *v1alpha1.BindingBatch) v1alpha1.BindingBatch {
 	t.Helper()
 	body, err := json.Marshal(batch)
 	if err != nil {
@@ -96,7 +96,7 @@ func sendBatch(t *testing.T, c kubernetes.Interface, batch *v1alpha1.BindingBatc
 	if err != nil {
 		t.Fatal(err)
 	}
-	var result v1alpha1.BindingBatchResult
+	var result v1alpha1.BindingBatch
 	if err := json.Unmarshal(answer, &result); err != nil {
 		t.Fatal(err)
 	}

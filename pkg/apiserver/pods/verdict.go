@@ -22,23 +22,25 @@ import (
 
 // Verdicts answers VerdictBatches. The request is already authorized as a batch. Each write in it is
 // authorized, admitted and audited as if it were a request of its own.
-func (b *Batch) Verdicts(w http.ResponseWriter, r *http.Request) {
+func (b *Batch) Verdicts(w http.ResponseWriter, r *http.Request, req *resource.Request) error {
 	var batch v1alpha1.VerdictBatch
-	if !accept(w, r, "verdictbatches", &batch) || !bounded(w, len(batch.Verdicts), v1alpha1.MaxVerdicts, "verdicts") {
-		return
+	if err := accept(w, r, req, &batch); err != nil {
+		return err
+	}
+	if err := bounded(len(batch.Verdicts), v1alpha1.MaxVerdicts, "verdicts"); err != nil {
+		return err
 	}
 	victims := 0
 	for i := range batch.Verdicts {
 		victims += len(batch.Verdicts[i].Victims)
 	}
-	if !bounded(w, victims, v1alpha1.MaxVictims, "victims") {
-		return
+	if err := bounded(victims, v1alpha1.MaxVictims, "victims"); err != nil {
+		return err
 	}
 	results, from := make([]v1alpha1.VerdictResult, len(batch.Verdicts)), senderOf(r)
 	b.each(r.Context(), len(results), func(ctx context.Context, i int) { results[i] = b.pass(ctx, from, &batch, &batch.Verdicts[i]) })
-	writeJSON(w, http.StatusCreated, v1alpha1.VerdictBatchResult{
-		APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: "VerdictBatch", Results: results,
-	})
+	writeJSON(w, v1alpha1.VerdictBatch{TypeMeta: v1alpha1.TypeMeta(req.Kind.Kind), Results: results})
+	return nil
 }
 
 // pass carries one verdict out. The nomination comes before the victims go: were

@@ -20,14 +20,14 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-func postVerdicts(t *testing.T, c kubernetes.Interface, batch v1alpha1.VerdictBatch) (v1alpha1.VerdictBatchResult, error) {
+func postVerdicts(t *testing.T, c kubernetes.Interface, batch v1alpha1.VerdictBatch) (v1alpha1.VerdictBatch, error) {
 	t.Helper()
 	body, err := json.Marshal(batch)
 	if err != nil {
 		t.Fatal(err)
 	}
 	answer, err := c.CoreV1().RESTClient().Post().AbsPath(v1alpha1.VerdictPath).SetHeader("Content-Type", "application/json").Body(body).DoRaw(t.Context())
-	var result v1alpha1.VerdictBatchResult
+	var result v1alpha1.VerdictBatch
 	if err == nil {
 		err = json.Unmarshal(answer, &result)
 	}

@@ -54,6 +54,9 @@ type Kind[O any] struct {
 	Verbs []string
 	// ListedVerbs are the verbs that discovery lists, if the server answers others too.
 	ListedVerbs []string
+	// OnByDefault serves the row's alpha and beta versions too unless an operator turns them off.
+	// Otherwise servers serve only stable versions by default.
+	OnByDefault bool
 	// Feature names the feature gate that servers need to have the row. Empty: all servers have it.
 	Feature string
 	// Custom says that each version of the resource has a row of its own, because its schema,
@@ -93,7 +96,8 @@ type Kind[O any] struct {
 	Ephemeral bool
 	// Create answers POST to an ephemeral row.
 	Create *Creator
-	// Connect answers POST to an ephemeral row that is not a request for one object.
+	// Connect answers POST to an ephemeral row whose requests are not one object to admit, decode and
+	// answer (batches). It reads the body itself, and bounds it.
 	Connect ConnectFunc
 	// Computed rows are read only: their store computes its answers, and nothing is stored.
 	Computed bool

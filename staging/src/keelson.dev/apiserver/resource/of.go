@@ -59,7 +59,8 @@ func named[O any](k *Kind[O]) *Row {
 		Kind: k.Kind, ListKind: cmp.Or(k.ListKind, k.Kind+"List"), ShortNames: k.ShortNames, Categories: k.Categories,
 		Namespaced: k.Namespaced, NamespaceItself: k.NamespaceItself,
 
-		Version: k.Version, Versions: k.Versions, Verbs: k.Verbs, ListedVerbs: k.ListedVerbs, Feature: k.Feature, Custom: k.Custom,
+		Version: k.Version, Versions: k.Versions, Verbs: k.Verbs, ListedVerbs: k.ListedVerbs,
+		OnByDefault: k.OnByDefault, Feature: k.Feature, Custom: k.Custom,
 
 		StoragePrefix: cmp.Or(k.StoragePrefix, k.Resource), StoredAs: k.StoredAs, StoredFields: k.StoredFields,
 		StoredForms: k.StoredForms, Scheme: k.Scheme, Codec: k.Codec, Peek: k.Peek, Ephemeral: k.Ephemeral, Create: k.Create, Connect: k.Connect,

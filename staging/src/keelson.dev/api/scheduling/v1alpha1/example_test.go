@@ -13,8 +13,7 @@ import (
 // A scheduler binds two pods in one request, and reads what became of each.
 func Example() {
 	batch := v1alpha1.BindingBatch{
-		APIVersion: v1alpha1.Group + "/" + v1alpha1.Version,
-		Kind:       "BindingBatch",
+		TypeMeta: v1alpha1.TypeMeta("BindingBatch"),
 		Bindings: []v1alpha1.Binding{
 			{Namespace: "default", Name: "web-1", Node: "n1"},
 			{Namespace: "default", Name: "web-2", Node: "n2"},
@@ -29,7 +28,7 @@ func Example() {
 	fmt.Println(string(body))
 
 	answer := `{"results":[{"code":201},{"code":409,"reason":"Conflict","message":"already bound"}]}`
-	var result v1alpha1.BindingBatchResult
+	var result v1alpha1.BindingBatch
 	if err := json.Unmarshal([]byte(answer), &result); err != nil {
 		fmt.Println(err)
 		return

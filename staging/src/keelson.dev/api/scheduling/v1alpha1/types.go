@@ -1,33 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1alpha1 has the kinds of scheduling.keelson.dev/v1alpha1.
-//
-// A BindingBatch binds many pods in one request: each as a POST of a Binding to
-// pods/binding would, with the same preconditions and errors, and without the
-// cost of a request for each. Bindings do not depend on each other: some may
-// fail. With AllOrNothing none is done unless every one can be.
-//
-// A VerdictBatch tells of many pods that got no node: of each what its status is
-// to say, and which pods are to make room for it. It stands for a write of
-// pods/status of each pod, and for a write of pods/status and a delete of each
-// victim, which are written together where the victim ends gracefully.
-//
-// A client needs the verb create on bindingbatches or verdictbatches of the group to send
-// a batch. In addition, each part needs the right that the request it replaces would need:
-// create on pods/binding; patch on pods/status; patch on pods/status and delete on pods for
-// a victim; create on events of events.k8s.io for an event, which is left out if the right
-// is missing. The audit log has an event for the batch and one for each of these requests.
-// The latter have the batch's audit ID in the annotation scheduling.keelson.dev/batch.
-// Write options, such as dryRun, are rejected with 400.
-//
-// What a batch writes to different objects may happen in one transaction of the
-// store: they have the same resourceVersion then.
-//
-// A server that is not Keelson's answers 404.
 package v1alpha1
 
-import "k8s.io/apimachinery/pkg/types"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
 
 const (
 	// Group and Version are those of the kinds here.
@@ -36,108 +15,125 @@ const (
 	// BatchPath is the path to post a BindingBatch to. The client needs the verb
 	// create on bindingbatches of the group, and the right to each binding.
 	BatchPath = "/apis/" + Group + "/" + Version + "/bindingbatches"
-	// MaxBindings is how many bindings a batch may have.
+	// MaxBindings is the maximum number of bindings in a batch without AllOrNothing.
 	MaxBindings = 512
-	// MaxGang is how many bindings a batch may have that is all or nothing.
+	// MaxGang is the maximum number of bindings in a batch with AllOrNothing.
 	MaxGang = 8192
 	// VerdictPath is the path to post a VerdictBatch to. The client needs the verb
 	// create on verdictbatches of the group, and the right to each write.
 	VerdictPath = "/apis/" + Group + "/" + Version + "/verdictbatches"
-	// MaxVerdicts is how many verdicts a batch may have, MaxVictims how many
-	// victims they may have together.
+	// MaxVerdicts is the maximum number of verdicts in a batch, and MaxVictims the maximum number of
+	// victims of all its verdicts together.
 	MaxVerdicts = 256
 	MaxVictims  = 1024
 )
 
-// BindingBatch is the body of a request.
+// BindingBatch binds many pods to nodes.
 type BindingBatch struct {
-	APIVersion string    `json:"apiVersion"`
-	Kind       string    `json:"kind"`
-	Bindings   []Binding `json:"bindings"`
-	// AllOrNothing asks for no binding to be done when one of them is refused; the
-	// others are answered with a conflict then. Once begun, all are done: a pod
-	// that is deleted or bound by another meanwhile is as one that was right after.
+	metav1.TypeMeta `json:",inline"`
+	// ObjectMeta is ignored: batches are not stored.
+	metav1.ObjectMeta `json:"metadata,omitempty,omitzero"`
+
+	// Bindings are the pods to bind: at most 512, or at most 8192 with AllOrNothing.
+	// +listType=atomic
+	Bindings []Binding `json:"bindings,omitempty"`
+	// AllOrNothing binds no pod if one of the bindings is rejected; the others are then
+	// answered with a conflict. Once the server has begun to bind, it binds all: a pod that is deleted
+	// or bound by another client in the meantime counts as bound.
 	AllOrNothing bool `json:"allOrNothing,omitempty"`
-	// ReportingController, if set, is who a Scheduled event is written for with
-	// each pod that is bound; ReportingInstance is which one of them.
+	// ReportingController is the controller named in a Scheduled event for each bound pod.
+	// No events are written if it is empty.
 	ReportingController string `json:"reportingController,omitempty"`
-	ReportingInstance   string `json:"reportingInstance,omitempty"`
+	// ReportingInstance is the instance of the controller named in events.
+	ReportingInstance string `json:"reportingInstance,omitempty"`
+
+	// Results is set in answers: one result for each binding, in the same order.
+	// +listType=atomic
+	Results []Result `json:"results,omitempty"`
 }
 
-// Binding gives a pod a node.
+// Binding assigns a pod to a node.
 type Binding struct {
-	Namespace string    `json:"namespace"`
-	Name      string    `json:"name"`
-	UID       types.UID `json:"uid,omitempty"`
-	Node      string    `json:"node"`
+	// Namespace is the namespace of the pod.
+	Namespace string `json:"namespace"`
+	// Name is the name of the pod.
+	Name string `json:"name"`
+	// UID is a precondition: only a pod with this UID is bound. Empty: any pod of the name.
+	UID types.UID `json:"uid,omitempty"`
+	// Node is the name of the node.
+	Node string `json:"node"`
 }
 
-// BindingBatchResult is the answer; Results are in the order of the bindings.
-type BindingBatchResult struct {
-	APIVersion string   `json:"apiVersion"`
-	Kind       string   `json:"kind"`
-	Results    []Result `json:"results"`
-}
-
-// Result is what became of a binding: what the status of an answer of
-// pods/binding would be.
+// Result is the outcome of one part of a batch: what the status of the answer to the single request
+// would have been.
 type Result struct {
-	Code    int32  `json:"code"`
-	Reason  string `json:"reason,omitempty"`
+	// Code is the HTTP status code.
+	Code int32 `json:"code"`
+	// Reason is the machine-readable reason of a failure.
+	Reason string `json:"reason,omitempty"`
+	// Message is the description of a failure.
 	Message string `json:"message,omitempty"`
 }
 
-// VerdictBatch is the body of a request.
+// VerdictBatch reports scheduling decisions about pods that got no node.
 type VerdictBatch struct {
-	APIVersion string    `json:"apiVersion"`
-	Kind       string    `json:"kind"`
-	Verdicts   []Verdict `json:"verdicts"`
-	// ReportingController is who decided, and who events are written for;
-	// ReportingInstance is which one of them.
-	ReportingController string `json:"reportingController"`
-	ReportingInstance   string `json:"reportingInstance,omitempty"`
+	metav1.TypeMeta `json:",inline"`
+	// ObjectMeta is ignored: batches are not stored.
+	metav1.ObjectMeta `json:"metadata,omitempty,omitzero"`
+
+	// Verdicts are the decisions: at most 256, with at most 1024 victims together.
+	// +listType=atomic
+	Verdicts []Verdict `json:"verdicts,omitempty"`
+	// ReportingController is the scheduler that decided. Events and the conditions of victims name it.
+	ReportingController string `json:"reportingController,omitempty"`
+	// ReportingInstance is the instance of the scheduler named in events.
+	ReportingInstance string `json:"reportingInstance,omitempty"`
+
+	// Results is set in answers: one result for each verdict, in the same order.
+	// +listType=atomic
+	Results []VerdictResult `json:"results,omitempty"`
 }
 
-// Verdict is what a pod that got no node is to be told. Its victims are told to
-// go after its status has been written, and not at all when it is gone itself.
+// Verdict is the decision about one pod that got no node. The server deletes its victims after it
+// has written the pod's status, and deletes none if the pod no longer exists.
 type Verdict struct {
 	PodRef `json:",inline"`
-	// Reason and Message are those of its condition PodScheduled, which is False
-	// for the Generation that was looked at. No Reason: the condition stays.
-	Reason     string `json:"reason,omitempty"`
-	Message    string `json:"message,omitempty"`
-	Generation int64  `json:"generation,omitempty"`
-	// NominatedNode is the node that is cleared for it; empty: none.
+	// Reason is the reason of the pod's condition PodScheduled, which becomes False. Empty: the
+	// condition stays as it is.
+	Reason string `json:"reason,omitempty"`
+	// Message is the message of the condition.
+	Message string `json:"message,omitempty"`
+	// Generation is the generation of the pod that the decision is about.
+	Generation int64 `json:"generation,omitempty"`
+	// NominatedNode is the node on which the victims make room for the pod. Empty: none.
 	NominatedNode string `json:"nominatedNode,omitempty"`
 	// Event asks for a FailedScheduling event with the Message.
 	Event bool `json:"event,omitempty"`
-	// Victims are deleted, as those whom the scheduler has preempted.
+	// Victims are the pods to preempt.
+	// +listType=atomic
 	Victims []PodRef `json:"victims,omitempty"`
 }
 
-// PodRef names a pod. A UID is a precondition.
+// PodRef names a pod.
 type PodRef struct {
-	Namespace string    `json:"namespace"`
-	Name      string    `json:"name"`
-	UID       types.UID `json:"uid,omitempty"`
+	// Namespace is the namespace of the pod.
+	Namespace string `json:"namespace"`
+	// Name is the name of the pod.
+	Name string `json:"name"`
+	// UID is a precondition: only a pod with this UID is changed. Empty: any pod of the name.
+	UID types.UID `json:"uid,omitempty"`
 }
 
-// VerdictBatchResult is the answer; Results are in the order of the verdicts.
-type VerdictBatchResult struct {
-	APIVersion string          `json:"apiVersion"`
-	Kind       string          `json:"kind"`
-	Results    []VerdictResult `json:"results"`
-}
-
-// VerdictResult is what became of a verdict: how the write of the pod's status
-// ended, and of each victim how its deletion did.
+// VerdictResult is the outcome of a verdict: of the write of the pod's status.
 type VerdictResult struct {
-	Result  `json:",inline"`
+	Result `json:",inline"`
+	// Victims are the outcomes of the preemptions, in the order of the verdict's victims.
+	// +listType=atomic
 	Victims []Result `json:"victims,omitempty"`
 }
 
-// The annotations by which pods form a gang: those of one namespace with the same
-// name in AnnGang are placed only when as many as AnnGangSize says fit at once.
+// The annotations that make pods a gang. The scheduler places the pods of one namespace that have
+// the same name in AnnGang only when as many of them as AnnGangSize says fit at once.
 const (
 	AnnGang     = Group + "/gang"
 	AnnGangSize = Group + "/gang-size"

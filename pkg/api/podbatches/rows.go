@@ -1,0 +1,43 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package podbatches declares the batches of scheduling.keelson.dev, with which a scheduler writes
+// about many pods in one request. Nothing of a batch is stored.
+package podbatches
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/api/scheduling/v1alpha1"
+	"keelson.dev/apiserver/resource"
+)
+
+// Deps answers the batches. With the zero value, the rows have no handlers.
+type Deps struct{ Bindings, Verdicts resource.ConnectFunc }
+
+// Rows returns the rows of the group, in discovery order.
+func Rows(deps Deps) []*resource.Row {
+	return []*resource.Row{bindingBatchRow(deps.Bindings), verdictBatchRow(deps.Verdicts)}
+}
+
+// bindingBatchRow declares bindingbatches.
+func bindingBatchRow(handle resource.ConnectFunc) *resource.Row {
+	return resource.Of[metav1.List](resource.Kind[*v1alpha1.BindingBatch]{
+		Group: v1alpha1.Group, Version: v1alpha1.Version, Resource: "bindingbatches", Kind: "BindingBatch",
+		Verbs:       []string{"create"},
+		OnByDefault: true,
+		Ephemeral:   true,
+		Connect:     handle,
+	})
+}
+
+// verdictBatchRow declares verdictbatches.
+func verdictBatchRow(handle resource.ConnectFunc) *resource.Row {
+	return resource.Of[metav1.List](resource.Kind[*v1alpha1.VerdictBatch]{
+		Group: v1alpha1.Group, Version: v1alpha1.Version, Resource: "verdictbatches", Kind: "VerdictBatch",
+		Verbs:       []string{"create"},
+		OnByDefault: true,
+		Ephemeral:   true,
+		Connect:     handle,
+	})
+}
