@@ -26,7 +26,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// Patience is how long a closed connection waits for the client to close its side.
+// Patience is how long servers let a closed connection wait for the client to close its side.
 const Patience = 5 * time.Second
 
 // DialFunc connects to an address.
@@ -52,14 +52,15 @@ func (c backend) Write(p []byte) (int, error) {
 }
 
 // Linger returns a writer whose hijacked connection waits, when it is closed, until the client has
-// closed its side, for at most Patience.
-func Linger(w http.ResponseWriter, clk clock.Clock) http.ResponseWriter {
-	return &lingering{w, clk}
+// closed its side, for at most patience.
+func Linger(w http.ResponseWriter, clk clock.Clock, patience time.Duration) http.ResponseWriter {
+	return &lingering{w, clk, patience}
 }
 
 type lingering struct {
 	http.ResponseWriter
-	clock clock.Clock
+	clock    clock.Clock
+	patience time.Duration
 }
 
 // Unwrap returns the writer below, for http.ResponseController.
@@ -71,20 +72,27 @@ func (w *lingering) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return client{conn, w.clock}, rw, nil
+	return client{conn, w.clock, w.patience}, rw, nil
 }
 
 type client struct {
 	net.Conn
-	clock clock.Clock
+	clock    clock.Clock
+	patience time.Duration
 }
 
-// Close implements net.Conn. A connection whose writing side cannot be closed alone is closed at once,
-// and so is one whose client has not read for Patience: a write to it may be blocked.
+// Close implements net.Conn. It closes the writing side, and waits for the client to close its own.
+// It does not wait if the writing side cannot be closed separately, or not within the patience: a
+// write may be blocked because the client does not read.
 func (c client) Close() error {
-	half, ok := c.Conn.(interface{ CloseWrite() error })
-	if ok && c.SetWriteDeadline(c.clock.Now().Add(Patience)) == nil && half.CloseWrite() == nil && c.SetReadDeadline(c.clock.Now().Add(Patience)) == nil {
+	if c.closeWrite() && c.SetReadDeadline(c.clock.Now().Add(c.patience)) == nil {
 		_, _ = io.Copy(io.Discard, c.Conn) // until the client closes, or the deadline
 	}
 	return c.Conn.Close()
+}
+
+// closeWrite reports whether it closed the writing side.
+func (c client) closeWrite() bool {
+	half, ok := c.Conn.(interface{ CloseWrite() error })
+	return ok && c.SetWriteDeadline(c.clock.Now().Add(c.patience)) == nil && half.CloseWrite() == nil
 }

@@ -14,9 +14,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"strings"
-	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/proxy"
@@ -66,7 +67,8 @@ func TestLastWords(t *testing.T) {
 			if to.Scheme == "https" {
 				transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
 			}
-			proxy.NewUpgradeAwareHandler(to, transport, false, true, responder{t}).ServeHTTP(halfclose.Linger(w, clock.Real()), r)
+			handler := proxy.NewUpgradeAwareHandler(to, transport, false, true, responder{t})
+			handler.ServeHTTP(halfclose.Linger(w, clock.Real(), time.Minute), r)
 		}))
 		t.Cleanup(front.Close)
 		next, err := url.Parse(front.URL)
@@ -123,7 +125,7 @@ func TestDialFails(t *testing.T) {
 // TestPlainAnswers: answers of handlers that do not hijack the connection are as they were.
 func TestPlainAnswers(t *testing.T) {
 	w := httptest.NewRecorder()
-	l := halfclose.Linger(w, clock.Real())
+	l := halfclose.Linger(w, clock.Real(), time.Minute)
 	l.WriteHeader(http.StatusTeapot)
 	_, _ = io.Copy(l, bytes.NewBufferString("body"))
 	if err := http.NewResponseController(l).Flush(); err != nil || !w.Flushed {
@@ -134,45 +136,54 @@ func TestPlainAnswers(t *testing.T) {
 	}
 }
 
-// TestClientDoesNotRead: a connection is closed although a write to it is blocked, because the client
-// does not read.
+// hijacked is an http.ResponseWriter whose connection is conn.
+type hijacked struct {
+	http.ResponseWriter
+	conn net.Conn
+}
+
+func (h hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.conn, nil, nil }
+
+// tlsLike is a connection on which CloseWrite waits for writes to return, and then writes itself, as
+// with TLS.
+type tlsLike struct {
+	net.Conn
+	turn chan struct{}
+}
+
+func (c tlsLike) Write(p []byte) (int, error) {
+	c.turn <- struct{}{}
+	defer func() { <-c.turn }()
+	return c.Conn.Write(p)
+}
+
+func (c tlsLike) CloseWrite() error {
+	_, err := c.Write([]byte("bye"))
+	return err
+}
+
+// TestClientDoesNotRead checks that Close ends a write that is blocked because the client does not
+// read.
 func TestClientDoesNotRead(t *testing.T) {
-	closed := make(chan struct{})
-	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		defer close(closed)
-		conn, _, err := halfclose.Linger(w, clock.Real()).(http.Hijacker).Hijack()
+	synctest.Test(t, func(t *testing.T) {
+		server, client := net.Pipe()
+		defer client.Close()
+		w := hijacked{conn: tlsLike{server, make(chan struct{}, 1)}}
+		conn, _, err := halfclose.Linger(w, clock.Real(), halfclose.Patience).(http.Hijacker).Hijack()
 		if err != nil {
-			t.Error(err)
-			return
+			t.Fatal(err)
 		}
-		var written sync.WaitGroup
-		blocked := make(chan struct{}, 1)
-		written.Go(func() {
-			for err := error(nil); err == nil; {
-				_ = conn.SetWriteDeadline(time.Time{})
-				_, err = conn.Write(make([]byte, 1<<20))
-				select {
-				case blocked <- struct{}{}:
-				default:
-				}
-			}
-		})
-		<-blocked // the next write, or the one after, finds the buffers full
-		conn.Close()
-		written.Wait()
-	}))
-	defer s.Close()
-	conn, err := tls.Dial("tcp", s.Listener.Addr().String(), &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // a test's server
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-closed:
-	case <-time.After(time.Minute):
-		t.Error("the connection is not closed")
-	}
+		written := make(chan error, 1)
+		go func() {
+			_, err := conn.Write([]byte("x"))
+			written <- err
+		}()
+		synctest.Wait() // until the write is blocked
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-written; !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("error of the blocked write: %v", err)
+		}
+	})
 }

@@ -336,7 +336,7 @@ func (p *Pods) terminal(w http.ResponseWriter, r *http.Request, req *resource.Re
 	handler := p.upgrading(location)
 	translating := translator.NewStreamTranslatorHandler(location, p.Kubelets.verified, p.MaxBytesPerSecond, o)
 	handler = translator.NewTranslatingHandler(handler, translating, wsstream.IsWebSocketRequestWithStreamCloseProtocol)
-	handler.ServeHTTP(halfclose.Linger(w, p.Clock), r)
+	handler.ServeHTTP(halfclose.Linger(w, p.Clock, halfclose.Patience), r)
 	return nil
 }
 
@@ -366,7 +366,7 @@ func (p *Pods) PortForward(w http.ResponseWriter, r *http.Request, req *resource
 	}
 	handler := p.upgrading(location)
 	handler = translator.NewTranslatingHandler(handler, translator.NewTunnelingHandler(handler), wsstream.IsWebSocketRequestWithTunnelingProtocol)
-	handler.ServeHTTP(halfclose.Linger(w, p.Clock), r)
+	handler.ServeHTTP(halfclose.Linger(w, p.Clock, halfclose.Patience), r)
 	return nil
 }
 

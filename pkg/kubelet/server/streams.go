@@ -65,7 +65,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, open func(*v1.Po
 		s.streamError(w, err)
 		return
 	}
-	w = halfclose.Linger(w, s.cfg.Clock)
+	w = halfclose.Linger(w, s.cfg.Clock, halfclose.Patience)
 	if wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
 		// The runtime's server speaks SPDY and older WebSocket protocols.
 		opts := translator.Options{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, Tty: o.TTY}
@@ -118,7 +118,7 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h := s.upgrade(to)
-	w = halfclose.Linger(w, s.cfg.Clock)
+	w = halfclose.Linger(w, s.cfg.Clock, halfclose.Patience)
 	if tunnel {
 		h = translator.NewTunnelingHandler(h)
 	}
