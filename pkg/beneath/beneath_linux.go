@@ -85,9 +85,9 @@ func open(dir, name string, resolve uint64) (*os.File, error) {
 // Path returns a path to the file behind a descriptor of this process, even if the file was renamed.
 func Path(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// At opens a path below the directory that root is open on, with flags of open(2). Symbolic
+// OpenAt opens a path below the directory that root is open on, with flags of open(2). Symbolic
 // links that stay below root are followed.
-func At(root int, path string, flags uint64) (int, error) {
+func OpenAt(root int, path string, flags uint64) (int, error) {
 	fd, err := openat2(root, path, flags, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_MAGICLINKS)
 	if err != nil {
 		return -1, fmt.Errorf("open %s: %w", path, err)

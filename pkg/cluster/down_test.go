@@ -41,7 +41,7 @@ func TestRemoveData(t *testing.T) {
 	if err := removeData(c); err != nil {
 		t.Fatal(err)
 	}
-	if dev, err := loopdev.Of(kept); err != nil || dev != "" {
+	if dev, err := loopdev.DeviceOf(kept); err != nil || dev != "" {
 		t.Errorf("device %q, %v", dev, err)
 	}
 	if exists(c.DataDir) {

@@ -21,7 +21,7 @@ import (
 // admission decides whether the node accepts a pod.
 type admission struct {
 	shutdown   interface{ Down() error }
-	eviction   interface{ Refuses(pod *v1.Pod) string }
+	eviction   interface{ RejectReason(pod *v1.Pod) string }
 	sysctls    *allocation.Sysctls
 	hardware   *hardware
 	preemption interface {
@@ -52,7 +52,7 @@ func (a *admission) check(pod *v1.Pod, others []*v1.Pod) *allocation.Refusal {
 	if a.shutdown.Down() != nil {
 		return &allocation.Refusal{Reason: shutdown.RefusalReason, Message: shutdown.RefusalMessage}
 	}
-	if why := a.eviction.Refuses(pod); why != "" {
+	if why := a.eviction.RejectReason(pod); why != "" {
 		return &allocation.Refusal{Reason: eviction.Reason, Message: why}
 	}
 	if r := a.sysctls.Check(pod); r != nil {
@@ -73,7 +73,7 @@ func (a *admission) check(pod *v1.Pod, others []*v1.Pod) *allocation.Refusal {
 	if r == nil {
 		return nil
 	}
-	victims, missing, none := allocation.Victims(pod, others, n, eviction.Critical)
+	victims, missing, none := allocation.Victims(pod, others, n, eviction.IsCritical)
 	switch {
 	case none != nil:
 		return none

@@ -77,9 +77,9 @@ func (k *Kubelet) buildPods() error {
 	api := newAPICache(cfg)
 	k.pods.status = status.NewManager(status.Config{
 		Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log, Metrics: s.metrics.pods, Mirror: mirrors(cfg, api),
-		Resumed: s.workers.Resume, Gone: s.workers.Remove,
+		Resumed: s.workers.Resume, Deleted: s.workers.Remove,
 	})
-	k.pods.sources = newSources(s, api, k.pods.status.Reflect)
+	k.pods.sources = newSources(s, api, k.pods.status.SyncMirrors)
 	k.pods.view = &podView{k.pods.sources, k.pods.status, k.runtime.client}
 	k.pods.events = newPodEvents(s, k.runtime.client, api.listed.Load)
 	cfg.Metrics.MustRegister(newState(s, k.pods.view), &waitingResizes{k.pods.view.Pods})
@@ -104,7 +104,7 @@ func (k *Kubelet) buildPods() error {
 	})
 	cfg.Metrics.MustRegister(&metrics.Volumes{Claims: k.pods.volumes.ClaimStats, Counts: k.pods.volumes.Counts})
 	return api.subscribe(func() {
-		drivers.Look()
+		drivers.Resync()
 		s.node.Poke()
 	})
 }

@@ -29,7 +29,7 @@ const cleanupPeriod = 30 * time.Second
 type cleanup struct {
 	cfg     Config
 	client  *cri.Client
-	workers interface{ Knows(uid types.UID) bool }
+	workers interface{ HasWorker(uid types.UID) bool }
 
 	// Holders of what pods leave.
 
@@ -76,7 +76,7 @@ func (c *cleanup) releaseAll(ctx context.Context) error {
 	}
 	unknown := func(uid types.UID) bool {
 		_, there := running[uid]
-		return !there && !c.workers.Knows(uid)
+		return !there && !c.workers.HasWorker(uid)
 	}
 	left, err := c.volumes.Pods()
 	if err != nil {
@@ -148,8 +148,8 @@ func (r release) Release(ctx context.Context, uid types.UID) error {
 // Forget implements worker.Release.
 func (r release) Forget(uid types.UID) { r.forget(uid) }
 
-// Gone implements worker.Release. A static pod may start again now.
-func (r release) Gone(types.UID) { r.sources.poke() }
+// Removed implements worker.Release. A static pod may start again now.
+func (r release) Removed(types.UID) { r.sources.poke() }
 
 // sandboxes are leftovers of the runtime: network namespaces, addresses and shims.
 type sandboxes struct {
@@ -180,7 +180,7 @@ func (s *sandboxes) removeNamespaces(ctx context.Context) error {
 	if err != nil || len(left) == 0 {
 		return err
 	}
-	_, err = s.runtime.client.Quietly(func() error { // if the runtime is busy, the next sweep does it
+	_, err = s.runtime.client.TryBetweenSandboxes(func() error { // if the runtime is busy, the next sweep does it
 		for _, file := range left {
 			s.cfg.Log.Warn("Removing network namespace without a sandbox", "file", file)
 			if err := s.namespaces.Remove(file); err != nil {
@@ -194,13 +194,13 @@ func (s *sandboxes) removeNamespaces(ctx context.Context) error {
 
 // endShims kills the shims that the runtime has lost.
 func (s *sandboxes) endShims() error {
-	lost, err := s.shims.Lost()
+	lost, err := s.shims.FindLost()
 	if err != nil {
 		return err
 	}
 	for _, shim := range lost {
 		s.cfg.Log.Warn("Ending shim that containerd has lost", "pid", shim.PID)
-		if err := s.shims.End(shim); err != nil {
+		if err := s.shims.Kill(shim); err != nil {
 			return err
 		}
 	}

@@ -44,7 +44,7 @@ func (u *usage) storage(ctx context.Context, s *statsapi.PodStats, pod *v1.Pod) 
 			bytes, inodes = bytes+value(v.UsedBytes), inodes+value(v.InodesUsed)
 		}
 	}
-	given, files := eviction.Given(filepath.Join(u.cfg.RootDir, "pods", s.PodRef.UID))
+	given, files := eviction.KubeletFiles(filepath.Join(u.cfg.RootDir, "pods", s.PodRef.UID))
 	bytes, inodes = bytes+given, inodes+files
 	s.EphemeralStorage = &statsapi.FsStats{Time: now, UsedBytes: &bytes, InodesUsed: &inodes}
 	return nil

@@ -46,8 +46,8 @@ func newDriver(cfg Config) *driver {
 	}
 }
 
-// settle asks the runtime for its driver until it has answered once. The error says why pods cannot run yet.
-func (d *driver) settle(ctx context.Context, client runtimeapi.RuntimeServiceClient) error {
+// resolve asks the runtime for its driver until it has answered once. The error says why pods cannot run yet.
+func (d *driver) resolve(ctx context.Context, client runtimeapi.RuntimeServiceClient) error {
 	select {
 	case <-d.settled:
 		return nil

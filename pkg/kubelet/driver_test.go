@@ -19,23 +19,23 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// teller is a runtime that is well, and tells how it makes cgroups.
-type teller struct {
+// fakeRuntime is a runtime that is well, and tells how it makes cgroups.
+type fakeRuntime struct {
 	runtimeapi.RuntimeServiceClient
 	answer *runtimeapi.RuntimeConfigResponse
 	err    error
 	asked  int
 }
 
-func (f *teller) Version(context.Context, *runtimeapi.VersionRequest, ...grpc.CallOption) (*runtimeapi.VersionResponse, error) {
+func (f *fakeRuntime) Version(context.Context, *runtimeapi.VersionRequest, ...grpc.CallOption) (*runtimeapi.VersionResponse, error) {
 	return &runtimeapi.VersionResponse{RuntimeName: "r", RuntimeVersion: "1"}, nil
 }
 
-func (f *teller) Status(context.Context, *runtimeapi.StatusRequest, ...grpc.CallOption) (*runtimeapi.StatusResponse, error) {
+func (f *fakeRuntime) Status(context.Context, *runtimeapi.StatusRequest, ...grpc.CallOption) (*runtimeapi.StatusResponse, error) {
 	return &runtimeapi.StatusResponse{}, nil
 }
 
-func (f *teller) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest, ...grpc.CallOption) (*runtimeapi.RuntimeConfigResponse, error) {
+func (f *fakeRuntime) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest, ...grpc.CallOption) (*runtimeapi.RuntimeConfigResponse, error) {
 	f.asked++
 	return f.answer, f.err
 }
@@ -49,16 +49,16 @@ func linux(d runtimeapi.CgroupDriver) *runtimeapi.RuntimeConfigResponse {
 func TestCgroupDriver(t *testing.T) {
 	for name, c := range map[string]struct {
 		configured string
-		runtime    teller
+		runtime    fakeRuntime
 		driver     string // "" as long as it is not known
 		losing     bool
 	}{
-		"SystemdOfTheRuntime":  {"cgroupfs", teller{answer: linux(runtimeapi.CgroupDriver_SYSTEMD)}, "systemd", false},
-		"CgroupfsOfTheRuntime": {"systemd", teller{answer: linux(runtimeapi.CgroupDriver_CGROUPFS)}, "cgroupfs", false},
-		"NothingTold":          {"systemd", teller{answer: &runtimeapi.RuntimeConfigResponse{}}, "systemd", false},
-		"NotImplemented":       {"systemd", teller{err: status.Error(codes.Unimplemented, "unknown method")}, "systemd", true},
-		"Unknown":              {"systemd", teller{answer: linux(7)}, "", false},
-		"NoAnswer":             {"systemd", teller{err: status.Error(codes.Unavailable, "starting")}, "", false},
+		"SystemdOfTheRuntime":  {"cgroupfs", fakeRuntime{answer: linux(runtimeapi.CgroupDriver_SYSTEMD)}, "systemd", false},
+		"CgroupfsOfTheRuntime": {"systemd", fakeRuntime{answer: linux(runtimeapi.CgroupDriver_CGROUPFS)}, "cgroupfs", false},
+		"NothingTold":          {"systemd", fakeRuntime{answer: &runtimeapi.RuntimeConfigResponse{}}, "systemd", false},
+		"NotImplemented":       {"systemd", fakeRuntime{err: status.Error(codes.Unimplemented, "unknown method")}, "systemd", true},
+		"Unknown":              {"systemd", fakeRuntime{answer: linux(7)}, "", false},
+		"NoAnswer":             {"systemd", fakeRuntime{err: status.Error(codes.Unavailable, "starting")}, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			metrics := prometheus.NewRegistry()

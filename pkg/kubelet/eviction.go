@@ -21,7 +21,7 @@ func newEviction(s *shared, pods *podView, u *usage, collector *images.Collector
 	return eviction.New(eviction.Config{
 		Clock: s.cfg.Clock, Log: s.cfg.Log, Thresholds: thresholds,
 		Hold: c.EvictionPressureTransitionPeriod.Duration, MaxGrace: int64(c.EvictionMaxPodGracePeriod),
-		Observe: u.observe, Reclaim: collector.RemoveUnused, Pods: pods.live, Usage: u.one,
+		Observe: u.observe, Reclaim: collector.RemoveUnused, Pods: pods.live, Usage: u.podUsage,
 		Evict: s.evict, Event: s.events.node, Changed: s.node.Poke, Metrics: s.metrics.upkeep,
 	}), nil
 }

@@ -34,7 +34,7 @@ func (u *usage) groups(ctx context.Context) ([]cadvisor.Group, error) {
 	for _, id := range u.cgroups.Groups() {
 		out = append(out, cadvisor.Group{ID: id})
 	}
-	ctx, cancel := context.WithTimeout(ctx, statePoll)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	pods := map[types.UID]*v1.Pod{}
 	for _, pod := range u.sources.all() {

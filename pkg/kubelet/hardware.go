@@ -179,7 +179,7 @@ func (h *hardware) fixed(pod, has *v1.Pod) *allocation.Refusal {
 
 // Pinned implements worker.Placement.
 func (h *hardware) Pinned(pod types.UID, container string) (cpuList, nodes string) {
-	return h.cpus.On(pod, container).String(), cpuset.New(h.memory.On(pod, container).Nodes()...).String()
+	return h.cpus.AllowedCPUs(pod, container).String(), cpuset.New(h.memory.AllowedNodes(pod, container).Nodes()...).String()
 }
 
 // Exclusive implements worker.Placement.

@@ -32,13 +32,13 @@ func (r *runtime) imageDisk(ctx context.Context) (capacity, available uint64, er
 	if err != nil {
 		return 0, 0, err
 	}
-	space, _, err := eviction.Disk(dir)
+	space, _, err := eviction.MeasureDisk(dir)
 	return uint64(max(space.Capacity, 0)), uint64(max(space.Available, 0)), err
 }
 
 // imageDir returns the directory in which the runtime stores images.
 func (r *runtime) imageDir(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, statePoll)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	info, err := r.client.Images.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
 	if err != nil {

@@ -57,7 +57,7 @@ func (p *pinning) moveAll(ctx context.Context) error {
 			if c.State != cri.Running {
 				continue
 			}
-			want := p.cpus.On(pod.UID, c.Name).String()
+			want := p.cpus.AllowedCPUs(pod.UID, c.Name).String()
 			if last[c.ID] = p.last[c.ID]; last[c.ID] == want {
 				continue
 			}

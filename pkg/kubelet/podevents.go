@@ -17,7 +17,7 @@ const relistPeriod = 10 * time.Second
 
 // podWorkers are the workers of pods.
 type podWorkers interface {
-	Knows(uid types.UID) bool
+	HasWorker(uid types.UID) bool
 	Wake(uid types.UID)
 	// Orphan ends a pod that the runtime has and the API does not.
 	Orphan(seen *cri.Pod)
@@ -105,7 +105,7 @@ func (p *podEvents) relist(ctx context.Context, workers podWorkers) error {
 // changed wakes the worker of a pod, or ends the pod if the API does not have it. It reports whether
 // that was possible.
 func (p *podEvents) changed(ctx context.Context, workers podWorkers, uid types.UID) bool {
-	if workers.Knows(uid) {
+	if workers.HasWorker(uid) {
 		workers.Wake(uid)
 		return true
 	}

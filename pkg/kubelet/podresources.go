@@ -31,7 +31,7 @@ func (a assigned) Pods() []*v1.Pod { return a.pods.live() }
 func (a assigned) Container(pod *v1.Pod, c *v1.Container) *api.ContainerResources {
 	h := a.hardware
 	out := &api.ContainerResources{
-		Devices: devicesOf(h.devices.Given(pod.UID, c.Name)), CpuIds: cpuIDs(h.cpus.Own(pod.UID, c.Name)), Memory: memoryOf(h.memory.Blocks(pod.UID, c.Name)),
+		Devices: devicesOf(h.devices.Assigned(pod.UID, c.Name)), CpuIds: cpuIDs(h.cpus.ExclusiveCPUs(pod.UID, c.Name)), Memory: memoryOf(h.memory.Blocks(pod.UID, c.Name)),
 	}
 	for _, claim := range h.claims.Devices(pod, c) {
 		named := &api.DynamicResource{ClaimName: claim.Name, ClaimNamespace: claim.Namespace}

@@ -71,7 +71,7 @@ func (p *podView) RunningPods(ctx context.Context) ([]*v1.Pod, error) {
 			return nil, fmt.Errorf("pod %s of the runtime: %w", uid, err)
 		}
 		if pod.Running() {
-			out = append(out, pod.Bare())
+			out = append(out, pod.MinimalPod())
 		}
 	}
 	return out, nil

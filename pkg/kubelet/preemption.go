@@ -153,8 +153,8 @@ func (p *preemptions) until(pod types.UID) time.Time {
 	return r.until
 }
 
-// ended records that nothing of a pod runs any more, and returns the pods that need not wait any longer.
-func (p *preemptions) ended(pod types.UID) []types.UID {
+// podEnded records that nothing of a pod runs any more, and returns the pods that need not wait any longer.
+func (p *preemptions) podEnded(pod types.UID) []types.UID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.rooms, pod)
@@ -218,7 +218,7 @@ func (p *preemption) Victim(pod types.UID) *status.Verdict {
 
 // released wakes pods that waited for the end of this one.
 func (p *preemption) released(pod types.UID) {
-	for _, waiting := range p.ended(pod) {
+	for _, waiting := range p.podEnded(pod) {
 		p.shared.workers.Wake(waiting)
 	}
 }

@@ -37,14 +37,14 @@ func TestPreemptions(t *testing.T) {
 		t.Errorf("one that makes room waits until %v", got)
 	}
 	for pod, want := range map[types.UID][]types.UID{"b": nil, "nobody": nil} {
-		if got := p.ended(pod); !slices.Equal(got, want) {
+		if got := p.podEnded(pod); !slices.Equal(got, want) {
 			t.Errorf("%s has ended: %v go on", pod, got)
 		}
 	}
-	if got := p.ended("a"); !slices.Equal(got, []types.UID{"other"}) || !p.until("other").IsZero() {
+	if got := p.podEnded("a"); !slices.Equal(got, []types.UID{"other"}) || !p.until("other").IsZero() {
 		t.Errorf("a has ended: %v go on", got)
 	}
-	if got := p.ended("c"); !slices.Equal(got, []types.UID{"critical"}) || !p.until("critical").IsZero() {
+	if got := p.podEnded("c"); !slices.Equal(got, []types.UID{"critical"}) || !p.until("critical").IsZero() {
 		t.Errorf("all have ended: %v go on", got)
 	}
 	p.begin("critical", "d", 1)
@@ -53,7 +53,7 @@ func TestPreemptions(t *testing.T) {
 		t.Errorf("waits until %v for a pod that does not end", got)
 	}
 	p.begin("critical", "d", 1)
-	if p.ended("critical"); len(p.rooms) > 0 {
+	if p.podEnded("critical"); len(p.rooms) > 0 {
 		t.Error("what has ended waits")
 	}
 }
@@ -82,17 +82,17 @@ func TestPreemptionsOutliveTheKubelet(t *testing.T) {
 	if p.begin("critical", "a", 60) {
 		t.Error("a pod ends twice")
 	}
-	if got := p.ended("a"); !slices.Equal(got, []types.UID{"other"}) {
+	if got := p.podEnded("a"); !slices.Equal(got, []types.UID{"other"}) {
 		t.Errorf("a has ended: %v go on", got)
 	}
 	if p = fresh(); !p.resumed("a") {
 		t.Error("what the API may not have been told is forgotten")
 	}
 	p.forget("a")
-	if got := p.ended("b"); p.resumed("a") || len(got) != 0 {
+	if got := p.podEnded("b"); p.resumed("a") || len(got) != 0 {
 		t.Errorf("a, of which nothing is left, is resumed: %t; b has ended: %v go on", p.resumed("a"), got)
 	}
-	p.ended("a")
+	p.podEnded("a")
 	p.forget("b")
 	if p = fresh(); len(p.all()) > 0 || !p.until("critical").IsZero() {
 		t.Errorf("%v end, the critical one waits until %v", p.all(), p.until("critical"))

@@ -25,6 +25,8 @@ const (
 	// startPoll is how often a runtime that is not ready is polled, statePoll one that is.
 	startPoll = 50 * time.Millisecond
 	statePoll = 5 * time.Second
+	// callTimeout is how long a call for the node's status may take.
+	callTimeout = 5 * time.Second
 	// startGrace is how long a kubelet that starts waits for the runtime and the network before it
 	// reports that the node is not ready.
 	startGrace = 10 * time.Second
@@ -40,6 +42,7 @@ type runtime struct {
 	driver    *driver
 	clock     clock.Clock
 	maxImages int
+	timeout   time.Duration // of a call for the node's status
 	// changed is called when the runtime or its network becomes ready or stops being ready.
 	changed func()
 
@@ -54,7 +57,7 @@ func newRuntime(client *cri.Client, n *network.Network, cfg Config, changed func
 	notYet := errors.New("container runtime status check may not have completed yet")
 	r := &runtime{
 		client: client, network: n, clock: cfg.Clock, changed: changed, known: answer{state: notYet, netState: notYet},
-		maxImages: maxImages, driver: newDriver(cfg),
+		maxImages: maxImages, timeout: callTimeout, driver: newDriver(cfg),
 	}
 	if m := cfg.Kubelet.NodeStatusMaxImages; m != nil {
 		r.maxImages = int(*m)
@@ -90,7 +93,7 @@ func pause(ctx context.Context, c clock.Clock, d time.Duration) bool {
 func (r *runtime) refresh(ctx context.Context) error {
 	now := r.ask(ctx)
 	r.mu.Lock()
-	changed := text(r.known.state) != text(now.state) || text(r.known.netState) != text(now.netState)
+	changed := errorText(r.known.state) != errorText(now.state) || errorText(r.known.netState) != errorText(now.netState)
 	if now.name == "" { // it did not answer
 		now.name, now.handlers, now.features = r.known.name, r.known.handlers, r.known.features
 	}
@@ -102,7 +105,7 @@ func (r *runtime) refresh(ctx context.Context) error {
 	return errors.Join(now.state, now.netState)
 }
 
-func text(err error) string {
+func errorText(err error) string {
 	if err == nil {
 		return ""
 	}
@@ -126,7 +129,7 @@ func (r *runtime) ask(ctx context.Context) answer {
 			netState: errors.New("container runtime is down"),
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, statePoll)
+	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	v, err := r.client.Version(ctx)
 	if err != nil {
@@ -137,7 +140,7 @@ func (r *runtime) ask(ctx context.Context) answer {
 		return down(err)
 	}
 	a := answer{
-		name: v.GetRuntimeName() + "://" + v.GetRuntimeVersion(), state: r.driver.settle(ctx, r.client.Runtime),
+		name: v.GetRuntimeName() + "://" + v.GetRuntimeVersion(), state: r.driver.resolve(ctx, r.client.Runtime),
 		handlers: s.GetRuntimeHandlers(), features: s.GetFeatures(),
 	}
 	for _, c := range s.GetStatus().GetConditions() {
@@ -224,7 +227,7 @@ func (r *runtime) images(ctx context.Context) []v1.ContainerImage {
 	if down {
 		return last
 	}
-	ctx, cancel := context.WithTimeout(ctx, statePoll)
+	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	list, err := r.client.Images.ListImages(ctx, &runtimeapi.ListImagesRequest{})
 	if err != nil {
@@ -267,7 +270,7 @@ func (r *runtime) exec(ctx context.Context, id string, command []string) (output
 
 // attachments returns the network interfaces of the sandboxes that are ready.
 func (r *runtime) attachments(ctx context.Context) ([]network.Attachment, error) {
-	ctx, cancel := context.WithTimeout(ctx, statePoll)
+	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	boxes, err := r.client.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {

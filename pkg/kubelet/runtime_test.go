@@ -20,7 +20,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// mute is a runtime that has an image, and hangs once it is told to.
+// mute is a runtime with one image that does not answer while hangs is set.
 type mute struct {
 	runtimeapi.UnimplementedImageServiceServer
 	hangs bool
@@ -39,7 +39,7 @@ func (m *mute) ListImages(ctx context.Context, _ *runtimeapi.ListImagesRequest) 
 	return &runtimeapi.ListImagesResponse{Images: []*runtimeapi.Image{{Id: "i", RepoTags: []string{"img:1"}, Size: 5}}}, nil
 }
 
-// TestImagesOfAHungRuntime: what the node says of itself does not wait for a runtime that is down.
+// TestImagesOfAHungRuntime checks that the node's status does not wait for a runtime that is down.
 func TestImagesOfAHungRuntime(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)
@@ -65,7 +65,8 @@ func TestImagesOfAHungRuntime(t *testing.T) {
 	if got := r.images(t.Context()); len(got) != 1 {
 		t.Errorf("images of a runtime that is down: %v", got)
 	}
-	r.known.state = nil // nobody has noticed yet
+	r.known.state = nil // the kubelet has not noticed yet
+	r.timeout = 10 * time.Millisecond
 	if got := r.images(t.Context()); len(got) != 1 {
 		t.Errorf("images of a runtime that hangs: %v", got)
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -37,6 +38,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cgroup"
 	"keelson.dev/keelson/pkg/kubelet/cri"
 	"keelson.dev/keelson/pkg/kubelet/node"
+	"keelson.dev/keelson/pkg/kubelet/objects"
 	"keelson.dev/keelson/pkg/kubelet/prober"
 	"keelson.dev/keelson/pkg/kubelet/server"
 	"keelson.dev/keelson/pkg/kubelet/status"
@@ -128,10 +130,21 @@ func newScraped(t *testing.T) *scraped {
 	if err := src.api.pods.GetStore().Add(s.pod()); err != nil {
 		t.Fatal(err)
 	}
+	volumes := volume.New(volume.Config{
+		RootDir: cfg.RootDir, Clock: cfg.Clock, Log: cfg.Log,
+		Objects: objects.New(objects.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log}),
+	})
 	u := &usage{
-		cfg: cfg, begun: cfg.Clock.Now(), machine: m, runtime: r, sources: src, cgroups: cgroups,
-		volumes: volume.New(volume.Config{RootDir: cfg.RootDir, Clock: cfg.Clock, Log: cfg.Log}),
+		cfg: cfg, begun: cfg.Clock.Now(), machine: m, runtime: r, sources: src, cgroups: cgroups, volumes: volumes,
 	}
+	t.Cleanup(func() { // ends the goroutines of queues and of the recorder
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		if err := errors.Join(statuses.Run(over), volumes.Run(over)); err != nil {
+			t.Error(err)
+		}
+		sh.events.stop()
+	})
 	s.probes = sh.metrics.probes
 	s.serve(t, serverConfig(sh, &podView{src, statuses, r.client}, r.client, u))
 	return s
@@ -241,7 +254,7 @@ func (s *scraped) probe(t *testing.T) {
 	pod.Spec.Containers[0].ReadinessProbe = &v1.Probe{
 		ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Host: host, Port: intstr.Parse(port)}}, PeriodSeconds: 3600, TimeoutSeconds: 60, SuccessThreshold: 1, FailureThreshold: 1,
 	}
-	m.Start(pod, &pod.Spec.Containers[0], "id", host, time.Now(), prober.Known{})
+	m.Start(pod, &pod.Spec.Containers[0], "id", host, time.Now(), prober.Result{})
 	<-changed
 }
 

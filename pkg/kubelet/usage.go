@@ -60,7 +60,7 @@ func (u *usage) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.S
 		pod := podStats(item)
 		u.rates.pod(item, &pod)
 		u.waiting(item, &pod, specs[types.UID(pod.PodRef.UID)])
-		begun(&pod, specs[types.UID(pod.PodRef.UID)])
+		setStartTimes(&pod, specs[types.UID(pod.PodRef.UID)])
 		if !onlyCPUAndMemory {
 			if err := u.storage(ctx, &pod, specs[types.UID(pod.PodRef.UID)]); err != nil {
 				return nil, err
@@ -77,7 +77,7 @@ func (u *usage) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.S
 	}
 	s.Node.CPU = &statsapi.CPUStats{Time: now, UsageCoreNanoSeconds: &cpu, UsageNanoCores: &nanocores}
 	s.Node.Memory = &statsapi.MemoryStats{Time: now, WorkingSetBytes: &memory, UsageBytes: &memory}
-	u.whole(&s.Node, now)
+	u.setNodeTotals(&s.Node, now)
 	s.Node.IO = waits(stat.MachinePressures(), now.Time, s.Node.CPU, s.Node.Memory)
 	u.swap(&s.Node, now)
 	s.Node.StartTime = metav1.NewTime(u.machine.Booted)
@@ -107,8 +107,8 @@ func (u *usage) swap(n *statsapi.NodeStats, now metav1.Time) {
 	n.Swap = &statsapi.SwapStats{Time: now, SwapAvailableBytes: &left, SwapUsageBytes: &used}
 }
 
-// one returns what one pod uses, storage included, or nil if the runtime does not have the pod.
-func (u *usage) one(ctx context.Context, pod *v1.Pod) (*statsapi.PodStats, error) {
+// podUsage returns what one pod uses, storage included, or nil if the runtime does not have the pod.
+func (u *usage) podUsage(ctx context.Context, pod *v1.Pod) (*statsapi.PodStats, error) {
 	list, err := u.runtime.client.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{
 		Filter: &runtimeapi.PodSandboxStatsFilter{LabelSelector: map[string]string{cri.LabelPodUID: string(pod.UID)}},
 	})
@@ -122,8 +122,8 @@ func (u *usage) one(ctx context.Context, pod *v1.Pod) (*statsapi.PodStats, error
 	return &s, u.storage(ctx, &s, pod)
 }
 
-// begun adds the start times of the pod and its containers, from its status in the API.
-func begun(s *statsapi.PodStats, pod *v1.Pod) {
+// setStartTimes adds the start times of the pod and its containers, from its status in the API.
+func setStartTimes(s *statsapi.PodStats, pod *v1.Pod) {
 	if pod == nil {
 		return
 	}

@@ -11,13 +11,13 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/eviction"
 )
 
-// whole replaces the sums of the pods by what the whole node uses, as far as the root cgroup has it.
+// setNodeTotals replaces the sums of the pods by what the whole node uses, as far as the root cgroup has it.
 // Unlike the sums, its CPU time never decreases when pods are removed.
-func (u *usage) whole(n *statsapi.NodeStats, now metav1.Time) {
+func (u *usage) setNodeTotals(n *statsapi.NodeStats, now metav1.Time) {
 	r := cgroupReader()
 	root := r.Read(u.cfg.Kubelet.CgroupRoot)
 	if cpu, _ := groupStats(root, now); cpu != nil {
-		if rate := u.rates.of("node", now.Time, *cpu.UsageCoreNanoSeconds); rate != nil {
+		if rate := u.rates.observe("node", now.Time, *cpu.UsageCoreNanoSeconds); rate != nil {
 			n.CPU.UsageNanoCores = rate
 		}
 		n.CPU.UsageCoreNanoSeconds = cpu.UsageCoreNanoSeconds
@@ -29,11 +29,11 @@ func (u *usage) whole(n *statsapi.NodeStats, now metav1.Time) {
 		used := uint64(max(a.Capacity-a.Available, 0))
 		n.Memory.WorkingSetBytes, n.Memory.UsageBytes = &used, &used
 	}
-	n.Memory.AvailableBytes = left(capacity, value(n.Memory.WorkingSetBytes))
+	n.Memory.AvailableBytes = remaining(capacity, value(n.Memory.WorkingSetBytes))
 	n.SystemContainers = u.systemStats(r, u.systemGroups(r), now)
 }
 
-func left(capacity, used uint64) *uint64 {
+func remaining(capacity, used uint64) *uint64 {
 	rest := capacity - min(used, capacity)
 	return &rest
 }

@@ -30,15 +30,15 @@ type rates struct {
 	swept  time.Time
 }
 
-// of adds a count and returns the growth per second, or nil if it is not known yet.
-func (r *rates) of(name string, now time.Time, total uint64) *uint64 {
+// observe adds a count and returns the growth per second, or nil if it is not known yet.
+func (r *rates) observe(name string, now time.Time, total uint64) *uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sweep(now)
 	if r.byName[name] == nil {
 		r.byName[name] = &rate{}
 	}
-	return r.byName[name].of(now, total)
+	return r.byName[name].observe(now, total)
 }
 
 // sweep drops counters that are no longer read. The caller holds r.mu.
@@ -51,7 +51,7 @@ func (r *rates) sweep(now time.Time) {
 	}
 	r.swept = now
 	for name, one := range r.byName {
-		if !one.known(now) {
+		if !one.isRecent(now) {
 			delete(r.byName, name)
 		}
 	}
@@ -70,7 +70,7 @@ func (r *rates) processors(name string, cpu *statsapi.CPUStats) {
 	if cpu == nil || cpu.UsageCoreNanoSeconds == nil {
 		return
 	}
-	if v := r.of(name, cpu.Time.Time, *cpu.UsageCoreNanoSeconds); v != nil {
+	if v := r.observe(name, cpu.Time.Time, *cpu.UsageCoreNanoSeconds); v != nil {
 		cpu.UsageNanoCores = v
 	}
 }
@@ -86,8 +86,8 @@ type rate struct {
 	counts []count // oldest first: one as old as the window, and later ones
 }
 
-// known reports whether there is a recent count.
-func (r *rate) known(now time.Time) bool {
+// isRecent reports whether there is a recent count.
+func (r *rate) isRecent(now time.Time) bool {
 	if len(r.counts) == 0 {
 		return false
 	}
@@ -95,8 +95,8 @@ func (r *rate) known(now time.Time) bool {
 	return age >= 0 && age < countsKept
 }
 
-func (r *rate) of(now time.Time, total uint64) *uint64 {
-	if !r.known(now) || total < r.counts[len(r.counts)-1].total { // first count, counter reset or clock changed
+func (r *rate) observe(now time.Time, total uint64) *uint64 {
+	if !r.isRecent(now) || total < r.counts[len(r.counts)-1].total { // first count, counter reset or clock changed
 		r.counts = append(r.counts[:0], count{now, total})
 		return nil
 	}

@@ -35,7 +35,7 @@ func TestRate(t *testing.T) {
 	} {
 		now = now.Add(step.after)
 		got := int64(-1)
-		if p := r.of(now, step.total); p != nil {
+		if p := r.observe(now, step.total); p != nil {
 			got = int64(*p)
 		}
 		if got != step.want {
@@ -53,7 +53,7 @@ func TestRatesAreForgotten(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	for i := range 100 {
 		now = now.Add(time.Minute)
-		r.of(fmt.Sprint(i), now, 1)
+		r.observe(fmt.Sprint(i), now, 1)
 	}
 	if len(r.byName) > 4 {
 		t.Errorf("%d are known, want the last few", len(r.byName))

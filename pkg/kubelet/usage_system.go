@@ -33,10 +33,10 @@ func (u *usage) systemGroups(r stat.Reader) []systemGroup {
 		path, _ = r.GroupOf("/proc", pid) // "" on an error
 	}
 	if path != "" {
-		out = append(out, systemGroup{name: statsapi.SystemContainerRuntime, path: path, began: r.Began(path)})
+		out = append(out, systemGroup{name: statsapi.SystemContainerRuntime, path: path, began: r.CreatedAt(path)})
 	}
 	path = u.cgroups.Groups()[0]
-	return append(out, systemGroup{name: statsapi.SystemContainerPods, path: path, began: r.Began(path), most: u.podMemory})
+	return append(out, systemGroup{name: statsapi.SystemContainerPods, path: path, began: r.CreatedAt(path), most: u.podMemory})
 }
 
 // systemStats returns the usage of those cgroups that have any figures.
@@ -49,12 +49,12 @@ func (u *usage) systemStats(r stat.Reader, groups []systemGroup, now metav1.Time
 			continue
 		}
 		if s.CPU != nil {
-			s.CPU.UsageNanoCores = u.rates.of(g.name, now.Time, *s.CPU.UsageCoreNanoSeconds)
+			s.CPU.UsageNanoCores = u.rates.observe(g.name, now.Time, *s.CPU.UsageCoreNanoSeconds)
 		}
 		if s.Memory != nil {
 			s.Swap = &statsapi.SwapStats{Time: now, SwapUsageBytes: &read.Memory.Swap}
 			if g.most > 0 {
-				s.Memory.AvailableBytes = left(uint64(g.most), read.Memory.WorkingSet)
+				s.Memory.AvailableBytes = remaining(uint64(g.most), read.Memory.WorkingSet)
 			}
 		}
 		s.IO = waits(read.Pressure, now.Time, s.CPU, s.Memory)

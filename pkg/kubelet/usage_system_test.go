@@ -69,8 +69,8 @@ func TestSystemStats(t *testing.T) {
 			if *pods.Memory.AvailableBytes != 100 {
 				t.Errorf("pods have %d left", *pods.Memory.AvailableBytes)
 			}
-			if r.Began("/kube").IsZero() || !r.Began("/gone").IsZero() {
-				t.Errorf("began %v, %v", r.Began("/kube"), r.Began("/gone"))
+			if r.CreatedAt("/kube").IsZero() || !r.CreatedAt("/gone").IsZero() {
+				t.Errorf("began %v, %v", r.CreatedAt("/kube"), r.CreatedAt("/gone"))
 			}
 		})
 	}

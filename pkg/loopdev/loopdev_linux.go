@@ -126,8 +126,8 @@ func find(match func(identity) bool) (*Device, error) {
 	return nil, nil
 }
 
-// Of is the path of the device of a file, or "".
-func Of(path string) (string, error) {
+// DeviceOf is the path of the device of a file, or "".
+func DeviceOf(path string) (string, error) {
 	d, err := open(path)
 	if d == nil || err != nil {
 		if errors.Is(err, fs.ErrNotExist) {

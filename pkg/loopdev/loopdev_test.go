@@ -33,9 +33,9 @@ func attach(t *testing.T, path string, transient bool) *Device {
 	return d
 }
 
-func of(t *testing.T, path string) string {
+func deviceOf(t *testing.T, path string) string {
 	t.Helper()
-	dev, err := Of(path)
+	dev, err := DeviceOf(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestDevice(t *testing.T) {
 	unshare.Need(t)
 	path := image(t)
 	t.Cleanup(func() { _ = Detach(path) })
-	if dev := of(t, path); dev != "" {
+	if dev := deviceOf(t, path); dev != "" {
 		t.Fatalf("has %s already", dev)
 	}
 	first, second := attach(t, path, false), attach(t, path, false)
@@ -64,13 +64,13 @@ func TestDevice(t *testing.T) {
 		t.Errorf("%d bytes, %v", size, err)
 	}
 	_, _ = first.Close(), second.Close()
-	if dev := of(t, path); dev != first.Path {
+	if dev := deviceOf(t, path); dev != first.Path {
 		t.Errorf("now it has %q", dev)
 	}
 	if err := Detach(path); err != nil {
 		t.Fatal(err)
 	}
-	if dev := of(t, path); dev != "" {
+	if dev := deviceOf(t, path); dev != "" {
 		t.Errorf("still has %s", dev)
 	}
 }
@@ -81,11 +81,11 @@ func TestTransient(t *testing.T) {
 	path := image(t)
 	d, other := attach(t, path, true), attach(t, path, true)
 	_ = d.Close()
-	if of(t, path) == "" {
+	if deviceOf(t, path) == "" {
 		t.Error("gone too early")
 	}
 	_ = other.Close()
-	if dev := of(t, path); dev != "" {
+	if dev := deviceOf(t, path); dev != "" {
 		t.Errorf("still has %s", dev)
 	}
 }
@@ -111,10 +111,10 @@ func TestDetachBelow(t *testing.T) {
 	if err := DetachBelow(dir); err != nil {
 		t.Fatal(err)
 	}
-	if dev := of(t, deep); dev != "" {
+	if dev := deviceOf(t, deep); dev != "" {
 		t.Errorf("still has %s", dev)
 	}
-	if of(t, other) == "" {
+	if deviceOf(t, other) == "" {
 		t.Error("another directory's has gone")
 	}
 	if err := DetachBelow(filepath.Join(dir, "none")); err != nil {
@@ -124,7 +124,7 @@ func TestDetachBelow(t *testing.T) {
 
 // TestNoFile: a file that is gone has no device, and cannot get one.
 func TestNoFile(t *testing.T) {
-	if dev := of(t, "/nonexistent"); dev != "" {
+	if dev := deviceOf(t, "/nonexistent"); dev != "" {
 		t.Error(dev)
 	}
 	if err := Detach("/nonexistent"); err != nil {

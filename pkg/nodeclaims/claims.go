@@ -113,7 +113,7 @@ func Settle(claims []Claim, within []netip.Prefix) ([]Claim, []Refusal) {
 
 // outside returns why p cannot be a pod range; "" if it can.
 func outside(p netip.Prefix, within []netip.Prefix) string {
-	if p.Addr().Is4In6() || slices.ContainsFunc(outbound.Special(), p.Overlaps) {
+	if p.Addr().Is4In6() || slices.ContainsFunc(outbound.SpecialRanges(), p.Overlaps) {
 		return "it contains addresses that pods cannot have"
 	}
 	inside := func(whole netip.Prefix) bool { return whole.Bits() <= p.Bits() && whole.Contains(p.Addr()) }

@@ -52,7 +52,7 @@ func (r Reserved) Address(a netip.Addr) string {
 }
 
 func special(a netip.Addr) string {
-	if (outbound.Policy{Deny: outbound.Special()}).Check(a) != nil {
+	if (outbound.Policy{Deny: outbound.SpecialRanges()}).Check(a) != nil {
 		return "it is a loopback, link-local, multicast or metadata address"
 	}
 	return ""

@@ -42,10 +42,10 @@ var ErrRedirect = errors.New("redirects are not followed")
 // SpecialName stands for [Special] in a list of ranges.
 const SpecialName = "special"
 
-// Special are the ranges that no other machine's service is in: the machine
+// SpecialRanges are the ranges that no other machine's service is in: the machine
 // itself, its links (which is where clouds serve instance metadata), groups, and
 // addresses that are none.
-func Special() []netip.Prefix {
+func SpecialRanges() []netip.Prefix {
 	return []netip.Prefix{
 		netip.MustParsePrefix("0.0.0.0/8"),
 		netip.MustParsePrefix("127.0.0.0/8"),
@@ -65,7 +65,7 @@ func ParseRanges(list []string) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	for _, s := range list {
 		if s = strings.TrimSpace(s); s == SpecialName {
-			out = append(out, Special()...)
+			out = append(out, SpecialRanges()...)
 			continue
 		}
 		p, err := netip.ParsePrefix(s)

@@ -15,8 +15,8 @@ import (
 )
 
 func TestCheck(t *testing.T) {
-	strict := Policy{Deny: Special()}
-	opened := Policy{Deny: Special(), Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}}
+	strict := Policy{Deny: SpecialRanges()}
+	opened := Policy{Deny: SpecialRanges(), Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}}
 	for name, tc := range map[string]struct {
 		policy  Policy
 		address string
@@ -45,7 +45,7 @@ func TestCheck(t *testing.T) {
 		"public on 6":          {strict, "2001:db8::7", true},
 		"opened":               {opened, "127.0.0.2", true},
 		"beside what's opened": {opened, "127.0.0.1", false},
-		"closed again":         {opened.With(Special()), "127.0.0.2", false},
+		"closed again":         {opened.With(SpecialRanges()), "127.0.0.2", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := tc.policy.Check(netip.MustParseAddr(tc.address))
@@ -59,7 +59,7 @@ func TestCheck(t *testing.T) {
 // TestCheckNotations: no notation of an IPv4 address is judged otherwise than
 // the address itself.
 func TestCheckNotations(t *testing.T) {
-	p := Policy{Deny: Special()}
+	p := Policy{Deny: SpecialRanges()}
 	rapid.Check(t, func(t *rapid.T) {
 		four := [4]byte(rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "address"))
 		plain := netip.AddrFrom4(four)
@@ -81,7 +81,7 @@ func TestCheckNotations(t *testing.T) {
 
 func TestParseRanges(t *testing.T) {
 	got, err := ParseRanges([]string{"10.1.2.3/8", " special"})
-	if err != nil || len(got) != 1+len(Special()) || got[0].String() != "10.0.0.0/8" {
+	if err != nil || len(got) != 1+len(SpecialRanges()) || got[0].String() != "10.0.0.0/8" {
 		t.Errorf("got %v, error %v", got, err)
 	}
 	if _, err := ParseRanges([]string{"10.0.0.1"}); err == nil {
@@ -97,7 +97,7 @@ func TestDialer(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = l.Close() })
 	_, port, _ := net.SplitHostPort(l.Addr().String())
-	strict := NewDialer(Policy{Deny: Special()})
+	strict := NewDialer(Policy{Deny: SpecialRanges()})
 	for _, host := range []string{"127.0.0.1", "localhost", "::ffff:127.0.0.1"} {
 		conn, err := strict.DialContext(t.Context(), "tcp", net.JoinHostPort(host, port))
 		if err == nil {
@@ -108,7 +108,7 @@ func TestDialer(t *testing.T) {
 		}
 	}
 	for name, d := range map[string]*Dialer{
-		"no policy": NewDialer(Policy{}), "opened": NewDialer(Policy{Deny: Special(), Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}),
+		"no policy": NewDialer(Policy{}), "opened": NewDialer(Policy{Deny: SpecialRanges(), Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}),
 	} {
 		conn, err := d.DialContext(t.Context(), "tcp", l.Addr().String())
 		if err != nil {

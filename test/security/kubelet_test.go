@@ -254,11 +254,11 @@ func TestCVE_2020_8557(t *testing.T) {
 		Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Pods: func() []*v1.Pod { return pods },
 		Observe: func(context.Context) (eviction.Observation, error) { return eviction.Observation{}, nil },
 		Usage: func(_ context.Context, pod *v1.Pod) (*statsapi.PodStats, error) {
-			bytes, inodes := eviction.Given(dirs[pod.UID])
+			bytes, inodes := eviction.KubeletFiles(dirs[pod.UID])
 			return &statsapi.PodStats{EphemeralStorage: &statsapi.FsStats{UsedBytes: &bytes, InodesUsed: &inodes}}, nil
 		},
 		Evict: func(e eviction.Eviction) { evicted = append(evicted, e.Pod.Name) }, Changed: func() {},
-	}).Look(t.Context())
+	}).Check(t.Context())
 	slices.Sort(evicted)
 	if !slices.Equal(evicted, []string{"hosts", "message"}) {
 		t.Errorf("ended for what they wrote: %q", evicted)

@@ -36,10 +36,16 @@ const (
 // inside is set in the environment of a test binary that runs in its namespace.
 const inside = "KEELSON_TEST_UNSHARED"
 
-// Run runs m's tests and exits the process. With root it runs them in a new
+// Tests are the tests of a package, usually a *testing.M.
+type Tests interface {
+	// Run runs the tests and returns the exit code of the process.
+	Run() int
+}
+
+// Run runs the tests m and exits the process. With root it runs them in a new
 // namespace ns, by starting the test binary again there. It does so with -short
 // too, so that a test that forgets to call Need cannot change the machine.
-func Run(m *testing.M, ns Namespace) {
+func Run(m Tests, ns Namespace) {
 	if os.Getenv(inside) != "" {
 		if err := prepare(ns); err != nil {
 			panic(err)

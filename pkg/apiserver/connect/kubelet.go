@@ -61,7 +61,7 @@ type Kubelets struct {
 // NewKubelets reads the files that cfg names. The client certificate is read
 // again for every connection, so that it may be renewed.
 func NewKubelets(cfg KubeletConfig, client kubernetes.Interface) (*Kubelets, error) {
-	k := &Kubelets{client: client, policy: cfg.Outbound.With(outbound.Special())}
+	k := &Kubelets{client: client, policy: cfg.Outbound.With(outbound.SpecialRanges())}
 	dialer := outbound.NewDialer(cfg.Outbound)
 	for _, t := range cfg.AddressTypes {
 		k.types = append(k.types, corev1.NodeAddressType(t))

@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/source"
 )
 
-// Reasons for which pods are refused, as Kubernetes names them.
+// Reasons for rejecting pods, as in Kubernetes.
 const (
 	reasonOSSelector = "PodOSSelectorNodeLabelDoesNotMatch"
 	reasonOSField    = "PodOSNotSupported"
@@ -32,23 +32,22 @@ const (
 	outOf            = "OutOf"
 )
 
-// Refusal is why a pod cannot run on the node.
+// Refusal is the reason why a pod cannot run on the node.
 type Refusal struct {
 	Reason, Message string
-	// Detail names, in a word, why a resize can never be; metrics tell it.
+	// Detail is one word that says why a resize can never be granted. It is a label of a metric.
 	Detail string
 }
 
-// Outdated reports whether the refusal hangs on labels or taints of the node, of
-// which the kubelet may have an old state: a pod can be made for a label that
-// the node got a moment ago.
+// Outdated reports whether the refusal depends on the node's labels or taints. The kubelet may have
+// an old version of the node: a pod can be created for a label that the node got a moment ago.
 func (r *Refusal) Outdated() bool { return r.Reason == reasonAffinity || r.Reason == reasonTaints }
 
-// Node is what pods are checked against.
+// Node is the node that pods are checked against.
 type Node struct {
-	// Object is the node as the API last had it; nil before its registration.
+	// Object is the node as last read from the API. It is nil before the node is registered.
 	Object *v1.Node
-	// Allocatable is what pods may ask for, taken together.
+	// Allocatable is the total that all pods together may request.
 	Allocatable v1.ResourceList
 	// AppArmor reports whether the machine enforces profiles.
 	AppArmor bool
@@ -101,14 +100,14 @@ func supportsGroups(n *v1.Node) bool {
 	return n != nil && n.Status.Features != nil && n.Status.Features.SupplementalGroupsPolicy != nil && *n.Status.Features.SupplementalGroupsPolicy
 }
 
-// repelled reports whether the node has a taint that would drive the pod away at once.
+// repelled reports whether the node has a NoExecute taint that the pod does not tolerate.
 func repelled(pod *v1.Pod, n *v1.Node) bool {
 	_, found := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), n.Spec.Taints, pod.Spec.Tolerations,
 		func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }, true)
 	return found
 }
 
-// wantsAppArmor reports whether a container is to be confined by a profile.
+// wantsAppArmor reports whether a container requests an AppArmor profile.
 func wantsAppArmor(pod *v1.Pod) bool {
 	if sc := pod.Spec.SecurityContext; sc != nil && confined(sc.AppArmorProfile) {
 		return true
@@ -131,7 +130,8 @@ func confined(p *v1.AppArmorProfile) bool {
 	return p != nil && p.Type != v1.AppArmorProfileTypeUnconfined
 }
 
-// fits compares what the pod asks for with what the others leave, resource by resource in Kubernetes' order.
+// fits compares the pod's requests with what the other pods leave, one resource at a time, in
+// Kubernetes' order.
 func fits(pod *v1.Pod, others []*v1.Pod, limits v1.ResourceList) *Refusal {
 	if has, ok := limits[v1.ResourcePods]; ok && int64(len(others)) >= has.Value() {
 		return insufficient(v1.ResourcePods, *resource.NewQuantity(1, resource.DecimalSI), *resource.NewQuantity(int64(len(others)), resource.DecimalSI), has)
@@ -149,7 +149,8 @@ func fits(pod *v1.Pod, others []*v1.Pod, limits v1.ResourceList) *Refusal {
 		ask, has, taken := want[name], limits[name], used[name]
 		sum := taken.DeepCopy()
 		sum.Add(ask)
-		// What the node has nothing of at all is somebody else's to grant.
+		// A resource that the node does not have at all is granted by something else, such as a
+		// claim.
 		if _, known := limits[name]; known && !ask.IsZero() && sum.Cmp(has) > 0 {
 			return insufficient(name, ask, taken, has)
 		}
@@ -162,8 +163,8 @@ func insufficient(name v1.ResourceName, ask, taken, has resource.Quantity) *Refu
 		name, amount(name, ask), amount(name, taken), amount(name, has))}
 }
 
-// inOrder names the resources of a list as Kubernetes looks at them: pods, CPU, memory,
-// ephemeral storage, and then the others by name.
+// inOrder returns the names of the resources in the order in which Kubernetes checks them: pods,
+// CPU, memory, ephemeral storage, and then the others by name.
 func inOrder(l v1.ResourceList) []v1.ResourceName {
 	first := []v1.ResourceName{v1.ResourcePods, v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage}
 	var rest []v1.ResourceName
@@ -176,7 +177,7 @@ func inOrder(l v1.ResourceList) []v1.ResourceName {
 	return append(first, rest...)
 }
 
-// requests are what a pod asks of the node for. What claims give it is not the node's.
+// requests returns what a pod requests from the node, without the resources that claims provide.
 func requests(pod *v1.Pod) v1.ResourceList {
 	if pod.Status.ExtendedResourceClaimStatus != nil {
 		pod = pod.DeepCopy()
@@ -189,7 +190,7 @@ func requests(pod *v1.Pod) v1.ResourceList {
 	return resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 }
 
-// amount is a quantity as Kubernetes' messages count it: CPU in thousandths.
+// amount returns a quantity in the unit of Kubernetes' messages. For CPU these are thousandths.
 func amount(name v1.ResourceName, q resource.Quantity) int64 {
 	if name == v1.ResourceCPU {
 		return quantity.Milli(q)
@@ -197,7 +198,7 @@ func amount(name v1.ResourceName, q resource.Quantity) int64 {
 	return quantity.Value(q)
 }
 
-// port is a port of the node that a container wants.
+// port is a port of the node that a container requests.
 type port struct {
 	ip       string
 	protocol v1.Protocol
@@ -206,7 +207,8 @@ type port struct {
 
 const anyAddress = "0.0.0.0"
 
-// hostPorts are the ports of the node that a pod's lasting containers want.
+// hostPorts returns the host ports of a pod's containers and sidecars. Other init containers end
+// before the pod runs.
 func hostPorts(pod *v1.Pod) []port {
 	var out []port
 	add := func(c *v1.Container) {
@@ -235,7 +237,7 @@ func hostPorts(pod *v1.Pod) []port {
 	return out
 }
 
-// portsTaken reports whether another pod has a port that the pod wants.
+// portsTaken reports whether another pod uses a host port that the pod requests.
 func portsTaken(pod *v1.Pod, others []*v1.Pod) bool {
 	want := hostPorts(pod)
 	if len(want) == 0 {

@@ -14,7 +14,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/source"
 )
 
-// podOf makes a pod of one container, changed as told.
+// podOf returns a pod with one container, after the changes.
 func podOf(uid types.UID, change ...func(*v1.Pod)) *v1.Pod {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid},
@@ -36,7 +36,7 @@ func asks(name v1.ResourceName, amount string) func(*v1.Pod) {
 	}
 }
 
-// claimed has a claim give the container an extended resource.
+// claimed makes a claim provide an extended resource to the container.
 func claimed(name string) func(*v1.Pod) {
 	return func(pod *v1.Pod) {
 		pod.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{ResourceClaimName: "special", RequestMappings: []v1.ContainerExtendedResourceRequest{
@@ -158,7 +158,7 @@ func TestSysctls(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name    string
-		host    bool // the pod has the host's IPC and network
+		host    bool // the pod uses the host's IPC and network namespaces
 		message string
 	}{
 		{"kernel.shm_rmid_forced", false, ""},
@@ -168,7 +168,8 @@ func TestSysctls(t *testing.T) {
 		{"kernel.msgmax", false, ""},
 		{"net.core.somaxconn", false, ""},
 		{"vm.swappiness", false, `forbidden sysctl: "vm.swappiness" not allowlisted`},
-		{"net.ipv4.tcp_rmem", false, `forbidden sysctl: "net.ipv4.tcp_rmem" not allowlisted`}, // not with that kernel
+		// this kernel does not namespace it
+		{"net.ipv4.tcp_rmem", false, `forbidden sysctl: "net.ipv4.tcp_rmem" not allowlisted`},
 		{"net.ipv4.tcp_fin_timeout", false, ""},
 	} {
 		pod := podOf("a", func(p *v1.Pod) {

@@ -24,8 +24,8 @@ type state struct {
 
 func (m *Manager) path() string { return filepath.Join(m.cfg.Dir, fileName) }
 
-// load takes up what pods were given. A file that cannot be read as ours is as if there were
-// none: pods get what they ask for then.
+// load reads the granted resources from the file. If the file is missing or invalid, pods are
+// granted what they request.
 func (m *Manager) load() {
 	s := state{}
 	if _, err := checkpoint.Read(m.path(), &s); err != nil {
@@ -37,8 +37,8 @@ func (m *Manager) load() {
 	m.given = s.Pods
 }
 
-// save writes the file. What could not be written is written with the next change; until then a
-// restart takes what pods ask for. The caller holds the lock.
+// save writes the file. After a failure the next change writes it again; if the kubelet restarts
+// before that, pods are granted what they request. The caller holds the lock.
 func (m *Manager) save() {
 	if err := checkpoint.Write(m.path(), state{Version: fileVersion, Pods: m.given}); err != nil {
 		m.cfg.Log.Warn("Failed to save allocated resources", "err", err)

@@ -17,18 +17,19 @@ import (
 // Config is what a Manager needs.
 type Config struct {
 	Log *slog.Logger
-	// Dir is where the file with what pods were given is kept.
+	// Dir is the directory of the file with the granted resources.
 	Dir string
-	// Pods are the pods of the node with their newest statuses.
+	// Pods returns the pods of the node with their newest statuses.
 	Pods func() []*v1.Pod
 	// Check returns why the pod cannot run beside the others, or nil.
 	Check func(pod *v1.Pod, others []*v1.Pod) *Refusal
-	// Fixed returns why a pod that has something cannot have something else, or nil; it may be nil itself.
+	// Fixed returns why the resources of a pod that has those of has can never be changed, or nil.
+	// Fixed may be nil.
 	Fixed func(pod, has *v1.Pod) *Refusal
-	// Freed is told of pods that may now get what they did not before. It must not block.
+	// Freed is called for each pod whose pending resize may be possible now. It must not block.
 	Freed func(uid types.UID)
-	// Infeasible is told once of each version of a pod that asks for what it never can have,
-	// Accepted what had a resize accepted that was deferred before; both may be nil.
+	// Infeasible is called once for each version of a pod that requests what it can never have.
+	// Accepted is called when a deferred resize is accepted, with the reason. Both may be nil.
 	Infeasible func(detail string)
 	Accepted   func(trigger string)
 }
@@ -38,13 +39,14 @@ type Manager struct {
 	cfg Config
 
 	mu      sync.Mutex
-	given   map[types.UID]*given // guarded by mu, as the file is
-	pending []types.UID          // pods that ask for more than there is, in the order in which they did; guarded by mu
-	granted map[types.UID]bool   // pods that were given it meanwhile, and were not told; guarded by mu
+	given   map[types.UID]*given // guarded by mu, like the file
+	pending []types.UID          // pods whose resize waits for resources, oldest first; guarded by mu
+	// pods whose resize was granted since they last called Resize; guarded by mu
+	granted map[types.UID]bool
 	refused map[types.UID]refused
 }
 
-// refused is the version of a pod that was refused what it asks for, guarded by mu.
+// refused is the version of a pod whose resize was refused, guarded by mu.
 type refused struct {
 	generation int64
 	infeasible bool
@@ -54,20 +56,21 @@ type refused struct {
 type given struct {
 	Pod        *v1.ResourceRequirements           `json:"pod,omitempty"`
 	Containers map[string]v1.ResourceRequirements `json:"containers,omitempty"`
-	// Behind is what containers were started or last changed with, where that is
-	// not what they are given now; Since is the generation that asked for that.
+	// Behind holds, for each container that does not run with the granted resources yet, those that
+	// it runs with. Since is the generation of the pod that requested the granted ones.
 	Behind map[string]Had `json:"behind,omitempty"`
 	Since  int64          `json:"since,omitempty"`
 }
 
-// NewManager makes a Manager with what the file remembers.
+// NewManager returns a Manager with the granted resources from the file.
 func NewManager(cfg Config) *Manager {
 	m := &Manager{cfg: cfg, granted: map[types.UID]bool{}, refused: map[types.UID]refused{}}
 	m.load()
 	return m
 }
 
-// Admit returns why the node cannot take the pod, or nil. A pod that was taken before is taken again.
+// Admit returns why the node cannot run the pod, or nil. A pod that was admitted before is admitted
+// again.
 func (m *Manager) Admit(pod *v1.Pod) *Refusal {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,31 +85,31 @@ func (m *Manager) Admit(pod *v1.Pod) *Refusal {
 	return nil
 }
 
-// Forget drops what is kept of a pod of which nothing runs any more.
+// Forget drops the granted resources of a pod whose containers have all ended.
 func (m *Manager) Forget(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.settled(uid)
+	m.dropPending(uid)
 	delete(m.granted, uid)
 	if _, ok := m.given[uid]; ok {
 		delete(m.given, uid)
 		m.save()
-		m.settle(nil, triggerRemoved)
+		m.grantPending(nil, triggerRemoved)
 		for _, other := range m.pending {
-			m.cfg.Freed(other) // it may ask for less by now
+			m.cfg.Freed(other) // the other pod may request less by now
 		}
 	}
 }
 
-// Pods are the pods that were given something.
+// Pods returns the pods that have granted resources.
 func (m *Manager) Pods() []types.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Collect(maps.Keys(m.given))
 }
 
-// Allocated returns the pod with the resources that it was given in place of
-// those that it asks for, and whether they differ.
+// Allocated returns the pod with the granted resources in place of the requested ones, and whether
+// they differ.
 func (m *Manager) Allocated(pod *v1.Pod) (*v1.Pod, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -132,7 +135,7 @@ func (m *Manager) allocated(pod *v1.Pod) (*v1.Pod, bool) {
 	return out, true
 }
 
-// same reports whether the pod asks for what it has.
+// same reports whether the pod requests exactly what it was granted.
 func (g *given) same(pod *v1.Pod) bool {
 	if g.Pod != nil && !equality.Semantic.DeepEqual(pod.Spec.Resources, g.Pod) {
 		return false
@@ -147,19 +150,21 @@ func (g *given) same(pod *v1.Pod) bool {
 	return true
 }
 
-// admitted reports whether the pod has its place on the node already. The caller holds the lock.
+// admitted reports whether the pod was admitted before. The caller holds the lock.
 func (m *Manager) admitted(pod *v1.Pod) bool {
 	_, ok := m.given[pod.UID]
 	return ok || started(pod)
 }
 
-// started reports whether something of the pod has run here: then it was admitted by a kubelet that is gone.
+// started reports whether a container of the pod has run on this node. If so, an earlier kubelet
+// has admitted it.
 func started(pod *v1.Pod) bool {
 	ran := func(c v1.ContainerStatus) bool { return c.ContainerID != "" }
 	return slices.ContainsFunc(pod.Status.ContainerStatuses, ran) || slices.ContainsFunc(pod.Status.InitContainerStatuses, ran)
 }
 
-// others are the admitted pods that have not ended, with what they were given. The caller holds the lock.
+// others returns the admitted pods that have not ended, with their granted resources. The caller
+// holds the lock.
 func (m *Manager) others(uid types.UID) []*v1.Pod {
 	var out []*v1.Pod
 	for _, pod := range m.cfg.Pods() {
@@ -172,7 +177,7 @@ func (m *Manager) others(uid types.UID) []*v1.Pod {
 	return out
 }
 
-// give notes what the pod asks for as what it has. The caller holds the lock.
+// give grants the pod what it requests. The caller holds the lock.
 func (m *Manager) give(pod *v1.Pod) {
 	g := &given{Containers: map[string]v1.ResourceRequirements{}}
 	g.set(pod)

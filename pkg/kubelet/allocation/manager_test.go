@@ -26,7 +26,8 @@ func manager(t *testing.T, dir string, pods ...*v1.Pod) *Manager {
 	})
 }
 
-// TestPodsThatFitOnlySingly: both are bound to the node; one is taken, whichever comes first.
+// TestPodsThatFitOnlySingly checks that of two pods that do not fit together exactly one is
+// admitted, in either order.
 func TestPodsThatFitOnlySingly(t *testing.T) {
 	a, b := podOf("a", asks(v1.ResourceCPU, "1500m")), podOf("b", asks(v1.ResourceCPU, "1500m"))
 	m := manager(t, t.TempDir(), a, b)
@@ -64,7 +65,8 @@ func TestWhoCounts(t *testing.T) {
 	}
 }
 
-// TestRestart: what a pod was given outlives the kubelet, whatever the pod asks for meanwhile.
+// TestRestart checks that a restarted kubelet keeps what a pod was granted, although the pod
+// requests something else by then.
 func TestRestart(t *testing.T) {
 	dir := t.TempDir()
 	pod := podOf("a", asks(v1.ResourceCPU, "1"))
@@ -91,7 +93,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestFixed: a pod that can never have something else is told so, and not refused by what there is on the node.
+// TestFixed checks that a resize that can never be granted is reported as such even if the node is
+// full.
 func TestFixed(t *testing.T) {
 	pod := podOf("a", asks(v1.ResourceCPU, "1"))
 	m := manager(t, t.TempDir(), pod)
@@ -105,7 +108,7 @@ func TestFixed(t *testing.T) {
 	told := 0
 	m.cfg.Infeasible = func(string) { told++ }
 	other := podOf("a", asks(v1.ResourceCPU, "20"))
-	for range 2 { // it is told once
+	for range 2 { // it is reported once
 		if r := m.Resize(other); r.Pending == nil || r.Pending.Reason != v1.PodReasonInfeasible || r.Granted || told != 1 {
 			t.Errorf("%+v, told %d times", r, told)
 		}
@@ -116,7 +119,7 @@ func TestFixed(t *testing.T) {
 	}
 }
 
-// TestAccepted: of a resize that was deferred it is told what had it accepted.
+// TestAccepted checks the reason that is reported when a deferred resize is accepted.
 func TestAccepted(t *testing.T) {
 	for name, c := range map[string]struct {
 		free func(m *Manager, pods map[types.UID]*v1.Pod)
@@ -164,7 +167,8 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-// TestResizeOrder: what becomes free goes to who comes first among those who wait, whoever asks.
+// TestResizeOrder checks that free resources are granted in the order of the waiting pods,
+// whichever pod asks.
 func TestResizeOrder(t *testing.T) {
 	low, high, other, shrinks := podOf("low", asks(v1.ResourceCPU, "400m")), podOf("high", asks(v1.ResourceCPU, "400m")), podOf("other", asks(v1.ResourceCPU, "600m")), podOf("shrinks", asks(v1.ResourceCPU, "600m"))
 	pods := map[string]*v1.Pod{"low": low, "high": high, "other": other, "shrinks": shrinks}
@@ -202,7 +206,7 @@ func TestResizeOrder(t *testing.T) {
 	if r := m.Resize(pods["high"]); r.Granted {
 		t.Error("it is granted twice")
 	}
-	// 100m are free; one that gives 500m back makes room.
+	// 100m are free; a pod that gives 500m back makes room.
 	if r := wants("shrinks", "100m", 0); r.Pending != nil || !r.Granted {
 		t.Errorf("one that asks for less: %+v", r)
 	}

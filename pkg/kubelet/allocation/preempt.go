@@ -15,13 +15,13 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// shortage is what of a resource is missing for a pod.
+// shortage is the amount of a resource that a pod lacks.
 type shortage struct {
 	name   v1.ResourceName
 	amount int64
 }
 
-// shortages are what is missing for the pod beside the others.
+// shortages returns what the node lacks to run the pod beside the others.
 func shortages(pod *v1.Pod, others []*v1.Pod, limits v1.ResourceList) []shortage {
 	var out []shortage
 	want := requests(pod)
@@ -43,7 +43,7 @@ func shortages(pod *v1.Pod, others []*v1.Pod, limits v1.ResourceList) []shortage
 	return out
 }
 
-// asked is how much of a resource a pod asks for.
+// asked returns how much of a resource a pod requests.
 func asked(pod *v1.Pod, name v1.ResourceName) int64 {
 	if name == v1.ResourcePods {
 		return 1
@@ -51,7 +51,7 @@ func asked(pod *v1.Pod, name v1.ResourceName) int64 {
 	return amount(name, requests(pod)[name])
 }
 
-// lessBy returns what is still missing when the pods are gone.
+// lessBy returns what is still missing once the pods have ended.
 func lessBy(missing []shortage, pods ...*v1.Pod) []shortage {
 	var out []shortage
 	for _, s := range missing {
@@ -65,10 +65,10 @@ func lessBy(missing []shortage, pods ...*v1.Pod) []shortage {
 	return out
 }
 
-// Victims are pods to end so that a critical one fits, and what is missing for it first: as
-// little as possible of the better classes of service, and of each class those that come closest
-// to what is missing. Without resources being what is missing there are none; that none suffice
-// is a refusal.
+// Victims returns the pods to end so that a critical pod fits, and the first resource that it
+// lacks. It takes as little as possible from the better QoS classes, and within a class the pods
+// that come closest to what is missing. It returns no pods if the pod lacks no resource, and a
+// Refusal if no set of pods is enough.
 func Victims(pod *v1.Pod, others []*v1.Pod, n Node, critical func(*v1.Pod) bool) ([]*v1.Pod, v1.ResourceName, *Refusal) {
 	missing := shortages(pod, others, n.Allocatable)
 	n.Allocatable = nil
@@ -90,7 +90,7 @@ func Victims(pod *v1.Pod, others []*v1.Pod, n Node, critical func(*v1.Pod) bool)
 		return nil, "", &Refusal{Reason: "UnexpectedAdmissionError", Message: "Unexpected error while attempting to recover from admission failure: " +
 			"preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: [" + told.String() + "]"}
 	}
-	// Of a class only what all of the lesser classes together do not give.
+	// Take from a class only what all lesser classes together do not free.
 	best = closest(best, lessBy(missing, slices.Concat(middle, worst)...))
 	middle = closest(middle, lessBy(missing, slices.Concat(worst, best)...))
 	worst = closest(worst, lessBy(missing, slices.Concat(middle, best)...))
@@ -104,8 +104,8 @@ func preemptable(pod, other *v1.Pod, critical func(*v1.Pod) bool) bool {
 	return pod.Spec.Priority != nil && other.Spec.Priority != nil && *pod.Spec.Priority > *other.Spec.Priority
 }
 
-// closest takes pods until nothing is missing, each time the one that leaves least of it; of
-// equals the one that asks for less.
+// closest takes pods until nothing is missing: each time the pod that leaves the least missing, and
+// of equal ones the pod with the smaller request.
 func closest(pods []*v1.Pod, missing []shortage) []*v1.Pod {
 	var out []*v1.Pod
 	pods = slices.Clone(pods)
@@ -124,7 +124,8 @@ func closest(pods []*v1.Pod, missing []shortage) []*v1.Pod {
 	return out
 }
 
-// distance is how much of what is missing would be missing without the pod, all resources weighing the same.
+// distance returns which share of the shortage would remain without the pod. All resources have the
+// same weight.
 func distance(pod *v1.Pod, missing []shortage) float64 {
 	sum := 0.0
 	for _, s := range missing {

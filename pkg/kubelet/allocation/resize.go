@@ -21,22 +21,23 @@ type Had struct {
 	Container v1.ResourceRequirements  `json:"container"`
 }
 
-// Resize is the answer to what a pod asks for.
+// Resize is the result of a resize request.
 type Resize struct {
-	// Pod is the pod with what it is given.
+	// Pod is the pod with its granted resources.
 	Pod *v1.Pod
-	// Pending is why it is not given what it asks for, or nil. With the reason Infeasible it never will be.
+	// Pending is why the request is not granted, or nil. With the reason Infeasible it never will
+	// be.
 	Pending *Refusal
-	// Granted reports that it was given something else just now.
+	// Granted reports whether other resources than before were just granted.
 	Granted bool
-	// Behind is what containers still run with that are given something else now,
-	// since that generation of the pod.
+	// Behind holds, for each container that does not run with the granted resources yet, those that
+	// it runs with.
 	Behind map[string]Had
 	Since  int64
 }
 
-// Resize gives an admitted pod what it asks for, if the node has it and no pod that comes before
-// it waits for it.
+// Resize grants an admitted pod what it requests, if the node has it and no pod that ranks higher
+// waits for it.
 func (m *Manager) Resize(pod *v1.Pod) Resize {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -49,10 +50,10 @@ func (m *Manager) Resize(pod *v1.Pod) Resize {
 		if !slices.Contains(m.pending, pod.UID) {
 			m.pending = append(m.pending, pod.UID)
 		}
-		r.Pending = m.settle(pod, triggerResized)
+		r.Pending = m.grantPending(pod, triggerResized)
 		r.Pod, _ = m.allocated(pod)
 	} else {
-		m.settled(pod.UID)
+		m.dropPending(pod.UID)
 	}
 	r.Granted = m.granted[pod.UID]
 	delete(m.granted, pod.UID)
@@ -60,16 +61,17 @@ func (m *Manager) Resize(pod *v1.Pod) Resize {
 	return r
 }
 
-// settle gives pods that wait what they ask for, those that come first before others: who asks
-// for no more than it has, then by priority, Guaranteed pods before others, and who has waited
-// longest. It returns why the pod that asks now is not given it; the others are looked at anew
-// if they are, for what is called trigger. The caller holds the lock.
-func (m *Manager) settle(asks *v1.Pod, trigger string) *Refusal {
+// grantPending grants the requests of waiting pods in the order of their rank: first those that request
+// no more than they have, then by priority, QoS class and waiting time. It returns why the request
+// of asks is not granted, or nil. trigger is the reason that is reported for granting requests that
+// were deferred. The caller holds the lock.
+func (m *Manager) grantPending(asks *v1.Pod, trigger string) *Refusal {
 	if len(m.pending) == 0 {
 		return nil
 	}
 	var why *Refusal
-	for again := true; again; { // who gives something back makes room for those who were refused
+	// A pod that gives resources back makes room for those that were refused.
+	for again := true; again; {
 		again = false
 		for _, pod := range m.waiting(asks) {
 			allocated, _ := m.allocated(pod)
@@ -85,7 +87,7 @@ func (m *Manager) settle(asks *v1.Pod, trigger string) *Refusal {
 			again = again || less(pod, allocated)
 			m.given[pod.UID].grant(pod, allocated)
 			m.granted[pod.UID] = true
-			m.settled(pod.UID)
+			m.dropPending(pod.UID)
 			m.save()
 			if asks == nil || pod.UID != asks.UID {
 				m.cfg.Freed(pod.UID)
@@ -95,7 +97,7 @@ func (m *Manager) settle(asks *v1.Pod, trigger string) *Refusal {
 	return why
 }
 
-// What has a resize looked at again that was deferred, in Kubernetes' words.
+// Reasons for trying a deferred resize again, as in Kubernetes.
 const (
 	triggerResized  = "pod_resized"
 	triggerUpdated  = "pod_updated"
@@ -103,7 +105,7 @@ const (
 	triggerPeriodic = "periodic_retry"
 )
 
-// refuse notes that a pod is refused what it asks for. The caller holds the lock.
+// refuse records that a pod's request is refused. The caller holds the lock.
 func (m *Manager) refuse(pod *v1.Pod, why *Refusal) {
 	now := refused{pod.Generation, why.Reason == v1.PodReasonInfeasible}
 	if m.refused[pod.UID] == now {
@@ -115,7 +117,7 @@ func (m *Manager) refuse(pod *v1.Pod, why *Refusal) {
 	}
 }
 
-// accept tells of a pod that now gets what was deferred. The caller holds the lock.
+// accept reports a deferred resize that is granted now. The caller holds the lock.
 func (m *Manager) accept(pod, asks *v1.Pod, trigger string) {
 	before, ok := m.refused[pod.UID]
 	if !ok || before.infeasible || m.cfg.Accepted == nil {
@@ -138,7 +140,8 @@ func (m *Manager) refusal(pod, allocated *v1.Pod) *Refusal {
 	return m.cfg.Check(pod, m.others(pod.UID))
 }
 
-// waiting are the pods that wait, in the order in which they are to be served. The caller holds the lock.
+// waiting returns the waiting pods in the order in which they are served. The caller holds the
+// lock.
 func (m *Manager) waiting(asks *v1.Pod) []*v1.Pod {
 	pods := map[types.UID]*v1.Pod{}
 	for _, pod := range m.cfg.Pods() {
@@ -161,7 +164,7 @@ func (m *Manager) waiting(asks *v1.Pod) []*v1.Pod {
 	return out
 }
 
-// rank is less for who comes first.
+// rank returns a key that is less for a pod that is served earlier.
 func (m *Manager) rank(pod *v1.Pod) []int {
 	allocated, _ := m.allocated(pod)
 	out := []int{0, 0, 1}
@@ -177,13 +180,13 @@ func (m *Manager) rank(pod *v1.Pod) []int {
 	return out
 }
 
-// settled notes that a pod does not wait any more. The caller holds the lock.
-func (m *Manager) settled(uid types.UID) {
+// dropPending records that a pod does not wait any more. The caller holds the lock.
+func (m *Manager) dropPending(uid types.UID) {
 	delete(m.refused, uid)
 	m.pending = slices.DeleteFunc(m.pending, func(other types.UID) bool { return other == uid })
 }
 
-// grant makes what the pod asks for what it has; its containers have to follow.
+// grant grants the pod what it requests. Its containers have yet to be changed.
 func (g *given) grant(pod, before *v1.Pod) {
 	g.Since = pod.Generation
 	if g.Behind == nil {
@@ -201,7 +204,7 @@ func (g *given) grant(pod, before *v1.Pod) {
 	g.set(pod)
 }
 
-// Reached notes that a container runs with what it was given, or that it does not run.
+// Reached records that a container runs with the granted resources, or does not run.
 func (m *Manager) Reached(uid types.UID, container string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -215,7 +218,7 @@ func (m *Manager) Reached(uid types.UID, container string) {
 	}
 }
 
-// less reports whether the pod asks for less of something than it had.
+// less reports whether the pod requests less of any resource than before.
 func less(pod, before *v1.Pod) bool {
 	now := resource.PodRequests(pod, resource.PodResourcesOptions{})
 	for name, q := range resource.PodRequests(before, resource.PodResourcesOptions{}) {

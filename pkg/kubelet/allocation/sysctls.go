@@ -15,7 +15,8 @@ import (
 
 const reasonSysctl = "SysctlForbidden"
 
-// safe are the sysctls that every pod may set, with the kernel that keeps them apart by namespace.
+// safe returns the sysctls that every pod may set, each with the kernel version from which on it is
+// namespaced.
 func safe() map[string]string {
 	return map[string]string{
 		"kernel.shm_rmid_forced":              "",
@@ -33,13 +34,13 @@ func safe() map[string]string {
 	}
 }
 
-// Sysctls knows which kernel parameters pods may set.
+// Sysctls knows which sysctls pods may set.
 type Sysctls struct {
 	names, prefixes map[string]sysctl.Namespace
 }
 
-// NewSysctls allows the safe ones that the kernel (as uname names it) keeps
-// apart, and those that the operator allows by name or as "prefix*".
+// NewSysctls allows the safe sysctls that are namespaced in the kernel (its version as uname
+// reports it), and those that the operator allows by name or as "prefix*".
 func NewSysctls(kernel string, allowed []string) (*Sysctls, error) {
 	s := &Sysctls{names: map[string]sysctl.Namespace{}, prefixes: map[string]sysctl.Namespace{}}
 	running, err := version.ParseGeneric(kernel)

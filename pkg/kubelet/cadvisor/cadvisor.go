@@ -20,33 +20,35 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cgroup/stat"
 )
 
-// Group is a cgroup that is told of.
+// Group is a cgroup to export metrics of.
 type Group struct {
-	// ID is its path.
+	// ID is the path of the cgroup.
 	ID string
-	// Container, Image, Name, Namespace and Pod are labels; Container is empty for a pod's own cgroup.
+	// Container, Image, Name, Namespace and Pod are labels. Container is empty for a pod's own
+	// cgroup.
 	Container, Image, Name, Namespace, Pod string
-	// Started is zero if it is not known.
+	// Started is zero if the start time is not known.
 	Started time.Time
-	// Disk is how many bytes its writable layer takes, nil if that is not known.
+	// Disk is the size of the container's writable layer in bytes, or nil if it is not known.
 	Disk *uint64
-	// PID is a process that sees its network; 0 if that is somebody else's.
+	// PID is a process in the cgroup's network namespace, or 0 if the cgroup has no network of its
+	// own.
 	PID int
 }
 
-// Machine is what the machine has.
+// Machine is the node's hardware.
 type Machine struct {
 	CPUs         int
 	Memory, Swap int64
 	Info         v1.NodeSystemInfo
 }
 
-// Collector makes the series.
+// Collector exports the metrics.
 type Collector struct {
 	Machine Machine
-	// Groups lists the cgroups.
+	// Groups returns the cgroups.
 	Groups func(ctx context.Context) ([]Group, error)
-	// Read reads one of them, Network the interfaces that a process sees.
+	// Read reads the usage of a cgroup. Network reads the interfaces that a process sees.
 	Read    func(id string) stat.Usage
 	Network func(pid int) []stat.Interface
 	Clock   clock.PassiveClock
@@ -55,10 +57,11 @@ type Collector struct {
 
 var _ prometheus.Collector = Collector{}
 
-// timeout bounds one reading.
+// timeout is how long one scrape may take.
 const timeout = 30 * time.Second
 
-// Describe implements prometheus.Collector: nothing is known beforehand.
+// Describe implements prometheus.Collector. It sends nothing, because the metrics depend on what
+// runs.
 func (Collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.

@@ -22,7 +22,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cgroup/stat"
 )
 
-// files writes what a kernel would tell.
+// files writes files with the content that a kernel would show.
 func files(t *testing.T, content map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -37,7 +37,8 @@ func files(t *testing.T, content map[string]string) string {
 	return dir
 }
 
-// gathered are the values of the series of one container, by name and the labels that are not the container's.
+// gathered returns the values of the series of one container, by name and the labels other than the
+// container's.
 func gathered(t *testing.T, c cadvisor.Collector) map[string]float64 {
 	t.Helper()
 	r := prometheus.NewRegistry()
@@ -71,7 +72,7 @@ const dev = `Inter-|   Receive                                                | 
   eth0: 100 2 3 4 0 0 0 0 200 5 6 7 0 0 0 0
 `
 
-// TestSeries: either version of cgroups gives dashboards the same.
+// TestSeries checks that both versions of cgroups give the same series.
 func TestSeries(t *testing.T) {
 	pressure := "some avg10=1.00 avg60=2.00 avg300=3.00 total=4000000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1000000\n"
 	v1 := files(t, map[string]string{
@@ -135,7 +136,8 @@ func TestSeries(t *testing.T) {
 	}
 }
 
-// TestSeriesOfNothing: a runtime that is away, a cgroup that is gone and files that are missing leave the rest.
+// TestSeriesOfNothing checks that a runtime that does not answer, a removed cgroup or missing files
+// do not affect other series.
 func TestSeriesOfNothing(t *testing.T) {
 	got := gathered(t, cadvisor.Collector{
 		Clock: clocktesting.NewFakePassiveClock(time.Unix(2000, 0)), Log: slog.New(slog.DiscardHandler), Read: stat.New(t.TempDir(), false).Read,

@@ -11,14 +11,14 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cgroup/stat"
 )
 
-// series sends what is told of one cgroup.
+// series sends the metrics of one cgroup.
 type series struct {
 	ch    chan<- prometheus.Metric
 	group *Group
 	now   time.Time
 }
 
-// send sends a value with the labels of the cgroup and others.
+// send sends a value with the labels of the cgroup and additional ones.
 func (s series) send(kind prometheus.ValueType, name, help string, value float64, labels ...string) {
 	g := s.group
 	names := []string{"container", "id", "image", "name", "namespace", "pod"}
@@ -48,7 +48,7 @@ func (s series) cpu(u *stat.Usage) {
 		s.counter("container_cpu_system_seconds_total", "Cumulative system cpu time consumed in seconds.", c.System.Seconds())
 	}
 	if !c.Bounded {
-		return // nothing is ever throttled without a quota
+		return // without a quota nothing is throttled
 	}
 	s.counter("container_cpu_cfs_periods_total", "Number of elapsed enforcement period intervals.", float64(c.Periods))
 	s.counter("container_cpu_cfs_throttled_periods_total", "Number of throttled period intervals.", float64(c.Throttled))
@@ -115,7 +115,7 @@ func (s series) limits(u *stat.Usage) {
 	if l.Quota > 0 {
 		s.gauge("container_spec_cpu_quota", "CPU quota of the container.", float64(l.Quota))
 	}
-	if u.Memory != nil { // 0: there is no limit
+	if u.Memory != nil { // 0 means no limit
 		s.gauge("container_spec_memory_limit_bytes", "Memory limit for the container.", float64(max(l.Memory, 0)))
 		s.gauge("container_spec_memory_reservation_limit_bytes", "Memory reservation limit for the container.", float64(max(l.Soft, 0)))
 		s.gauge("container_spec_memory_swap_limit_bytes", "Memory swap limit for the container.", float64(max(l.Swap, 0)))

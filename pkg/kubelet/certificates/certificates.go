@@ -44,10 +44,10 @@ const (
 )
 
 const (
-	// poll is how often a kubelet that waits for its first certificate looks for it.
+	// poll is how often a starting kubelet checks whether its first certificate has been issued.
 	poll = 100 * time.Millisecond
-	// reread is how often a kubelet looks whether somebody else has renewed its
-	// certificate.
+	// reread is how often the kubelet reads its certificate file, which another program may have
+	// renewed.
 	reread = time.Minute
 )
 
@@ -65,7 +65,7 @@ func (c *Config) subject() pkix.Name {
 	return pkix.Name{CommonName: "system:node:" + c.NodeName, Organization: []string{"system:nodes"}}
 }
 
-// ClientFile is where the client certificate is, with its key, for a kubeconfig to name.
+// ClientFile returns the path of the client certificate and its key, for use in a kubeconfig.
 func ClientFile(dir string) string { return currentFile(dir, clientStore) }
 
 func currentFile(dir, store string) string { return filepath.Join(dir, store+"-current.pem") }
@@ -73,12 +73,12 @@ func currentFile(dir, store string) string { return filepath.Join(dir, store+"-c
 // Manager keeps one certificate.
 type Manager struct {
 	inner certificate.Manager
-	file  string // where the latest is, with its key
+	file  string // of the latest certificate and its key
 	clock clock.Clock
-	found atomic.Pointer[tls.Certificate] // in file
+	found atomic.Pointer[tls.Certificate] // the certificate in file
 }
 
-// Run keeps the certificate until ctx ends.
+// Run renews the certificate until ctx ends.
 func (m *Manager) Run(ctx context.Context) {
 	m.inner.Start()
 	defer m.inner.Stop()
@@ -90,7 +90,7 @@ func (m *Manager) Run(ctx context.Context) {
 			return
 		case <-ticker.C():
 		}
-		// What cannot be read leaves what was read before.
+		// If the file cannot be read, the previous certificate stays in use.
 		if cert, err := tls.LoadX509KeyPair(m.file, m.file); err == nil {
 			m.found.Store(&cert)
 		}
@@ -99,8 +99,8 @@ func (m *Manager) Run(ctx context.Context) {
 
 var errNoCertificate = errors.New("no serving certificate available for the kubelet")
 
-// Get is the present certificate, for a TLS server: its own latest, or one that
-// lasts longer and was put in its place.
+// Get returns the certificate for a TLS server: the latest one that the kubelet obtained, or the
+// one in the file if that is valid for longer.
 func (m *Manager) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	cert, found := m.inner.Current(), m.found.Load()
 	if found != nil && (cert == nil || cert.Leaf == nil || found.Leaf.NotAfter.After(cert.Leaf.NotAfter)) {
@@ -112,8 +112,8 @@ func (m *Manager) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return cert, nil
 }
 
-// Bootstrap writes kubeconfig unless there is one that works: it has a client
-// certificate issued with the credentials in bootstrap, and waits for that.
+// Bootstrap writes kubeconfig unless a valid one exists. It requests a client certificate with the
+// credentials in bootstrap, and waits until it is issued.
 func Bootstrap(ctx context.Context, c Config, kubeconfig, bootstrap string) error {
 	if usable(kubeconfig, c.Clock.Now()) {
 		return nil
@@ -139,8 +139,8 @@ func Bootstrap(ctx context.Context, c Config, kubeconfig, bootstrap string) erro
 	return writeKubeconfig(kubeconfig, bootstrap, ClientFile(c.Dir))
 }
 
-// usable reports whether a kubeconfig has a certificate that has not expired, or
-// credentials of another kind.
+// usable reports whether a kubeconfig has a certificate that has not expired, or credentials of
+// another kind.
 func usable(kubeconfig string, now time.Time) bool {
 	rc, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -170,8 +170,8 @@ func keyOf(rc *rest.Config, cert []byte) []byte {
 	return key
 }
 
-// writeKubeconfig is the bootstrap kubeconfig with the certificate in pair
-// instead of its credentials.
+// writeKubeconfig writes the bootstrap kubeconfig with the certificate in pair instead of its
+// credentials.
 func writeKubeconfig(file, bootstrap, pair string) error {
 	from, err := clientcmd.LoadFromFile(bootstrap)
 	if err != nil {
@@ -207,9 +207,9 @@ func writeKubeconfig(file, bootstrap, pair string) error {
 	return nil
 }
 
-// NewClient returns the manager of the client certificate. with is whom it asks
-// as: the kubelet itself, whose certificate is read anew each time, or a
-// bootstrapping one.
+// NewClient returns the manager of the client certificate. with returns the configuration for
+// making requests: the kubelet's own, whose certificate is read again each time, or the bootstrap
+// one.
 func NewClient(c Config, with func() (*rest.Config, error)) (*Manager, error) {
 	store, err := certificate.NewFileStore(clientStore, c.Dir, c.Dir, "", "")
 	if err != nil {
@@ -231,8 +231,7 @@ func NewClient(c Config, with func() (*rest.Config, error)) (*Manager, error) {
 	return m, c.measure(inner, "client", "client certificate", failures)
 }
 
-// NewServer returns the manager of the serving certificate, for the node's
-// names and addresses.
+// NewServer returns the manager of the serving certificate for the node's names and addresses.
 func NewServer(c Config, client kubernetes.Interface, names []string, addresses []net.IP) (*Manager, error) {
 	store, err := certificate.NewFileStore(serverStore, c.Dir, c.Dir, "", "")
 	if err != nil {
@@ -256,7 +255,7 @@ func NewServer(c Config, client kubernetes.Interface, names []string, addresses 
 
 func (c *Config) serving(names []string, addresses []net.IP) *x509.CertificateRequest {
 	if len(addresses) == 0 {
-		return nil // nobody would reach it
+		return nil // no client could reach the server
 	}
 	return &x509.CertificateRequest{Subject: c.subject(), DNSNames: names, IPAddresses: addresses}
 }
@@ -271,7 +270,7 @@ func clients(with func() (*rest.Config, error)) certificate.ClientsetFunc {
 	}
 }
 
-// measure registers what is told of a manager.
+// measure registers the metrics of a manager.
 func (c *Config) measure(m certificate.Manager, kind, what string, failures prometheus.Collector) error {
 	if c.Metrics == nil {
 		return nil

@@ -42,7 +42,7 @@ const (
 	joiners              = "system:bootstrappers:joiners"
 )
 
-// slow is a clock that is behind.
+// slow is a clock that is late by a fixed time.
 type slow struct {
 	clock.Clock
 	by time.Duration
@@ -50,8 +50,8 @@ type slow struct {
 
 func (s slow) Now() time.Time { return s.Clock.Now().Add(-s.by) }
 
-// cluster is a server that signs what kubelets ask for, for so long a life that
-// began so long ago.
+// cluster starts an API server that issues the certificates that kubelets request. They are valid
+// for life, from the time ago before now.
 func cluster(t *testing.T, life, ago time.Duration) *testserver.Server {
 	s := testserver.Start(t, testserver.Options{})
 	ca, err := os.ReadFile(filepath.Join(s.Dir, "ca.crt"))
@@ -88,7 +88,7 @@ func cluster(t *testing.T, life, ago time.Duration) *testserver.Server {
 	return s
 }
 
-// writeBootstrap writes a kubeconfig with the join token, and returns its name.
+// writeBootstrap writes a kubeconfig with the join token and returns its path.
 func writeBootstrap(t *testing.T, s *testserver.Server, dir string) string {
 	t.Helper()
 	out := clientcmdapi.NewConfig()
@@ -103,8 +103,8 @@ func writeBootstrap(t *testing.T, s *testserver.Server, dir string) string {
 	return file
 }
 
-// TestJoin: a kubelet with nothing but a join token gets its client certificate,
-// which is its node's and no other's, and then its serving certificate.
+// TestJoin checks that a kubelet with only a join token gets a client certificate for its own node
+// and no other, and then a serving certificate.
 func TestJoin(t *testing.T) {
 	s := cluster(t, time.Hour, 0)
 	dir := t.TempDir()
@@ -132,7 +132,7 @@ func TestJoin(t *testing.T) {
 	if _, err := client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}, metav1.CreateOptions{}); err == nil {
 		t.Error("the node makes another")
 	}
-	// What is there is not asked for again: the token may be gone.
+	// A second start requests no certificate, so the token may be gone.
 	if err := s.Client.CoreV1().Secrets("kube-system").Delete(t.Context(), "bootstrap-token-"+tokenID, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -158,10 +158,9 @@ func TestJoin(t *testing.T) {
 	})
 }
 
-// TestRotation: certificates that are near their end from the beginning (ten hours
-// of eleven are past, and one is more than any machine needs here) are asked for
-// again and again, by the node itself. Its kubeconfig stays as it is, and its server
-// has the next one without being started anew.
+// TestRotation checks that the node renews its certificates by itself. They are close to their end
+// from the start: ten of their eleven hours have passed. The kubeconfig is not changed, and the
+// server presents the next certificate without a restart.
 func TestRotation(t *testing.T) {
 	s := cluster(t, 11*time.Hour, 10*time.Hour)
 	dir := t.TempDir()
@@ -170,7 +169,7 @@ func TestRotation(t *testing.T) {
 	if err := Bootstrap(t.Context(), c, kubeconfig, bootstrap); err != nil {
 		t.Fatal(err)
 	}
-	// From here on the node is alone: the token is gone.
+	// From here on the token is gone.
 	if err := s.Client.CoreV1().Secrets("kube-system").Delete(t.Context(), "bootstrap-token-"+tokenID, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +246,7 @@ func run(t *testing.T, m *Manager) {
 	})
 }
 
-// TestUsable: a kubeconfig whose certificate has expired is one to replace.
+// TestUsable checks that a kubeconfig with an expired certificate is not used.
 func TestUsable(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	dir := t.TempDir()
@@ -282,16 +281,16 @@ func TestUsable(t *testing.T) {
 	}
 }
 
-// asked has asked for a certificate, and got it.
-type asked struct{ cert *tls.Certificate }
+// fixedManager is a certificate manager that has its certificate.
+type fixedManager struct{ cert *tls.Certificate }
 
-func (a asked) Current() *tls.Certificate { return a.cert }
-func (asked) Start()                      {}
-func (asked) Stop()                       {}
-func (asked) ServerHealthy() bool         { return true }
+func (a fixedManager) Current() *tls.Certificate { return a.cert }
+func (fixedManager) Start()                      {}
+func (fixedManager) Stop()                       {}
+func (fixedManager) ServerHealthy() bool         { return true }
 
-// TestRenewedByOthers: a serving certificate that somebody has put in the place of
-// the kubelet's own is presented without a restart, and half a file is not.
+// TestRenewedByOthers checks that a serving certificate that another program puts in place of the
+// kubelet's own is presented without a restart, and that an incomplete file is ignored.
 func TestRenewedByOthers(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -325,7 +324,7 @@ func TestRenewedByOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := &Manager{inner: asked{&own}, file: file, clock: clk}
+		m := &Manager{inner: fixedManager{&own}, file: file, clock: clk}
 		presents := func(when string, want *big.Int) {
 			t.Helper()
 			cert, err := m.Get(nil)

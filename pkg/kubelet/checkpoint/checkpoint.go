@@ -30,10 +30,10 @@ func Read(path string, v any) (found bool, err error) {
 	return true, nil
 }
 
-// Write makes v the content of a file.
+// Write replaces the content of a file by v.
 func Write(path string, v any) error { return write(path, v, func(*os.File) error { return nil }) }
 
-// WriteDurably makes v the content of a file and returns when that is on the disk.
+// WriteDurably replaces the content of a file by v and returns when it is on the disk.
 func WriteDurably(path string, v any) error { return write(path, v, (*os.File).Sync) }
 
 func write(path string, v any, sync func(*os.File) error) error {

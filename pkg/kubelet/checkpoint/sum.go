@@ -13,16 +13,16 @@ import (
 	"k8s.io/utils/dump"
 )
 
-// Checksum is what Kubernetes adds to some of its files.
+// Checksum is the checksum in some of Kubernetes' files.
 type Checksum uint64
 
-// Sum is the checksum that Kubernetes' kubelet finds for what v points to. It is made of the names
-// of types too: v's are to be named as there, where they are in package "state".
+// Sum returns the checksum that Kubernetes' kubelet computes for the value that v points to. It
+// depends on type names, so the type must have the name that it has in Kubernetes' package "state".
 func Sum(v any) Checksum {
 	own := path.Base(reflect.TypeOf(v).Elem().PkgPath())
 	text := strings.NewReplacer("checkpoint.Checksum", "checksum.Checksum", "("+own+".", "(state.", "(*"+own+".", "(*state.",
 		"]"+own+".", "]state.", "]*"+own+".", "]*state.").Replace(dump.ForHash(v))
 	h := fnv.New32a()
-	_, _ = fmt.Fprint(h, text) // a hash takes all
+	_, _ = fmt.Fprint(h, text) // a hash accepts everything
 	return Checksum(h.Sum32())
 }

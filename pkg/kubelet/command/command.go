@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package command is the kubelet's process: it reads flags and the configuration file, creates clients,
-// and runs a kubelet.Kubelet.
+// Package command is the kubelet's process: it reads flags and the configuration file, creates
+// clients, and runs a kubelet.Kubelet.
 package command
 
 import (
@@ -31,7 +31,7 @@ import (
 
 const (
 	defaultRoot = "/var/lib/kubelet"
-	// networkOwn and networkExternal say who makes the pod network.
+	// networkOwn and networkExternal are the values of --network-plugin.
 	networkOwn, networkExternal = "keelson", "external"
 )
 
@@ -44,7 +44,8 @@ type options struct {
 	diskVolumes                                                                   bool
 	labels                                                                        map[string]string
 	taints, enforce, podNetwork                                                   []string
-	values                                                                        map[string]string // of all flags
+	// all flags
+	values map[string]string
 }
 
 func parse(args []string, stderr io.Writer) (*options, *kubeletconfig.KubeletConfiguration, error) {
@@ -133,10 +134,10 @@ func parseTaint(text string) (v1.Taint, error) {
 	case v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute:
 		return t, nil
 	}
-	return v1.Taint{}, fmt.Errorf("%q: %q is no effect of a taint", text, effect)
+	return v1.Taint{}, fmt.Errorf("%q: %q is not an effect of a taint", text, effect)
 }
 
-// addresses checks --node-ip.
+// addresses parses and checks --node-ip.
 func addresses(text string) ([]string, error) {
 	if text == "" {
 		return nil, errors.New("--node-ip is required")
@@ -152,7 +153,7 @@ func addresses(text string) ([]string, error) {
 	return out, nil
 }
 
-// Run is the process: it returns when ctx ends, or when the process cannot go on.
+// Run is the process. It returns when ctx ends, or when the kubelet fails.
 func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	o, c, err := parse(args, stderr)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// load reads a KubeletConfiguration file and completes it; "" gives the
-// defaults. Fields that are not known are errors.
+// load reads a KubeletConfiguration file and sets the defaults; "" returns the defaults alone.
+// Unknown fields are errors.
 func load(file string) (*kubeletconfig.KubeletConfiguration, error) {
 	c := &kubeletconfig.KubeletConfiguration{}
 	if file != "" {
@@ -38,7 +38,7 @@ func load(file string) (*kubeletconfig.KubeletConfiguration, error) {
 	return c, nil
 }
 
-// complete fills in Kubernetes' defaults, as the type's documentation states them.
+// complete sets Kubernetes' defaults, as documented at the type.
 func complete(c *kubeletconfig.KubeletConfiguration) {
 	orElse(&c.Address, "0.0.0.0")
 	orElse(&c.Port, 10250)
@@ -54,7 +54,7 @@ func complete(c *kubeletconfig.KubeletConfiguration) {
 	orDuration(&c.Authorization.Webhook.CacheUnauthorizedTTL, 30*time.Second)
 	orDuration(&c.FileCheckFrequency, 20*time.Second)
 	orDuration(&c.HTTPCheckFrequency, 20*time.Second)
-	// Who has the status looked at in a period of their own wants it written as often.
+	// If only the update frequency is set, statuses are also reported that often.
 	orDuration(&c.NodeStatusReportFrequency, cmp.Or(c.NodeStatusUpdateFrequency.Duration, 5*time.Minute))
 	orDuration(&c.NodeStatusUpdateFrequency, 10*time.Second)
 	orElse(&c.NodeLeaseDurationSeconds, 40)
@@ -100,8 +100,8 @@ func complete(c *kubeletconfig.KubeletConfiguration) {
 	completeEviction(c)
 }
 
-// completeEviction fills in thresholds: all if there are none, else those that are missing if
-// that is asked for.
+// completeEviction sets thresholds: all defaults if none are configured, or with
+// MergeDefaultEvictionSettings the missing ones.
 func completeEviction(c *kubeletconfig.KubeletConfiguration) {
 	defaults := map[string]string{
 		"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%", "imagefs.available": "15%", "imagefs.inodesFree": "5%",

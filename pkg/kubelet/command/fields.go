@@ -15,9 +15,9 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
-// unread are the fields of a KubeletConfiguration that nothing is done with, and why.
-// Kubernetes' own documentation says of some that they have no effect there either. Who sets one
-// to anything but what it is by default is told.
+// unread are the fields of a KubeletConfiguration that have no effect, and why. Some of them have
+// none in Kubernetes either, by its documentation. The kubelet logs a warning for each that is set
+// to other than its default.
 var unread = map[string]string{
 	"ConfigMapAndSecretChangeDetectionStrategy": "what pods refer to is always watched",
 	"ContainerLogMaxWorkers":                    "logs are looked after one by one",
@@ -40,13 +40,14 @@ var unread = map[string]string{
 	"VolumeStatsAggPeriod":                      "volumes are measured when somebody asks",
 }
 
-// ignored tells of the fields that are set and not read, in order.
+// ignored returns a warning for each field that is set and has no effect, sorted.
 func ignored(c *kubeletconfig.KubeletConfiguration) []string {
 	var out []string
 	v := reflect.ValueOf(c).Elem()
 	for _, name := range slices.Sorted(maps.Keys(unread)) {
 		if name == "Logging" && c.Logging.Format == "" {
-			continue // a configuration that was written by a program has zeros there that are not zero
+			// a configuration that a program wrote has explicit zeros for fields that are not set
+			continue
 		}
 		if !v.FieldByName(name).IsZero() {
 			out = append(out, name)
@@ -60,8 +61,8 @@ const (
 	leastOOM, mostOOM         = -1000, 1000
 )
 
-// refuse finds what a configuration must not ask for: values that Kubernetes refuses, and what
-// is not to be had here and whose absence would surprise who asked for it.
+// refuse rejects values that Kubernetes rejects, and features that are missing here and whose
+// absence would surprise an operator who configured them.
 func refuse(c *kubeletconfig.KubeletConfiguration) error {
 	var errs field.ErrorList
 	require := func(ok bool, name string, value any, detail string) {

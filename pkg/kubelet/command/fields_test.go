@@ -21,8 +21,8 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
-// fieldsRead are the fields of a KubeletConfiguration that the kubelet's sources read: of what
-// is called c, or a Kubelet.
+// fieldsRead returns the fields of a KubeletConfiguration that the kubelet's sources read:
+// selectors on a variable c or a field Kubelet.
 func fieldsRead(t *testing.T) map[string]bool {
 	t.Helper()
 	out := map[string]bool{}
@@ -31,7 +31,7 @@ func fieldsRead(t *testing.T) map[string]bool {
 			return err
 		}
 		if base := filepath.Base(path); filepath.Dir(path) == "../command" && (base == "defaults.go" || base == "fields.go") {
-			return nil // they complete fields and refuse values
+			return nil // these complete fields and reject values
 		}
 		f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
 		if err != nil {
@@ -58,11 +58,11 @@ func fieldsRead(t *testing.T) map[string]bool {
 	return out
 }
 
-// TestEveryField: each field of the configuration is read, or there is a reason why it is not,
-// or some value of it is refused.
+// TestEveryField checks that each field of the configuration is read, is listed as having no
+// effect, or has values that are rejected.
 func TestEveryField(t *testing.T) {
 	refused := []string{"CgroupsPerQOS", "EnableControllerAttachDetach", "KubeletCgroups", "SystemCgroups", "ReadOnlyPort", "RunOnce"}
-	merged := []string{"MergeDefaultEvictionSettings"} // of which nothing is left once defaults are filled in
+	merged := []string{"MergeDefaultEvictionSettings"} // fields that are used only to set defaults
 	read := fieldsRead(t)
 	var has []string
 	kind := reflect.TypeFor[kubeletconfig.KubeletConfiguration]()

@@ -17,24 +17,24 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/certificates"
 )
 
-// identity is what the kubelet proves itself by.
+// identity holds the kubelet's credentials for the API server.
 type identity struct {
 	options  *options
 	config   certificates.Config
-	managers []*certificates.Manager // to be run
+	managers []*certificates.Manager // to be run by the caller
 	rest     *rest.Config
 	tracing  *daemon.Tracing
-	// qps and burst bound the requests to the API server; nil does not.
+	// qps and burst limit the requests to the API server; nil means no limit.
 	qps   *int32
 	burst int32
 }
 
-// client is the kubelet's client of the API server, made with the credentials
-// of a bootstrap kubeconfig if it has none of its own yet.
+// client returns a client of the API server. A kubelet without a certificate first requests one
+// with the credentials of the bootstrap kubeconfig.
 func (i *identity) client(ctx context.Context) (kubernetes.Interface, error) {
 	if i.options.bootstrap != "" {
 		first := i.config
-		first.Metrics = nil // they are those of the manager that stays
+		first.Metrics = nil // the manager that stays registers the metrics
 		if err := certificates.Bootstrap(ctx, first, i.options.Kubeconfig, i.options.bootstrap); err != nil {
 			return nil, fmt.Errorf("bootstrap: %w", err)
 		}
@@ -59,11 +59,11 @@ func (i *identity) load() (*rest.Config, error) {
 	return daemon.RESTConfig(i.options.Kubeconfig, "kubelet")
 }
 
-// certificates sets up what keeps the certificates that the configuration asks
-// to have kept, and returns where the server finds its own; nil: in files.
+// certificates creates the managers of the certificates that the configuration asks to rotate. It
+// returns the function that the server gets its certificate from, or nil if that is in files.
 func (i *identity) certificates(client kubernetes.Interface, c *kubeletconfig.KubeletConfiguration, ips []string) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	if c.RotateCertificates {
-		// Only a certificate in the kubelet's own store is read again by its client.
+		// The client reads a certificate again only if it is in the kubelet's own store.
 		if i.rest.CertFile == certificates.ClientFile(i.config.Dir) {
 			m, err := certificates.NewClient(i.config, i.load)
 			if err != nil {

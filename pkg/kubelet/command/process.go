@@ -22,12 +22,12 @@ import (
 
 const cgroupMount = "/sys/fs/cgroup"
 
-// prepareProcess brings the process, and what it stands on, to what the configuration says.
+// prepareProcess applies the configuration to the process and checks the machine.
 func prepareProcess(c *kubeletconfig.KubeletConfiguration, log *slog.Logger) error {
 	for _, name := range ignored(c) {
 		log.Warn("Configuration field ignored", "field", name, "reason", unread[name])
 	}
-	// Asked for, and not by default as in Kubernetes: here cgroup v1 is as good.
+	// By default this is off, unlike in Kubernetes, because cgroup v1 is fully supported.
 	if c.FailCgroupV1 != nil && *c.FailCgroupV1 && !cgroup.Unified(cgroupMount) {
 		return errors.New("failCgroupV1: the machine has cgroup v1")
 	}
@@ -36,8 +36,8 @@ func prepareProcess(c *kubeletconfig.KubeletConfiguration, log *slog.Logger) err
 			return fmt.Errorf("protectKernelDefaults: %w", err)
 		}
 	}
-	// When memory runs out others are to end before who could end them in order. Not everybody
-	// may ask for that.
+	// When memory runs out, other processes must be killed before the kubelet, which can evict pods
+	// in order. Setting this needs privileges.
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(int(*c.OOMScoreAdj))), 0o600); err != nil {
 		log.Warn("Failed to set the kubelet's OOM score", "err", err)
 	}
@@ -47,8 +47,8 @@ func prepareProcess(c *kubeletconfig.KubeletConfiguration, log *slog.Logger) err
 	return nil
 }
 
-// kernelDefaults are the parameters of the kernel that Kubernetes counts upon. They are the machine's, and so
-// never set here: only protectKernelDefaults asks about them.
+// kernelDefaults are the kernel parameters that Kubernetes relies on. They are settings of the
+// machine, so the kubelet never changes them. protectKernelDefaults makes it check them.
 var kernelDefaults = map[string]int{
 	"vm/overcommit_memory":      1,
 	"vm/panic_on_oom":           0,
@@ -58,7 +58,8 @@ var kernelDefaults = map[string]int{
 	"kernel/keys/root_maxbytes": 25_000_000,
 }
 
-// checkKernel tells of all parameters that are not as Kubernetes counts upon.
+// checkKernel returns an error for each kernel parameter that has another value than Kubernetes
+// relies on.
 func checkKernel(root string) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(kernelDefaults)) {

@@ -23,8 +23,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/numa"
 )
 
-// machineOf has sockets with nodes with cores with threads. The first threads of all cores
-// come before the second ones, as on real machines.
+// machineOf returns a layout of sockets with nodes with cores with threads. The first threads of
+// all cores have lower numbers than the second ones, as on real machines.
 func machineOf(sockets, nodes, cores, threads int) *numa.Layout {
 	l := &numa.Layout{}
 	total := sockets * nodes * cores
@@ -52,7 +52,7 @@ func TestTake(t *testing.T) {
 	for name, c := range map[string]struct {
 		layout  *numa.Layout
 		options Options
-		free    string // all if empty
+		free    string // empty for all
 		needed  int
 		want    string
 		err     bool
@@ -93,12 +93,13 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// TestTakeIsOfFree: as many as asked for, and free ones, on machines of all kinds and with all options.
+// TestTakeIsOfFree checks on many kinds of machines and with all options that take returns the
+// requested number of CPUs, all of them free.
 func TestTakeIsOfFree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 3)
 		l := machineOf(n.Draw(t, "sockets"), n.Draw(t, "nodes"), n.Draw(t, "cores"), rapid.IntRange(1, 2).Draw(t, "threads"))
-		free := l.Where(func(numa.CPU) bool { return rapid.IntRange(0, 3).Draw(t, "taken") > 0 })
+		free := l.Select(func(numa.CPU) bool { return rapid.IntRange(0, 3).Draw(t, "taken") > 0 })
 		needed := rapid.IntRange(0, len(l.CPUs)+1).Draw(t, "needed")
 		o := rapid.SampledFrom([]Options{{}, {AcrossNodes: true}, {AcrossNodes: true, FullCores: true}, {AcrossCores: true}, {ByCache: true}, {FullCores: true}}).Draw(t, "options")
 		got, err := take(l, o, free, needed)
@@ -166,7 +167,7 @@ func TestManager(t *testing.T) {
 	m := w.start(t)
 	on := func(m *Manager, uid types.UID, container, want string) {
 		t.Helper()
-		if got := m.On(uid, container).String(); got != want {
+		if got := m.AllowedCPUs(uid, container).String(); got != want {
 			t.Errorf("%s of %s runs on %s, want %s", container, uid, got, want)
 		}
 	}
@@ -174,7 +175,7 @@ func TestManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	on(m, "u", "c0", "1-2,9-10")
-	on(m, "u", "c2", "1") // a sidecar leaves nothing to those beside which it runs
+	on(m, "u", "c2", "1") // a sidecar leaves no CPUs to the containers that run beside it
 	on(m, "u", "c1", "2,10")
 	on(m, "u", "c3", "0,3-8,11-15")
 	if w.changes != 1 {
@@ -200,7 +201,7 @@ func TestManager(t *testing.T) {
 		t.Errorf("more than a node: %v", err)
 	}
 
-	// A restart forgets nothing, and does not go on with what does not fit.
+	// A restart keeps all assignments, and fails if they do not fit.
 	m = w.start(t)
 	on(m, "u", "c1", "2,10")
 	if err := admit(t, m, numa.PolicyRestricted, podOf("u", "i4", "2", "s1", "1.5")); err != nil {
@@ -219,7 +220,7 @@ func TestManager(t *testing.T) {
 		}
 	}
 	m.Free("u")
-	if got := m.On("x", "c").String(); got != "0-15" || len(m.Pods()) != 0 {
+	if got := m.AllowedCPUs("x", "c").String(); got != "0-15" || len(m.Pods()) != 0 {
 		t.Errorf("after all are gone %s are shared", got)
 	}
 }
@@ -236,7 +237,7 @@ func TestFullCores(t *testing.T) {
 			t.Errorf("%s: %s", c.needed, got)
 		}
 	}
-	if got := m.On("x", "c").String(); got != "4" {
+	if got := m.AllowedCPUs("x", "c").String(); got != "4" {
 		t.Errorf("shared are %s", got)
 	}
 }
@@ -244,9 +245,9 @@ func TestFullCores(t *testing.T) {
 func TestBySocket(t *testing.T) {
 	w := newWorld(t, machineOf(2, 2, 2, 1), Options{BySocket: true}, "0")
 	m := w.start(t)
-	// Three of a socket with two nodes of two: what is in one socket is as good as what is in one node.
-	if err := admit(t, m, numa.PolicyRestricted, podOf("u", "3")); err != nil || m.On("u", "c0").String() != "1-3" {
-		t.Errorf("%s, %v", m.On("u", "c0"), err)
+	// Three CPUs of a socket with two nodes of two CPUs each: one socket is as good as one node.
+	if err := admit(t, m, numa.PolicyRestricted, podOf("u", "3")); err != nil || m.AllowedCPUs("u", "c0").String() != "1-3" {
+		t.Errorf("%s, %v", m.AllowedCPUs("u", "c0"), err)
 	}
 	w.cfg.TopologyPolicy = numa.PolicySingleNode
 	if _, err := New(w.cfg); err == nil {
@@ -284,7 +285,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestNothingIsGivenTwice drives a manager through histories of pods and restarts.
+// TestNothingIsGivenTwice runs a manager through random sequences of pods and restarts.
 func TestNothingIsGivenTwice(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -324,20 +325,21 @@ func TestNothingIsGivenTwice(t *testing.T) {
 			}
 			all := cpuset.New()
 			for uid, n := range asked {
-				set := m.On(uid, "c0")
+				set := m.AllowedCPUs(uid, "c0")
 				if set.Size() != n || !set.Intersection(all).IsEmpty() || !set.Intersection(m.reserved).IsEmpty() {
 					t.Fatalf("%s has %s, others %s, reserved %s", uid, set, all, m.reserved)
 				}
 				all = all.Union(set)
 			}
-			if shared := m.On("x", "c"); !shared.Intersection(all).IsEmpty() || shared.Size()+all.Size() < len(l.CPUs)-1 {
+			if shared := m.AllowedCPUs("x", "c"); !shared.Intersection(all).IsEmpty() || shared.Size()+all.Size() < len(l.CPUs)-1 {
 				t.Fatalf("shared %s, given %s", shared, all)
 			}
 		}
 	})
 }
 
-// TestChecksum: the sums are those that Kubernetes' kubelet writes for the same content.
+// TestChecksum checks that checksums are those that Kubernetes' kubelet writes for the same
+// content.
 func TestChecksum(t *testing.T) {
 	for want, s := range map[checkpoint.Checksum]CPUManagerCheckpoint{
 		354655845: {PolicyName: "none", DefaultCPUSet: "4-6", Entries: map[string]map[string]string{}},

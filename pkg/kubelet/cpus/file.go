@@ -13,7 +13,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/checkpoint"
 )
 
-// CPUManagerCheckpoint is the content of the file, as Kubernetes has it: its name goes into the checksum.
+// CPUManagerCheckpoint is the content of the file. It has the name of Kubernetes' type, because the
+// checksum depends on it.
 type CPUManagerCheckpoint struct {
 	PolicyName    string                       `json:"policyName"`
 	DefaultCPUSet string                       `json:"defaultCpuSet"`
@@ -21,7 +22,8 @@ type CPUManagerCheckpoint struct {
 	Checksum      checkpoint.Checksum          `json:"checksum"`
 }
 
-// load takes up what was given before, if that fits the configuration and the machine.
+// load reads the assignments from the file and checks that they fit the configuration and the
+// machine.
 func (m *Manager) load() error {
 	s := CPUManagerCheckpoint{}
 	found, err := checkpoint.Read(m.cfg.File, &s)
@@ -58,10 +60,11 @@ func (m *Manager) restore(s CPUManagerCheckpoint) error {
 	return nil
 }
 
-// consistent reports whether what the file says of the shared CPUs follows from the rest of it.
+// consistent checks that the shared CPUs in the file are those that the assignments leave.
 func (m *Manager) consistent(shared cpuset.CPUSet) error {
 	if shared.IsEmpty() {
-		if len(m.given) > 0 && !m.cfg.Options.StrictReserved { // otherwise the reserved ones are in it
+		// otherwise the reserved CPUs are shared too
+		if len(m.given) > 0 && !m.cfg.Options.StrictReserved {
 			return errors.New("default cpuset cannot be empty")
 		}
 		return nil
@@ -105,7 +108,7 @@ func (m *Manager) write() error {
 	return checkpoint.WriteDurably(m.cfg.File, s)
 }
 
-// save writes the file; what could not be written is written with the next change. The caller holds the lock.
+// save writes the file. After a failure the next change writes it again. The caller holds the lock.
 func (m *Manager) save() {
 	if err := m.write(); err != nil {
 		m.cfg.Log.Warn("Failed to save assigned CPUs", "err", err)

@@ -19,7 +19,7 @@ func (m *Manager) Hints(pod *v1.Pod, c *v1.Container) numa.Hints {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if has, ok := m.given[pod.UID][c.Name]; ok {
-		return m.again(has, needed)
+		return m.repeatHints(has, needed)
 	}
 	return hintsOf(m.hints(m.available(), m.reusable(pod), needed))
 }
@@ -43,12 +43,12 @@ func (m *Manager) PodHints(pod *v1.Pod) numa.Hints {
 		}
 	}
 	if has.Size() == needed {
-		return m.again(has, needed)
+		return m.repeatHints(has, needed)
 	}
 	return hintsOf(m.hints(m.available(), m.reusable(pod).Union(has), needed))
 }
 
-// asksInAll is how many CPUs the pod needs at one time.
+// asksInAll returns how many exclusive CPUs the pod needs at one time.
 func (m *Manager) asksInAll(pod *v1.Pod) int {
 	most, lasting := 0, 0
 	for i := range pod.Spec.InitContainers {
@@ -67,20 +67,21 @@ func (m *Manager) asksInAll(pod *v1.Pod) int {
 
 func hintsOf(list []numa.Hint) numa.Hints { return numa.Hints{string(v1.ResourceCPU): list} }
 
-// again are the hints of CPUs that were given before; another number than asked for suits nobody.
-func (m *Manager) again(has cpuset.CPUSet, needed int) numa.Hints {
+// repeatHints returns the hints for CPUs that were assigned before. If their number is not the
+// requested one, no node fits.
+func (m *Manager) repeatHints(has cpuset.CPUSet, needed int) numa.Hints {
 	if has.Size() != needed {
 		return numa.Hints{string(v1.ResourceCPU): {}}
 	}
 	return hintsOf(m.hints(has, cpuset.New(), needed))
 }
 
-// hints are the sets of nodes with enough free CPUs that have all the reusable ones.
+// hints returns the sets of nodes that have enough free CPUs and all the reusable ones.
 func (m *Manager) hints(free, reusable cpuset.CPUSet, needed int) []numa.Hint {
 	fewest := len(m.cfg.Layout.Nodes)
 	out := []numa.Hint{}
 	for _, nodes := range numa.Subsets(m.cfg.Layout.NodeIDs()) {
-		of := m.cfg.Layout.Of(nodes)
+		of := m.cfg.Layout.CPUsOf(nodes)
 		if of.Size() >= needed {
 			fewest = min(fewest, nodes.Count())
 		}
@@ -88,7 +89,7 @@ func (m *Manager) hints(free, reusable cpuset.CPUSet, needed int) []numa.Hint {
 			out = append(out, numa.Hint{Nodes: nodes})
 		}
 	}
-	out = numa.Prefer(out, fewest)
+	out = numa.MarkPreferred(out, fewest)
 	if !m.cfg.Options.BySocket {
 		return out
 	}

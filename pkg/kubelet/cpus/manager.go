@@ -22,56 +22,57 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// Policies, as Kubernetes names them.
+// Names of the policies, as in Kubernetes.
 const (
 	PolicyNone   = "none"
 	PolicyStatic = "static"
 )
 
-// ReasonAlignment is why a pod is refused that does not ask for whole cores.
+// ReasonAlignment is the reason for rejecting a pod that does not request whole cores.
 const ReasonAlignment = "SMTAlignmentError"
 
-// AlignmentError is why whole cores cannot be given.
+// AlignmentError says why whole cores cannot be assigned.
 type AlignmentError struct{ message string }
 
 // Error returns the message.
 func (e *AlignmentError) Error() string { return e.message }
 
-// Config is what a Manager is made of.
+// Config holds a Manager's settings.
 type Config struct {
 	Layout *numa.Layout
 	// Policy is PolicyNone or PolicyStatic.
 	Policy  string
 	Options Options
-	// TopologyPolicy is that of the topology manager.
+	// TopologyPolicy is the policy of the topology manager.
 	TopologyPolicy string
-	// Reserved are the CPUs that nobody gets for himself; if there are none, Count CPUs are chosen.
+	// Reserved are CPUs that are never assigned exclusively. If it is empty, Count CPUs are chosen.
 	Reserved cpuset.CPUSet
 	Count    int
-	// File is where what was given is kept.
+	// File is the path of the file with the assignments.
 	File string
-	// Changed is called when the CPUs of all those without CPUs of their own are others. It must not block.
+	// Changed is called when the shared CPUs change. It must not block.
 	Changed func()
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 }
 
-// Manager gives CPUs to containers. It is safe for concurrent use.
+// Manager assigns CPUs to containers. It is safe for concurrent use.
 type Manager struct {
 	cfg Config
-	// reserved are kept from exclusive use, cores are they with the other threads of their cores.
+	// reserved are not assigned exclusively. cores are reserved and the other threads of their
+	// cores.
 	reserved, cores cpuset.CPUSet
-	threads         int // of a core
+	threads         int // per core
 
 	requests, fails prometheus.Counter
 
 	mu    sync.Mutex
-	given map[types.UID]map[string]cpuset.CPUSet // by container
+	given map[types.UID]map[string]cpuset.CPUSet // by pod and container
 }
 
 var _ numa.Provider = (*Manager)(nil)
 
-// New makes a Manager with what the file remembers.
+// New returns a Manager with the assignments from the file.
 func New(cfg Config) (*Manager, error) {
 	m := &Manager{cfg: cfg, given: map[types.UID]map[string]cpuset.CPUSet{}}
 	m.metrics()
@@ -103,7 +104,7 @@ func New(cfg Config) (*Manager, error) {
 	for _, c := range cfg.Layout.CPUs {
 		taken[c.Core] = taken[c.Core] || m.reserved.Contains(c.ID)
 	}
-	m.cores = cfg.Layout.Where(func(c numa.CPU) bool { return taken[c.Core] })
+	m.cores = cfg.Layout.Select(func(c numa.CPU) bool { return taken[c.Core] })
 	return m, m.load()
 }
 
@@ -123,7 +124,7 @@ func (m *Manager) metrics() {
 	}
 }
 
-// exclusive are the CPUs that were given. The caller holds the lock.
+// exclusive returns the CPUs that are assigned. The caller holds the lock.
 func (m *Manager) exclusive() cpuset.CPUSet {
 	out := cpuset.New()
 	for _, containers := range m.given {
@@ -134,7 +135,7 @@ func (m *Manager) exclusive() cpuset.CPUSet {
 	return out
 }
 
-// shared are the CPUs of all those that have none of their own. The caller holds the lock.
+// shared returns the CPUs of all containers without CPUs of their own. The caller holds the lock.
 func (m *Manager) shared() cpuset.CPUSet {
 	out := m.cfg.Layout.All().Difference(m.exclusive())
 	if m.cfg.Options.StrictReserved {
@@ -143,11 +144,11 @@ func (m *Manager) shared() cpuset.CPUSet {
 	return out
 }
 
-// available are the CPUs that can be given. The caller holds the lock.
+// available returns the CPUs that can be assigned. The caller holds the lock.
 func (m *Manager) available() cpuset.CPUSet { return m.shared().Difference(m.reserved) }
 
-// On returns the CPUs that a container is to run on; the empty set stands for all.
-func (m *Manager) On(pod types.UID, container string) cpuset.CPUSet {
+// AllowedCPUs returns the CPUs on which a container may run. An empty set means all.
+func (m *Manager) AllowedCPUs(pod types.UID, container string) cpuset.CPUSet {
 	if m.cfg.Policy == PolicyNone {
 		return cpuset.New()
 	}
@@ -159,7 +160,8 @@ func (m *Manager) On(pod types.UID, container string) cpuset.CPUSet {
 	return m.shared()
 }
 
-// Exclusive reports whether a container has CPUs of its own, or one of the pod's containers if it is "".
+// Exclusive reports whether a container has CPUs of its own. With an empty name it reports whether
+// any container of the pod has.
 func (m *Manager) Exclusive(pod types.UID, container string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -174,20 +176,20 @@ func (m *Manager) Exclusive(pod types.UID, container string) bool {
 	return false
 }
 
-// Own returns the CPUs that a container has for itself.
-func (m *Manager) Own(pod types.UID, container string) cpuset.CPUSet {
+// ExclusiveCPUs returns the CPUs that are assigned to a container exclusively.
+func (m *Manager) ExclusiveCPUs(pod types.UID, container string) cpuset.CPUSet {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.given[pod][container]
 }
 
-// Allocatable are the CPUs that containers can have for themselves.
+// Allocatable returns the CPUs that can be assigned exclusively.
 func (m *Manager) Allocatable() cpuset.CPUSet { return m.cfg.Layout.All().Difference(m.reserved) }
 
-// Static reports whether CPUs are given at all.
+// Static reports whether CPUs are assigned at all.
 func (m *Manager) Static() bool { return m.cfg.Policy == PolicyStatic }
 
-// asks is how many CPUs the container is to have for itself.
+// asks returns how many exclusive CPUs the container requests.
 func (m *Manager) asks(pod *v1.Pod, c *v1.Container) int {
 	if !m.Static() || qos.Class(pod) != v1.PodQOSGuaranteed || helpers.IsPodLevelResourcesSet(pod) {
 		return 0
@@ -199,7 +201,8 @@ func (m *Manager) asks(pod *v1.Pod, c *v1.Container) int {
 	return int(q.Value())
 }
 
-// reusable are the CPUs that init containers leave to those after them. The caller holds the lock.
+// reusable returns the CPUs of init containers that later containers can use. The caller holds the
+// lock.
 func (m *Manager) reusable(pod *v1.Pod) cpuset.CPUSet {
 	left, kept := cpuset.New(), cpuset.New()
 	for i := range pod.Spec.InitContainers {
@@ -265,7 +268,8 @@ func (m *Manager) allocate(pod *v1.Pod, c *v1.Container, needed int, near numa.M
 	return nil
 }
 
-// aligned refuses what is no number of whole cores where only these are given. The caller holds the lock.
+// aligned rejects a number of CPUs that is not a number of whole cores, if the policy assigns only
+// whole cores. The caller holds the lock.
 func (m *Manager) aligned(needed int) error {
 	if !m.cfg.Options.FullCores {
 		return nil
@@ -273,7 +277,7 @@ func (m *Manager) aligned(needed int) error {
 	if needed%m.threads != 0 {
 		return &AlignmentError{fmt.Sprintf("SMT Alignment Error: requested %d cpus not multiple cpus per core = %d", needed, m.threads)}
 	}
-	// Reserved threads may leave half cores, which must not be put together.
+	// The free threads of cores whose other thread is reserved do not make whole cores.
 	if free := m.shared().Difference(m.cores).Size(); needed > free {
 		return &AlignmentError{fmt.Sprintf("SMT Alignment Error: not enough free physical CPUs: available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d",
 			free, needed, m.threads)}
@@ -281,13 +285,13 @@ func (m *Manager) aligned(needed int) error {
 	return nil
 }
 
-// near are the CPUs of nodes, or of the sockets that these are in.
+// near returns the CPUs of nodes, or of the sockets of these nodes.
 func (m *Manager) near(nodes numa.Mask) cpuset.CPUSet {
 	if !m.cfg.Options.BySocket {
-		return m.cfg.Layout.Of(nodes)
+		return m.cfg.Layout.CPUsOf(nodes)
 	}
 	sockets := m.sockets(nodes)
-	return m.cfg.Layout.Where(func(c numa.CPU) bool { return sockets[c.Socket] })
+	return m.cfg.Layout.Select(func(c numa.CPU) bool { return sockets[c.Socket] })
 }
 
 func (m *Manager) sockets(nodes numa.Mask) map[int]bool {
@@ -300,8 +304,8 @@ func (m *Manager) sockets(nodes numa.Mask) map[int]bool {
 	return out
 }
 
-// noteChange writes the file, and tells of it if those without CPUs of their own have others
-// now. The caller holds the lock.
+// noteChange writes the file, and calls Changed if the shared CPUs are not those of before. The
+// caller holds the lock.
 func (m *Manager) noteChange(before cpuset.CPUSet) {
 	m.save()
 	if !before.Equals(m.shared()) {
@@ -309,14 +313,14 @@ func (m *Manager) noteChange(before cpuset.CPUSet) {
 	}
 }
 
-// Pods are the pods that have CPUs for themselves.
+// Pods returns the pods that have exclusive CPUs.
 func (m *Manager) Pods() []types.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Collect(maps.Keys(m.given))
 }
 
-// Free takes back what a pod has of which nothing runs any more.
+// Free releases the CPUs of a pod whose containers have all ended.
 func (m *Manager) Free(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/numa"
 )
 
-// Names of options, as users write them.
+// Names of the options in the configuration.
 const (
 	optionFullCores      = "full-pcpus-only"
 	optionAcrossNodes    = "distribute-cpus-across-numa"
@@ -24,19 +24,19 @@ const (
 	gateBeta  = "CPUManagerPolicyBetaOptions"
 )
 
-// Options are those of the static policy.
+// Options are the options of the static policy.
 type Options struct {
-	// FullCores gives whole cores only.
+	// FullCores assigns whole cores only.
 	FullCores bool
-	// AcrossNodes spreads evenly what does not fit on one node.
+	// AcrossNodes spreads CPUs evenly over NUMA nodes if they do not fit on one.
 	AcrossNodes bool
-	// BySocket aligns to sockets where others align to NUMA nodes.
+	// BySocket aligns CPUs to sockets instead of NUMA nodes.
 	BySocket bool
 	// AcrossCores takes threads of different cores.
 	AcrossCores bool
-	// StrictReserved keeps also shared containers off the reserved CPUs.
+	// StrictReserved keeps shared containers off the reserved CPUs too.
 	StrictReserved bool
-	// ByCache keeps a container's CPUs behind one cache where that is possible.
+	// ByCache keeps a container's CPUs behind one last-level cache if possible.
 	ByCache bool
 }
 
@@ -46,7 +46,7 @@ func ParseOptions(options map[string]string, gates map[string]bool) (Options, er
 	beta, set := gates[gateBeta]
 	fields := map[string]struct {
 		into *bool
-		off  string // why it cannot be had
+		off  string // why the option is not available
 	}{
 		optionFullCores: {into: &o.FullCores}, optionStrictReserved: {into: &o.StrictReserved}, optionByCache: {into: &o.ByCache},
 		optionAcrossNodes: {&o.AcrossNodes, unless(beta || !set, "CPU Manager Policy Beta-level Options not enabled, but option %q provided")},
@@ -93,7 +93,8 @@ func (o Options) conflicts() error {
 	return nil
 }
 
-// fit reports whether the options can be had on the machine with that policy of the topology manager.
+// fit reports whether the options can be used on the machine with the policy of the topology
+// manager.
 func (o Options) fit(l *numa.Layout, topologyPolicy string) error {
 	if !o.BySocket {
 		return nil

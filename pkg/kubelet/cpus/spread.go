@@ -12,23 +12,23 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/numa"
 )
 
-// share is how CPUs are spread over nodes: each of the nodes gives an even part, and
-// those of rest one group more, in turn, until all are given.
+// share is a way to spread CPUs over nodes. Each node gives an equal part. The nodes in rest give
+// one more group each, in turn, until the number is reached.
 type share struct {
 	nodes, rest []int
 	// balance is how unevenly CPUs are left over; less is better.
 	balance float64
 }
 
-// spreader spreads a number of CPUs, in groups, over as few nodes as will do.
+// spreader spreads a number of CPUs, in groups, over as few nodes as possible.
 type spreader struct {
 	free          map[int]int // by node
 	order         []int       // of nodes
 	needed, group int
 }
 
-// spread takes the same number of CPUs from each of as few nodes as have enough, so that
-// what is left is balanced best. What cannot be spread is packed.
+// spread takes the same number of CPUs from each of as few nodes as possible, so that the CPUs that
+// are left are balanced best. If CPUs cannot be spread it packs them.
 func spread(l *numa.Layout, o Options, free cpuset.CPUSet, needed int) (cpuset.CPUSet, error) {
 	s := spreader{needed: needed, group: 1}
 	if o.FullCores {
@@ -59,10 +59,10 @@ func spread(l *numa.Layout, o Options, free cpuset.CPUSet, needed int) (cpuset.C
 
 func ceil(a, b int) int { return (a + b - 1) / b }
 
-// even is what each of so many nodes gives at least.
+// even returns how many CPUs each of a number of nodes gives at least.
 func (s *spreader) even(nodes int) int { return s.needed / nodes / s.group * s.group }
 
-// best is the best share over so many nodes, or nil.
+// best returns the best share over a number of nodes, or nil.
 func (s *spreader) best(size int) *share {
 	var best *share
 	numa.Combinations(s.order, size, func(nodes []int) bool {
@@ -74,13 +74,13 @@ func (s *spreader) best(size int) *share {
 	return best
 }
 
-// over is the best share over these nodes, or nil if they do not have enough.
+// over returns the best share over these nodes, or nil if they do not have enough CPUs.
 func (s *spreader) over(nodes []int) *share {
 	left, groups := map[int]int{}, 0
 	for _, n := range s.order {
 		left[n] = s.free[n]
 	}
-	var more []int // nodes that can give a group more
+	var more []int // nodes that can give one more group
 	for _, n := range nodes {
 		groups += s.free[n] / s.group
 		if left[n] -= s.even(len(nodes)); left[n] < 0 {
@@ -129,7 +129,7 @@ func (s *spreader) hand(rest int, nodes []int, left map[int]int) bool {
 	return true
 }
 
-// takeShare takes what a share says.
+// takeShare takes the CPUs of a share.
 func (s *spreader) takeShare(l *numa.Layout, o Options, free cpuset.CPUSet, how share) (cpuset.CPUSet, error) {
 	amount, left := map[int]int{}, map[int]int{}
 	for _, n := range how.nodes {
@@ -140,7 +140,7 @@ func (s *spreader) takeShare(l *numa.Layout, o Options, free cpuset.CPUSet, how 
 	s.hand(s.needed-s.even(len(how.nodes))*len(how.nodes), how.rest, left)
 	out := cpuset.New()
 	for _, n := range how.nodes {
-		some, err := pack(l, o, free.Intersection(l.Of(numa.MaskOf(n))), amount[n]+before[n]-left[n])
+		some, err := pack(l, o, free.Intersection(l.CPUsOf(numa.MaskOf(n))), amount[n]+before[n]-left[n])
 		if err != nil {
 			return cpuset.New(), err
 		}
@@ -149,7 +149,7 @@ func (s *spreader) takeShare(l *numa.Layout, o Options, free cpuset.CPUSet, how 
 	return out, nil
 }
 
-// deviation is how far the numbers are from each other.
+// deviation returns the standard deviation of the numbers.
 func deviation(of map[int]int) float64 {
 	sum, squares := 0.0, 0.0
 	for _, n := range of {

@@ -14,11 +14,12 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/numa"
 )
 
-// taker takes CPUs of those that are free until it has as many as are needed.
+// taker takes free CPUs until it has as many as needed.
 type taker struct {
 	layout  *numa.Layout
 	options Options
-	// outer and inner are sockets and NUMA nodes, the one that is in the other inside.
+	// outer and inner return the socket and the NUMA node of a CPU, or the reverse if nodes contain
+	// sockets.
 	outer, inner func(numa.CPU) int
 
 	free   map[int]numa.CPU
@@ -43,7 +44,7 @@ func notEnough(needed, free int) error {
 	return fmt.Errorf("not enough cpus available to satisfy request: requested=%d, available=%d", needed, free)
 }
 
-// take chooses needed of the free CPUs as the options say.
+// take chooses as many of the free CPUs as needed, following the options.
 func take(l *numa.Layout, o Options, free cpuset.CPUSet, needed int) (cpuset.CPUSet, error) {
 	if o.AcrossNodes {
 		return spread(l, o, free, needed)
@@ -51,8 +52,9 @@ func take(l *numa.Layout, o Options, free cpuset.CPUSet, needed int) (cpuset.CPU
 	return pack(l, o, free, needed)
 }
 
-// pack takes CPUs near to each other: whole sockets and nodes, then whole caches if
-// they count, whole cores, and threads; of several that would do, of where the fewest are free.
+// pack takes CPUs close to each other: whole sockets and nodes, then whole caches with ByCache,
+// then whole cores, and then threads. Of several candidates it takes the one with the fewest free
+// CPUs around it.
 func pack(l *numa.Layout, o Options, free cpuset.CPUSet, needed int) (cpuset.CPUSet, error) {
 	t := newTaker(l, o, free, needed)
 	if needed > len(t.free) {
@@ -72,7 +74,7 @@ func pack(l *numa.Layout, o Options, free cpuset.CPUSet, needed int) (cpuset.CPU
 	return cpuset.New(t.taken...), nil
 }
 
-// claim takes a CPU if one is needed.
+// claim takes a CPU if more are needed.
 func (t *taker) claim(c numa.CPU) {
 	if t.needed > 0 {
 		t.taken = append(t.taken, c.ID)
@@ -81,7 +83,8 @@ func (t *taker) claim(c numa.CPU) {
 	}
 }
 
-// whole takes all of what f numbers that is free as a whole and not too much.
+// whole takes groups of CPUs that are entirely free and not larger than what is needed. f returns
+// the number of a CPU's group.
 func (t *taker) whole(f func(numa.CPU) int) {
 	total := counts(t.layout.CPUs, f)
 	var groups []int
@@ -103,7 +106,8 @@ func (t *taker) whole(f func(numa.CPU) int) {
 	}
 }
 
-// caches takes whole caches, and then the rest behind one if that has as many free.
+// caches takes all CPUs of whole caches, and then the rest from one cache that has enough free
+// CPUs.
 func (t *taker) caches() {
 	t.whole(cacheOf)
 	if t.needed == 0 {
@@ -134,8 +138,8 @@ func (t *taker) frees() []numa.CPU {
 	return out
 }
 
-// order has the free CPUs of where the fewest are free first: by the outer group, the inner
-// one and the core; across cores by the outer group and their number.
+// order sorts the free CPUs, those in groups with the fewest free CPUs first: by the outer group,
+// the inner group and the core, or with acrossCores by the outer group and their number.
 func (t *taker) order(acrossCores bool) []numa.CPU {
 	list := t.frees()
 	outer, inner, core := counts(list, t.outer), counts(list, t.inner), counts(list, coreOf)

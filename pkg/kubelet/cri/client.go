@@ -28,33 +28,34 @@ const (
 	stopMargin   = 15 * time.Second
 )
 
-// Client talks to one container runtime. Connections are made at need and again after the runtime's restart.
+// Client calls one container runtime. It connects on the first call, and again after a restart of
+// the runtime.
 type Client struct {
 	conns   []*grpc.ClientConn
 	timeout time.Duration
 	Runtime runtimeapi.RuntimeServiceClient
 	Images  runtimeapi.ImageServiceClient
-	// making is held for reading while a sandbox is made.
+	// making is held for reading while a sandbox is created.
 	making sync.RWMutex
-	// process is that which serves the runtime, as the last connection to it was made.
+	// process is the process that serves the runtime, as of the last connection.
 	process atomic.Int64
-	// statuses are of what Pod has read.
+	// statuses caches what Pod has read.
 	statuses statuses
 }
 
-// Target says which runtime to talk to, and how long it has.
+// Target is the runtime to connect to.
 type Target struct {
-	// Endpoint is of the runtime, for example unix:///run/containerd/containerd.sock; Images of
-	// its images, if that is another.
+	// Endpoint is the runtime's socket, for example unix:///run/containerd/containerd.sock. Images
+	// is the socket of the image service, if that is another one.
 	Endpoint, Images string
-	// Timeout is of a call, but those that take as long as what they are for: pulls, and what
-	// runs in containers.
+	// Timeout is the timeout of a call. It does not apply to image pulls and to commands in
+	// containers.
 	Timeout time.Duration
-	// Options are added to those of the connection.
+	// Options are additional options of the connection.
 	Options []grpc.DialOption
 }
 
-// Dial makes a client of the runtime. It does not wait for a connection.
+// Dial returns a client of the runtime. It does not wait for a connection.
 func Dial(t Target, m *Metrics) (*Client, error) {
 	m.timeout = t.Timeout
 	c := &Client{timeout: t.Timeout}
@@ -94,7 +95,7 @@ func dial(endpoint string, m *Metrics, options []grpc.DialOption) (*grpc.ClientC
 	return conn, nil
 }
 
-// connect makes a connection to the runtime, and notes which process is at its other end.
+// connect connects to the runtime, and records the process at the other end.
 func (c *Client) connect(ctx context.Context, address string) (net.Conn, error) {
 	network, path := "tcp", address
 	if rest, ok := strings.CutPrefix(address, "unix:"); ok {
@@ -108,7 +109,8 @@ func (c *Client) connect(ctx context.Context, address string) (net.Conn, error) 
 	return conn, err
 }
 
-// peer is the process that listened for a connection, 0 if it is not of this machine.
+// peer returns the process that listens at the other end of a connection, or 0 if it is not on this
+// machine.
 func peer(conn net.Conn) (pid int) {
 	socket, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -129,10 +131,11 @@ func peer(conn net.Conn) (pid int) {
 	return pid
 }
 
-// Process is the process that serves the runtime; 0 if it is not known, or not on this machine.
+// Process returns the process that serves the runtime, or 0 if it is not known or not on this
+// machine.
 func (c *Client) Process() int { return int(c.process.Load()) }
 
-// Close ends the connections.
+// Close closes the connections.
 func (c *Client) Close() error {
 	var errs []error
 	for _, conn := range c.conns {
@@ -141,13 +144,13 @@ func (c *Client) Close() error {
 	return errors.Join(errs...)
 }
 
-// NotFound reports whether the runtime said that the sandbox, container or image does not exist.
+// NotFound reports whether err says that the sandbox, container or image does not exist.
 func NotFound(err error) bool { return status.Code(err) == codes.NotFound }
 
-// TimedOut reports whether a call, or what the runtime did for it, took too long.
+// TimedOut reports whether a call, or the runtime's work for it, took too long.
 func TimedOut(err error) bool { return status.Code(err) == codes.DeadlineExceeded }
 
-// Message is what the runtime said, without the wrapping of the transport.
+// Message returns the runtime's own message, without the prefix of gRPC.
 func Message(err error) string {
 	if s, ok := status.FromError(err); ok {
 		return s.Message()
@@ -162,14 +165,15 @@ func (c *Client) Version(ctx context.Context) (*runtimeapi.VersionResponse, erro
 	return c.Runtime.Version(ctx, &runtimeapi.VersionRequest{Version: "0.1.0"})
 }
 
-// finishing is how long a call that makes something may go on when its caller has given up.
+// finishing is how long a call that creates something may continue after its caller's context has
+// ended.
 const finishing = 30 * time.Second
 
-// lasting is a context for calls that make something. A runtime that is interrupted midway
-// may lose track of what it has made: containerd keeps a task running that no call of the CRI
-// tells of. So a call that has begun goes on when parent ends, for a while, and what it has
-// made is removed as anything else.
-func lasting(parent context.Context, timeout time.Duration) (context.Context, context.CancelFunc, error) {
+// detach returns a context for calls that create something. An interrupted runtime may lose track
+// of what it has created: containerd keeps a task running that no CRI call lists. So a call that
+// has begun continues for a while after parent ends. What it has created is removed later in the
+// usual way.
+func detach(parent context.Context, timeout time.Duration) (context.Context, context.CancelFunc, error) {
 	if err := parent.Err(); err != nil {
 		return nil, nil, err
 	}
@@ -183,9 +187,10 @@ func lasting(parent context.Context, timeout time.Duration) (context.Context, co
 	return ctx, func() { stop(); cancel() }, nil
 }
 
-// RunSandbox creates and starts a sandbox. Once it has begun it goes on for a while when ctx ends.
+// RunSandbox creates and starts a sandbox. Once it has begun it continues for up to 30 s after ctx
+// ends.
 func (c *Client) RunSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxConfig, handler string) (string, error) {
-	ctx, cancel, err := lasting(ctx, 2*c.timeout)
+	ctx, cancel, err := detach(ctx, 2*c.timeout)
 	if err != nil {
 		return "", err
 	}
@@ -199,8 +204,8 @@ func (c *Client) RunSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxConfi
 	return r.PodSandboxId, nil
 }
 
-// Quietly runs f while no sandbox is being made, or says that one is.
-func (c *Client) Quietly(f func() error) (ran bool, err error) {
+// TryBetweenSandboxes runs f while no sandbox is being created. If one is, it returns at once with ran false.
+func (c *Client) TryBetweenSandboxes(f func() error) (ran bool, err error) {
 	if !c.making.TryLock() {
 		return false, nil
 	}
@@ -208,7 +213,8 @@ func (c *Client) Quietly(f func() error) (ran bool, err error) {
 	return true, f()
 }
 
-// StopSandbox stops what runs in a sandbox and takes its network down. A sandbox that is gone is stopped.
+// StopSandbox stops everything in a sandbox and removes its network. It succeeds if the sandbox
+// does not exist.
 func (c *Client) StopSandbox(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -224,9 +230,10 @@ func (c *Client) RemoveSandbox(ctx context.Context, id string) error {
 	return ignoreNotFound(err)
 }
 
-// CreateContainer creates a container in a sandbox. Once it has begun it goes on for a while when ctx ends.
+// CreateContainer creates a container in a sandbox. Once it has begun it continues for up to 30 s
+// after ctx ends.
 func (c *Client) CreateContainer(ctx context.Context, sandbox string, cfg *runtimeapi.ContainerConfig, sc *runtimeapi.PodSandboxConfig) (string, error) {
-	ctx, cancel, err := lasting(ctx, c.timeout)
+	ctx, cancel, err := detach(ctx, c.timeout)
 	if err != nil {
 		return "", err
 	}
@@ -238,9 +245,10 @@ func (c *Client) CreateContainer(ctx context.Context, sandbox string, cfg *runti
 	return r.ContainerId, nil
 }
 
-// StartContainer starts a created container. Once it has begun it goes on for a while when ctx ends.
+// StartContainer starts a created container. Once it has begun it continues for up to 30 s after
+// ctx ends.
 func (c *Client) StartContainer(ctx context.Context, id string) error {
-	ctx, cancel, err := lasting(ctx, c.timeout)
+	ctx, cancel, err := detach(ctx, c.timeout)
 	if err != nil {
 		return err
 	}
@@ -249,7 +257,8 @@ func (c *Client) StartContainer(ctx context.Context, id string) error {
 	return err
 }
 
-// StopContainer asks a container to end, and ends it after grace. It returns when the container has ended.
+// StopContainer asks a container to end, and kills it after grace. It returns when the container
+// has ended.
 func (c *Client) StopContainer(ctx context.Context, id string, grace time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, grace+stopMargin)
 	defer cancel()
@@ -269,12 +278,13 @@ func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 func (c *Client) UpdateResources(ctx context.Context, id string, r *runtimeapi.LinuxContainerResources) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	defer c.statuses.changed(id) // also if it failed: it may have been done all the same
+	// also after a failure, which may be reported although the change was made
+	defer c.statuses.changed(id)
 	_, err := c.Runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: r})
 	return err
 }
 
-// MemoryUsage is what a container uses now, in bytes.
+// MemoryUsage returns how many bytes of memory a container uses.
 func (c *Client) MemoryUsage(ctx context.Context, id string) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -284,12 +294,12 @@ func (c *Client) MemoryUsage(ctx context.Context, id string) (int64, error) {
 	}
 	used := r.GetStats().GetMemory().GetUsageBytes()
 	if used == nil {
-		return 0, errors.New("the runtime does not tell what the container uses")
+		return 0, errors.New("the runtime does not report the container's memory usage")
 	}
 	return int64(used.GetValue()), nil
 }
 
-// Run runs a command in a container to its end, at most for timeout.
+// Run runs a command in a container and waits for its end, for at most timeout.
 func (c *Client) Run(ctx context.Context, id string, command []string, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error) {
 	limit := timeout + stopMargin
 	if timeout == 0 {
@@ -311,7 +321,7 @@ func (c *Client) ImageStatus(ctx context.Context, spec *runtimeapi.ImageSpec) (*
 	return r.Image, nil
 }
 
-// PullImage pulls an image and returns its reference. It takes as long as ctx lets it.
+// PullImage pulls an image and returns its reference. Only ctx bounds its duration.
 func (c *Client) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (string, error) {
 	resp, err := c.Images.PullImage(ctx, r)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// slow is a runtime that takes its time to make something, unless it is interrupted.
+// slow is a runtime that needs time to create something, unless it is interrupted.
 type slow struct {
 	runtimeapi.RuntimeServiceClient
 	takes                time.Duration
@@ -44,8 +44,8 @@ func (s *slow) StartContainer(ctx context.Context, _ *runtimeapi.StartContainerR
 	return &runtimeapi.StartContainerResponse{}, s.make(ctx)
 }
 
-// TestBegunIsFinished has the caller give up while the runtime makes something: it gets time to
-// finish that, though not for ever, and nothing is begun any more.
+// TestBegunIsFinished checks calls whose caller gives up while the runtime creates something: the
+// call gets a limited time to finish, and no new call begins.
 func TestBegunIsFinished(t *testing.T) {
 	calls := map[string]func(*Client, context.Context) error{
 		"sandbox":   func(c *Client, ctx context.Context) error { _, err := c.RunSandbox(ctx, nil, ""); return err },

@@ -17,40 +17,42 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ContainerInput is what a container's configuration is made from besides the pod and the container's spec.
+// ContainerInput is what determines a container's configuration in addition to the pod and the
+// container's spec.
 type ContainerInput struct {
 	Restarts int
-	// Epoch is how many times all of the pod's containers had to start anew.
+	// Epoch is how many times all containers of the pod were restarted together.
 	Epoch int64
-	// Image is the reference that the image's name was resolved to.
+	// Image is the reference to which the image's name was resolved.
 	Image          string
 	RuntimeHandler string
-	// ImageUID and ImageUser are the user that the image names, at most one of them.
+	// ImageUID and ImageUser are the user that the image specifies. At most one of them is set.
 	ImageUID  *int64
 	ImageUser string
-	// Command and Args are expanded.
+	// Command and Args have their variables expanded.
 	Command, Args []string
 	Envs          []*runtimeapi.KeyValue
 	Mounts        []*runtimeapi.Mount
 	Devices       []*runtimeapi.Device
 	CDIDevices    []*runtimeapi.CDIDevice
-	// Annotations are added to the container's own.
+	// Annotations are added to those that this package writes.
 	Annotations   map[string]string
 	Resources     *runtimeapi.LinuxContainerResources
 	UserNamespace *runtimeapi.UserNamespace
 	// Target is the container whose processes an ephemeral container sees.
 	Target string
-	// SeccompRoot is where localhost seccomp profiles are; SeccompDefault makes RuntimeDefault the default.
+	// SeccompRoot is the directory of localhost seccomp profiles. SeccompDefault makes
+	// RuntimeDefault the default profile.
 	SeccompRoot    string
 	SeccompDefault bool
 }
 
-// LogPath is a container's log file below its pod's log directory.
+// LogPath returns the path of a container's log file, relative to the pod's log directory.
 func LogPath(container string, restarts int) string {
 	return filepath.Join(container, strconv.Itoa(restarts)+".log")
 }
 
-// ContainerConfig makes the configuration of a container.
+// ContainerConfig returns the configuration of a container.
 func ContainerConfig(pod *v1.Pod, c *v1.Container, in ContainerInput) (*runtimeapi.ContainerConfig, error) {
 	if err := checkNonRoot(pod, c, in); err != nil {
 		return nil, err
@@ -87,7 +89,8 @@ func ContainerConfig(pod *v1.Pod, c *v1.Container, in ContainerInput) (*runtimea
 	return cfg, nil
 }
 
-// Security returns the container's security context with the pod's where the container says nothing.
+// Security returns the container's security context. Fields that it does not set have the pod's
+// values.
 func Security(pod *v1.Pod, c *v1.Container) v1.SecurityContext {
 	sc := v1.SecurityContext{}
 	if c.SecurityContext != nil {
@@ -131,7 +134,7 @@ func checkNonRoot(pod *v1.Pod, c *v1.Container, in ContainerInput) error {
 		}
 	case in.ImageUID == nil && in.ImageUser != "":
 		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root %s", in.ImageUser, who)
-	case in.ImageUID == nil || *in.ImageUID == 0: // an image that names nobody runs as root
+	case in.ImageUID == nil || *in.ImageUID == 0: // an image without a user runs as root
 		return fmt.Errorf("container has runAsNonRoot and image will run as root %s", who)
 	case *in.ImageUID < 0 || *in.ImageUID > math.MaxInt32:
 		return fmt.Errorf("container has runAsNonRoot and image has an invalid user id (%d). (Must be 1-(%d)): must be between 0 and %d, inclusive %s",
@@ -140,7 +143,7 @@ func checkNonRoot(pod *v1.Pod, c *v1.Container, in ContainerInput) error {
 	return nil
 }
 
-// Describe names a pod in messages: name_namespace(uid).
+// Describe returns a pod's name for messages: name_namespace(uid).
 func Describe(pod *v1.Pod) string {
 	return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID)
 }
@@ -149,8 +152,8 @@ func containerSecurity(pod *v1.Pod, c *v1.Container, in ContainerInput) (*runtim
 	sc := Security(pod, c)
 	out := &runtimeapi.LinuxContainerSecurityContext{
 		Capabilities:     capabilities(sc.Capabilities),
-		Privileged:       is(sc.Privileged),
-		ReadonlyRootfs:   is(sc.ReadOnlyRootFilesystem),
+		Privileged:       isTrue(sc.Privileged),
+		ReadonlyRootfs:   isTrue(sc.ReadOnlyRootFilesystem),
 		SelinuxOptions:   selinux(sc.SELinuxOptions),
 		RunAsUser:        int64Value(sc.RunAsUser),
 		RunAsGroup:       int64Value(sc.RunAsGroup),
@@ -176,7 +179,8 @@ func containerSecurity(pod *v1.Pod, c *v1.Container, in ContainerInput) (*runtim
 	if out.Seccomp, err = seccomp(sc.SeccompProfile, in); err != nil {
 		return nil, err
 	}
-	if out.Apparmor, out.ApparmorProfile, err = appArmor(pod, c, sc.AppArmorProfile); err != nil { // older runtimes read the old field
+	// older runtimes read the old field
+	if out.Apparmor, out.ApparmorProfile, err = appArmor(pod, c, sc.AppArmorProfile); err != nil {
 		return nil, err
 	}
 	return out, nil
@@ -208,7 +212,8 @@ func seccomp(p *v1.SeccompProfile, in ContainerInput) (*runtimeapi.SecurityProfi
 		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}, nil
 	case v1.SeccompProfileTypeLocalhost:
 		if p.LocalhostProfile == nil || *p.LocalhostProfile == "" {
-			return nil, errors.New("localhostProfile must be set if seccompProfile type is Localhost.") // users know this text
+			// Kubernetes' message
+			return nil, errors.New("localhostProfile must be set if seccompProfile type is Localhost.")
 		}
 		return &runtimeapi.SecurityProfile{
 			ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: filepath.Join(in.SeccompRoot, *p.LocalhostProfile),
@@ -216,12 +221,12 @@ func seccomp(p *v1.SeccompProfile, in ContainerInput) (*runtimeapi.SecurityProfi
 	case v1.SeccompProfileTypeUnconfined:
 		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}, nil
 	default:
-		// An unknown type must not remove the confinement that it asks for.
+		// An unknown type must not leave the container unconfined.
 		return nil, fmt.Errorf("unsupported seccomp profile type %q", kind)
 	}
 }
 
-// appArmor also reads the annotation that came before the field.
+// appArmor also reads the annotation that preceded the field.
 func appArmor(pod *v1.Pod, c *v1.Container, p *v1.AppArmorProfile) (*runtimeapi.SecurityProfile, string, error) {
 	if p == nil {
 		old, ok := pod.Annotations[v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name]
@@ -274,10 +279,10 @@ func selinux(o *v1.SELinuxOptions) *runtimeapi.SELinuxOption {
 	return &runtimeapi.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
 }
 
-func is(b *bool) bool { return b != nil && *b }
+func isTrue(b *bool) bool { return b != nil && *b }
 
-// NextRestart looks into a container's log directory for the number of its next run, for a
-// runtime that forgot the earlier ones.
+// NextRestart returns the number of a container's next run according to its log directory, for a
+// runtime that has lost the earlier runs.
 func NextRestart(dir string) int {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

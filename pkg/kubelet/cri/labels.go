@@ -13,7 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Labels of sandboxes and containers, and annotations of containers, as Kubernetes names them.
+// Labels of sandboxes and containers, and annotations of containers, as in Kubernetes.
 const (
 	LabelPodName       = "io.kubernetes.pod.name"
 	LabelPodNamespace  = "io.kubernetes.pod.namespace"
@@ -29,7 +29,7 @@ const (
 	annotationDeletionGrace     = "io.kubernetes.pod.deletionGracePeriod"
 	annotationTerminationPeriod = "io.kubernetes.pod.terminationGracePeriod"
 
-	annotationEpoch = "keelson.dev/epoch" // our own
+	annotationEpoch = "keelson.dev/epoch" // specific to Keelson
 )
 
 func podLabels(pod *v1.Pod) map[string]string {
@@ -69,7 +69,8 @@ func containerAnnotations(pod *v1.Pod, c *v1.Container, restarts int) map[string
 	return a
 }
 
-// Epoch reads out of a container's annotations which epoch of its pod it was made in.
+// Epoch reads the epoch of the pod in which a container was created from the container's
+// annotations.
 func Epoch(annotations map[string]string) int64 {
 	n, err := strconv.ParseInt(annotations[annotationEpoch], 10, 64)
 	if err != nil {
@@ -78,14 +79,15 @@ func Epoch(annotations map[string]string) int64 {
 	return n
 }
 
-// Hash tells apart the versions of a container's spec that need a new container: those with another image.
+// Hash returns a hash of the parts of a container's spec whose change needs a new container, which
+// is the image.
 func Hash(c *v1.Container) string {
 	h := fnv.New32a()
 	fmt.Fprintf(h, "%s\x00%s", c.Name, c.Image)
 	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }
 
-// encode never fails: what it is given are API types.
+// encode cannot fail because its values are API types.
 func encode(v any) string {
 	b, _ := json.Marshal(v)
 	return string(b)

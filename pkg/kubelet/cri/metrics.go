@@ -13,15 +13,15 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Metrics are of the calls to the runtime: how many, how many failed, and how long the kubelet waited.
+// Metrics counts and times the calls to the runtime, and their failures.
 type Metrics struct {
 	clock         clock.PassiveClock
-	timeout       time.Duration // of calls that have none
+	timeout       time.Duration // for calls without a timeout of their own
 	total, failed *prometheus.CounterVec
 	duration      *prometheus.HistogramVec
 }
 
-// NewMetrics makes metrics under Kubernetes' names.
+// NewMetrics registers metrics with Kubernetes' names.
 func NewMetrics(c clock.PassiveClock, r prometheus.Registerer) *Metrics {
 	label := []string{"operation_type"}
 	m := &Metrics{
@@ -37,8 +37,7 @@ func NewMetrics(c clock.PassiveClock, r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// measure is an interceptor of calls. A runtime that hangs is not waited for without end, but
-// for images, which take their time.
+// measure is an interceptor of calls. It adds a timeout, except to image pulls, which take long.
 func (m *Metrics) measure(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	name := operation(method)
 	if _, bounded := ctx.Deadline(); !bounded && name != "pull_image" {
@@ -56,11 +55,12 @@ func (m *Metrics) measure(ctx context.Context, method string, req, reply any, cc
 	return err
 }
 
-// operation is Kubernetes' name of a call: /runtime.v1.RuntimeService/RunPodSandbox is run_podsandbox.
+// operation returns Kubernetes' name of a call: /runtime.v1.RuntimeService/RunPodSandbox is
+// run_podsandbox.
 func operation(method string) string {
 	method = strings.Replace(method[strings.LastIndex(method, "/")+1:], "PodSandbox", "Podsandbox", 1)
 	if method == "UpdateContainerResources" {
-		return "update_container" // as Kubernetes has always called it
+		return "update_container" // Kubernetes' name
 	}
 	var out strings.Builder
 	for i, c := range method {

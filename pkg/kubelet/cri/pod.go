@@ -19,13 +19,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Pod is what the runtime has of one pod.
+// Pod is the state of one pod in the runtime.
 type Pod struct {
 	UID             types.UID
 	Namespace, Name string
-	// Sandboxes are the pod's sandboxes, the newest first.
+	// Sandboxes are the pod's sandboxes, newest first.
 	Sandboxes []Sandbox
-	// Containers are the containers of all its sandboxes, the newest first.
+	// Containers are the containers of all its sandboxes, newest first.
 	Containers []Container
 }
 
@@ -36,7 +36,7 @@ type Sandbox struct {
 	Ready       bool
 	HostNetwork bool
 	CreatedAt   time.Time
-	// IPs are its addresses, the primary first; none with the host's network.
+	// IPs are the sandbox's addresses, the primary first. It is empty with the host's network.
 	IPs            []string
 	RuntimeHandler string
 }
@@ -58,14 +58,15 @@ type Container struct {
 	State               State
 	Restarts            int
 	Hash                string
-	// Epoch is how many times all of the pod's containers had started anew when it was made.
+	// Epoch is how many times all containers of the pod had been restarted together when it was
+	// created.
 	Epoch           int64
 	CreatedAt       time.Time
 	StartedAt       time.Time
 	FinishedAt      time.Time
 	ExitCode        int32
 	Reason, Message string
-	// Image is the name, ImageID the reference that the runtime resolved it to.
+	// Image is the name of the image. ImageID is the reference to which the runtime resolved it.
 	Image, ImageID string
 	LogPath        string
 	MessagePath    string
@@ -105,7 +106,7 @@ func (p *Pod) Run(name string, n int) *Container {
 	return nil
 }
 
-// Active reports whether a sandbox is up or a container runs.
+// Active reports whether a sandbox is ready or a container runs.
 func (p *Pod) Active() bool {
 	return p != nil && (slices.ContainsFunc(p.Sandboxes, func(s Sandbox) bool { return s.Ready }) || p.Running())
 }
@@ -115,8 +116,9 @@ func (p *Pod) Running() bool {
 	return p != nil && slices.ContainsFunc(p.Containers, func(c Container) bool { return c.State == Running })
 }
 
-// Bare makes an API pod of what the runtime remembers, enough to stop it properly.
-func (p *Pod) Bare() *v1.Pod {
+// MinimalPod returns an API pod with what the runtime knows, which is enough to stop the pod
+// properly.
+func (p *Pod) MinimalPod() *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID}}
 	seen := map[string]bool{}
 	for _, c := range p.Containers {
@@ -142,7 +144,8 @@ func (p *Pod) Bare() *v1.Pod {
 	return pod
 }
 
-// Pod reads what the runtime has of a pod. A pod it knows nothing of gives an empty Pod.
+// Pod reads the state of a pod from the runtime. It returns an empty Pod if the runtime does not
+// have it.
 func (c *Client) Pod(ctx context.Context, uid types.UID) (*Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -181,7 +184,7 @@ func (c *Client) Pod(ctx context.Context, uid types.UID) (*Pod, error) {
 	return pod, nil
 }
 
-// sandbox reads a sandbox that was listed.
+// sandbox reads the status of a listed sandbox.
 func (c *Client) sandbox(ctx context.Context, item *runtimeapi.PodSandbox) (Sandbox, error) {
 	b, known, asked := c.statuses.sandbox(item)
 	if known {
@@ -196,7 +199,7 @@ func (c *Client) sandbox(ctx context.Context, item *runtimeapi.PodSandbox) (Sand
 	return b, nil
 }
 
-// container reads a container that was listed.
+// container reads the status of a listed container.
 func (c *Client) container(ctx context.Context, item *runtimeapi.Container) (Container, error) {
 	st, known, asked := c.statuses.container(item)
 	if known {
@@ -212,8 +215,8 @@ func (c *Client) container(ctx context.Context, item *runtimeapi.Container) (Con
 	return st, nil
 }
 
-// sort puts the newest first. What was made later has a higher number: the machine's clock may
-// have been set back in between, and then a time says the contrary.
+// sort sorts newest first. It compares numbers of attempts, which always increase, and not times:
+// the machine's clock may have been set back in between.
 func (p *Pod) sort() {
 	slices.SortFunc(p.Sandboxes, func(a, b Sandbox) int {
 		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
@@ -250,9 +253,9 @@ func containerOf(s *runtimeapi.ContainerStatus) Container {
 		Restarts:      restarts,
 		Hash:          a[annotationHash],
 		Epoch:         Epoch(a),
-		CreatedAt:     at(s.GetCreatedAt()),
-		StartedAt:     at(s.GetStartedAt()),
-		FinishedAt:    at(s.GetFinishedAt()),
+		CreatedAt:     timeOf(s.GetCreatedAt()),
+		StartedAt:     timeOf(s.GetStartedAt()),
+		FinishedAt:    timeOf(s.GetFinishedAt()),
 		ExitCode:      s.GetExitCode(),
 		Reason:        s.GetReason(),
 		Message:       s.GetMessage(),
@@ -283,14 +286,13 @@ func containerOf(s *runtimeapi.ContainerStatus) Container {
 	return c
 }
 
-// startCut reports whether a container did not start because who started it went
-// away meanwhile, a kubelet that died. It says nothing of the container: it is as if
-// it had never been asked to start.
+// startCut reports whether a container did not start because the kubelet that started it was killed
+// meanwhile. Such a container counts as never started.
 func startCut(s *runtimeapi.ContainerStatus) bool {
 	return s.GetStartedAt() == 0 && s.GetReason() == "StartError" && strings.HasSuffix(s.GetMessage(), context.Canceled.Error())
 }
 
-func at(ns int64) time.Time {
+func timeOf(ns int64) time.Time {
 	if ns == 0 {
 		return time.Time{}
 	}

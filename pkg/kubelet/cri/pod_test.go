@@ -35,7 +35,8 @@ func TestStateOfContainers(t *testing.T) {
 	}
 }
 
-// TestNewestAfterTheClockWasSetBack: what was made later is the newest, whatever the clock said.
+// TestNewestAfterTheClockWasSetBack checks that the container that was created last is the newest
+// even if the clock was set back.
 func TestNewestAfterTheClockWasSetBack(t *testing.T) {
 	at := func(s int64) time.Time { return time.Unix(s, 0) }
 	p := &Pod{
@@ -53,7 +54,7 @@ func TestNewestAfterTheClockWasSetBack(t *testing.T) {
 	}
 }
 
-// TestAnnotations: what a kubelet writes to a container, the next one reads.
+// TestAnnotations checks that a kubelet can read the annotations that an earlier one wrote.
 func TestAnnotations(t *testing.T) {
 	grace := int64(7)
 	c := &v1.Container{Name: "c", Image: "img", TerminationMessagePath: "/m", Lifecycle: &v1.Lifecycle{
@@ -68,7 +69,7 @@ func TestAnnotations(t *testing.T) {
 	if got.Name != "c" || got.Restarts != 3 || got.Epoch != 5 || got.Hash != Hash(c) || got.MessagePath != "/m" {
 		t.Errorf("%+v", got)
 	}
-	bare := (&Pod{UID: "u", Namespace: "ns", Name: "p", Containers: []Container{got}}).Bare()
+	bare := (&Pod{UID: "u", Namespace: "ns", Name: "p", Containers: []Container{got}}).MinimalPod()
 	if h := bare.Spec.Containers[0].Lifecycle; h == nil || h.PreStop.Exec.Command[0] != "x" || *bare.Spec.TerminationGracePeriodSeconds != 7 {
 		t.Errorf("%+v", bare.Spec)
 	}

@@ -12,7 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// SandboxInput is what a sandbox's configuration is made from besides the pod.
+// SandboxInput is what determines a sandbox's configuration in addition to the pod.
 type SandboxInput struct {
 	Attempt uint32
 	// Hostname is empty for pods with the host's network.
@@ -22,22 +22,22 @@ type SandboxInput struct {
 	CgroupParent string
 	// UserNamespace is nil for pods in the host's user namespace.
 	UserNamespace *runtimeapi.UserNamespace
-	// Resources and Overhead tell sandboxed runtimes how big to make the sandbox.
+	// Resources and Overhead determine the size of the sandbox with sandboxed runtimes.
 	Resources, Overhead *runtimeapi.LinuxContainerResources
 }
 
-// maxFileName is the longest name that file systems take.
+// maxFileName is the longest file name that file systems accept.
 const maxFileName = 255
 
-// PodLogDir is where the logs of a pod's containers are: NAMESPACE_NAME_UID. A name that would
-// make that too long for a file is cut; the UID tells pods apart.
+// PodLogDir returns the directory of the logs of a pod's containers: NAMESPACE_NAME_UID. If that is
+// too long for a file name, the pod's name is cut; the UID keeps the directory unique.
 func PodLogDir(root string, pod *v1.Pod) string {
 	before, after := pod.Namespace+"_", "_"+string(pod.UID)
 	name := pod.Name[:min(len(pod.Name), max(maxFileName-len(before)-len(after), 1))]
 	return filepath.Join(root, before+name+after)
 }
 
-// SandboxConfig makes the configuration of a pod's sandbox.
+// SandboxConfig returns the configuration of a pod's sandbox.
 func SandboxConfig(pod *v1.Pod, in SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
 	sc, err := sandboxSecurity(pod, in.UserNamespace)
 	if err != nil {
@@ -125,7 +125,7 @@ func privileged(pod *v1.Pod) bool {
 	return false
 }
 
-// portMappings lists the ports of all containers. A port that is declared twice counts once.
+// portMappings lists the ports of all containers, without duplicates.
 func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
 	var out []*runtimeapi.PortMapping
 	containers := append([]v1.Container{}, pod.Spec.Containers...)
@@ -168,7 +168,7 @@ func protocol(p v1.Protocol) runtimeapi.Protocol {
 	}
 }
 
-// Sidecar reports whether an init container is one that keeps running.
+// Sidecar reports whether an init container keeps running (restartPolicy Always).
 func Sidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }

@@ -10,26 +10,29 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// statuses keeps what the runtime told of sandboxes that are ready and of containers that run or
-// have ended, for as long as its lists have them in that state: what a status tells beyond is
-// settled by then, but for a container's limits, which only this client changes. A list is
-// cheap, while containerd decodes a container's whole specification for each status. What is not
-// listed any more is dropped when all is listed. Safe for concurrent use.
+// statuses caches the statuses of ready sandboxes and of containers that run or have ended. An
+// entry is valid as long as the runtime lists the sandbox or container in that state, because
+// nothing else in its status changes then, except a container's limits, which only this client
+// changes. Listing is cheap, whereas containerd decodes a container's whole specification for each
+// status. A list of everything drops the entries that it does not contain. It is safe for
+// concurrent use.
 type statuses struct {
 	mu         sync.Mutex
 	sandboxes  map[string]Sandbox
-	containers map[string]settled
-	// changes counts what made kept statuses untrue: a status that was asked for before is not kept after.
+	containers map[string]cachedContainer
+	// changes counts the events that made entries invalid. A status that was requested before such
+	// an event is not stored after it.
 	changes uint64
 }
 
-// settled is a container as it was told in a state.
-type settled struct {
+// cachedContainer is a container's status with the state for which it is valid.
+type cachedContainer struct {
 	Container
 	state runtimeapi.ContainerState
 }
 
-// sandbox returns what is known of a listed sandbox, and the number to keep what is asked for otherwise with.
+// sandbox returns the cached status of a listed sandbox. If there is none, it returns the number
+// with which to store the status that the caller reads.
 func (s *statuses) sandbox(item *runtimeapi.PodSandbox) (Sandbox, bool, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,8 +52,8 @@ func (s *statuses) keepSandbox(b Sandbox, asked uint64) {
 	s.sandboxes[b.ID] = b
 }
 
-// container returns what is known of a listed container, and the number to keep what is asked
-// for otherwise with.
+// container returns the cached status of a listed container. If there is none, it returns the
+// number with which to store the status that the caller reads.
 func (s *statuses) container(item *runtimeapi.Container) (Container, bool, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,12 +69,12 @@ func (s *statuses) keepContainer(c Container, state runtimeapi.ContainerState, a
 		return
 	}
 	if s.containers == nil {
-		s.containers = map[string]settled{}
+		s.containers = map[string]cachedContainer{}
 	}
-	s.containers[c.ID] = settled{c, state}
+	s.containers[c.ID] = cachedContainer{c, state}
 }
 
-// changed forgets a container whose limits may be others now.
+// changed drops a container whose limits may have changed.
 func (s *statuses) changed(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +82,7 @@ func (s *statuses) changed(id string) {
 	delete(s.containers, id)
 }
 
-// reset forgets all: another runtime may answer.
+// reset drops everything, because another runtime may answer from now on.
 func (s *statuses) reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +91,7 @@ func (s *statuses) reset() {
 	clear(s.containers)
 }
 
-// retain forgets what a list of everything does not have.
+// retain drops everything that a list of all sandboxes and containers does not contain.
 func (s *statuses) retain(sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) {
 	there := make(map[string]bool, len(sandboxes)+len(containers))
 	for _, b := range sandboxes {
@@ -100,5 +103,5 @@ func (s *statuses) retain(sandboxes []*runtimeapi.PodSandbox, containers []*runt
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.sandboxes, func(id string, _ Sandbox) bool { return !there[id] })
-	maps.DeleteFunc(s.containers, func(id string, _ settled) bool { return !there[id] })
+	maps.DeleteFunc(s.containers, func(id string, _ cachedContainer) bool { return !there[id] })
 }

@@ -18,13 +18,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// store is a runtime that has sandboxes and containers of one pod, and counts who asks for a status.
+// store is a runtime with sandboxes and containers of one pod. It counts requests for statuses.
 type store struct {
 	runtimeapi.RuntimeServiceClient
 	sandboxes  map[string]*runtimeapi.PodSandboxStatus
 	containers map[string]*runtimeapi.ContainerStatus
 	asked      int
-	// during is called while a container's status is on its way.
+	// during is called while the runtime answers a request for a container's status.
 	during func()
 }
 
@@ -77,7 +77,7 @@ func (s *store) UpdateContainerResources(_ context.Context, in *runtimeapi.Updat
 	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
 }
 
-// advance takes a container to the state that follows its own.
+// advance moves a container to its next state.
 func (s *store) advance(c *runtimeapi.ContainerStatus, moment int64) {
 	switch c.State {
 	case runtimeapi.ContainerState_CONTAINER_CREATED:
@@ -88,14 +88,14 @@ func (s *store) advance(c *runtimeapi.ContainerStatus, moment int64) {
 	}
 }
 
-// TestPodIsWhatTheRuntimeHas: whatever happens in the runtime and however often a pod is read,
-// one who keeps what was told reads what one reads who keeps nothing.
+// TestPodIsWhatTheRuntimeHas checks, for random changes in the runtime and reads in between, that a
+// client with a cache reads the same as one without.
 func TestPodIsWhatTheRuntimeHas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newStore()
 		keeps := &Client{Runtime: s, timeout: time.Minute}
 		ctx := context.Background()
-		var ids [4]string // no runtime gives one twice
+		var ids [4]string // no runtime uses an ID twice
 		for n := range rapid.IntRange(1, 40).Draw(t, "steps") {
 			moment := int64(n + 1)
 			which := rapid.IntRange(0, len(ids)-1).Draw(t, "which")
@@ -143,7 +143,7 @@ func TestPodIsWhatTheRuntimeHas(t *testing.T) {
 	})
 }
 
-// TestStatusIsAskedForOnce: reading a pod again asks for no status that is known.
+// TestStatusIsAskedForOnce checks that reading a pod again requests no status that is cached.
 func TestStatusIsAskedForOnce(t *testing.T) {
 	s := newStore()
 	s.sandboxes["s"] = &runtimeapi.PodSandboxStatus{Id: "s"}
@@ -159,7 +159,8 @@ func TestStatusIsAskedForOnce(t *testing.T) {
 	}
 }
 
-// TestStatusOfBeforeAnUpdate: a status that was on its way when limits were changed is not kept.
+// TestStatusOfBeforeAnUpdate checks that a status is not cached if limits were changed while it was
+// read.
 func TestStatusOfBeforeAnUpdate(t *testing.T) {
 	s := newStore()
 	s.containers["c"] = &runtimeapi.ContainerStatus{Id: "c", State: runtimeapi.ContainerState_CONTAINER_RUNNING}

@@ -16,10 +16,10 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// LimitError says that the node has as many volumes of a driver as it takes: the scheduler did not
-// know, and the pod is to be run elsewhere.
+// LimitError says that the node has as many volumes of a driver as it can have. The scheduler did
+// not know it, so the pod must run on another node.
 type LimitError struct {
-	// Volume is the volume that cannot be attached, Message what its driver said.
+	// Volume is the volume that cannot be attached. Message is the driver's message.
 	Volume, Message string
 }
 
@@ -28,13 +28,14 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("Node has reached its volume attachment limit, rejecting pod. unattached volumes=[%s]: %s", e.Volume, e.Message)
 }
 
-// exhausted reports whether attaching failed because the node takes no more volumes.
+// exhausted reports whether attaching failed because the node cannot have more volumes.
 func exhausted(e *storagev1.VolumeError) bool {
 	return e.ErrorCode != nil && codes.Code(*e.ErrorCode) == codes.ResourceExhausted
 }
 
-// full has a driver asked how many volumes the node takes, if one of its volumes was one too many,
-// and returns the error that says so. Drivers that do not want to be asked have their volumes waited for.
+// full asks the driver again how many volumes the node can have, because one of its volumes was one
+// too many, and returns a LimitError. If the driver does not support updates of that number, full
+// returns err and the pod waits for its volume.
 func (m *Manager) full(ctx context.Context, driver string, err error) error {
 	limit := (*LimitError)(nil)
 	if !errors.As(err, &limit) {
@@ -53,7 +54,7 @@ func (m *Manager) full(ctx context.Context, driver string, err error) error {
 	return err
 }
 
-// update asks a driver about the node once more, and publishes what it says.
+// update asks a driver about the node again, and publishes the answer.
 func (m *Manager) update(ctx context.Context, d *driver) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -67,7 +68,8 @@ func (m *Manager) update(ctx context.Context, d *driver) error {
 	return nil
 }
 
-// republish publishes what a driver says now, unless it has gone meanwhile or another has taken its place.
+// republish publishes a driver's answer, unless the driver has unregistered or been replaced
+// meanwhile.
 func (m *Manager) republish(ctx context.Context, d *driver, info *csi.NodeGetInfoResponse) error {
 	m.publishing.Lock()
 	defer m.publishing.Unlock()
@@ -77,7 +79,8 @@ func (m *Manager) republish(ctx context.Context, d *driver, info *csi.NodeGetInf
 	return m.publish(ctx, d.name, info)
 }
 
-// renew updates the drivers whose period is over, and returns when the next one's is; zero: none has one.
+// renew updates the drivers whose period has ended, and returns when the next update is due, or
+// zero if no driver has a period.
 func (m *Manager) renew(ctx context.Context) (time.Time, error) {
 	m.mu.Lock()
 	drivers := slices.Collect(maps.Values(m.drivers))

@@ -17,14 +17,15 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// allow has the driver say how many volumes the node takes.
+// allow sets how many volumes the driver says that the node can have.
 func (b *bench) allow(most int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.most = most
 }
 
-// allowed is how many volumes the API says that the node takes; -1: it does not say.
+// allowed returns how many volumes the node can have according to the API, or -1 if it does not
+// say.
 func allowed(t *testing.T, client kubernetes.Interface) int32 {
 	t.Helper()
 	n, err := client.StorageV1().CSINodes().Get(t.Context(), "n", metav1.GetOptions{})
@@ -37,7 +38,7 @@ func allowed(t *testing.T, client kubernetes.Interface) int32 {
 	return -1
 }
 
-// TestUpdated: a driver that wants to be asked again may say another number of volumes then.
+// TestUpdated checks that a driver with an update period can change the number of volumes.
 func TestUpdated(t *testing.T) {
 	client := cluster(t, false)
 	b := newBench(t, client)
@@ -56,7 +57,7 @@ func TestUpdated(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	// One that does not want to be is not.
+	// A driver without a period is not asked again.
 	b.allow(9)
 	quiet := b.kubelet()
 	b.allow(10)
@@ -65,8 +66,9 @@ func TestUpdated(t *testing.T) {
 	}
 }
 
-// TestLimit: that the node takes no more volumes is another thing than that a volume cannot be
-// attached, for drivers that want to be asked again; and they are, at once.
+// TestLimit checks the error when a driver with an update period refuses a volume because the node
+// has too many. It differs from other failures to attach, and the driver is asked for the number at
+// once.
 func TestLimit(t *testing.T) {
 	client := cluster(t, true)
 	b := newBench(t, client)

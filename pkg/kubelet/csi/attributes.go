@@ -18,16 +18,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// podPrefix begins the names of what drivers are told of pods.
+// podPrefix is the prefix of volume attributes about pods.
 const podPrefix = "csi.storage.k8s.io/"
 
 const (
 	tokens = podPrefix + "serviceAccount.tokens"
-	// defaultExpiry is for how long tokens are good for that do not say.
+	// defaultExpiry is the lifetime of tokens whose request does not specify one.
 	defaultExpiry = time.Hour
 )
 
-// podAttributes are what a driver that asks for it is told of the pod.
+// podAttributes returns the volume attributes about the pod, for a driver that requests them.
 func podAttributes(pod *v1.Pod, mode storagev1.VolumeLifecycleMode) map[string]string {
 	return map[string]string{
 		podPrefix + "pod.name": pod.Name, podPrefix + "pod.namespace": pod.Namespace, podPrefix + "pod.uid": string(pod.UID),
@@ -41,7 +41,7 @@ func isPodAttribute(key string) bool {
 	return ok && (strings.HasPrefix(name, "pod.") || strings.HasPrefix(name, "serviceAccount.") || name == "ephemeral")
 }
 
-// complete adds what is about the pod, and the secrets.
+// complete adds the attributes about the pod, and the secrets.
 func (m *Manager) complete(ctx context.Context, pod *v1.Pod, v Volume, r *request) error {
 	var err error
 	if r.stageSecrets, r.publishSecrets, err = m.secrets(ctx, pod, v); err != nil {
@@ -75,7 +75,7 @@ func (m *Manager) complete(ctx context.Context, pod *v1.Pod, v Volume, r *reques
 	return nil
 }
 
-// tokens are tokens of the pod's service account for the audiences that a driver asks for.
+// tokens returns tokens of the pod's service account for the audiences that a driver requests.
 func (m *Manager) tokens(ctx context.Context, pod *v1.Pod, requests []storagev1.TokenRequest) (string, error) {
 	out := map[string]authenticationv1.TokenRequestStatus{}
 	for _, t := range requests {
@@ -100,7 +100,7 @@ func (m *Manager) tokens(ctx context.Context, pod *v1.Pod, requests []storagev1.
 	return string(b), nil
 }
 
-// secrets reads those that a volume names for staging and publishing.
+// secrets reads the secrets that a volume names for staging and publishing.
 func (m *Manager) secrets(ctx context.Context, pod *v1.Pod, v Volume) (stage, publish map[string]string, err error) {
 	if v.PV == nil {
 		if ref := v.Inline.NodePublishSecretRef; ref != nil {

@@ -17,16 +17,16 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// maxMessage bounds what a driver is asked, in bytes.
+// maxMessage is the maximum size of a request to a driver in bytes.
 const maxMessage = 4 << 20
 
-// bridged are the services of drivers that the control plane may ask. That of nodes is
-// the kubelet's alone.
+// bridged are the services of drivers that the control plane may call. Only the kubelet may call
+// the node service.
 var bridged = [...]string{"csi.v1.Identity", "csi.v1.Controller", "csi.v1.GroupController"}
 
-// Bridge serves POST /csi/{driver}/{service}/{method}: the control plane asks a driver
-// that has registered with this kubelet. Body and answer are those of the call, in
-// protobuf. When the driver refuses, the answer is 424 with the code and the message.
+// Bridge serves POST /csi/{driver}/{service}/{method}, with which the control plane calls a driver
+// that is registered with this kubelet. The bodies are those of the call, in protobuf. If the
+// driver returns an error, the status is 424, with the code and the message.
 func (m *Manager) Bridge(w http.ResponseWriter, r *http.Request) {
 	name, service := r.PathValue("driver"), r.PathValue("service")
 	if !slices.Contains(bridged[:], service) {
@@ -55,10 +55,10 @@ func (m *Manager) Bridge(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
-	_, _ = w.Write(out) // who asked is gone: it will ask again
+	_, _ = w.Write(out) // if the client has disconnected it will try again
 }
 
-// refuse tells what a driver answered that did not do what it was asked for.
+// refuse writes a driver's error to the client.
 func refuse(w http.ResponseWriter, err error) {
 	s := status.Convert(err)
 	b, err := json.Marshal(struct {
@@ -74,7 +74,7 @@ func refuse(w http.ResponseWriter, err error) {
 	_, _ = w.Write(b)
 }
 
-// plain carries messages as they are.
+// plain is a codec that does not change messages.
 type plain struct{}
 
 // Name implements encoding.Codec.

@@ -18,7 +18,8 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 )
 
-// TestBridge: the control plane reaches a driver's services, but not that of nodes.
+// TestBridge checks that the control plane can call all of a driver's services except the node
+// service.
 func TestBridge(t *testing.T) {
 	b := newBench(t, nil)
 	conn, err := grpc.NewClient("unix://"+b.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))

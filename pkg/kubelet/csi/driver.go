@@ -17,22 +17,24 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/plugins"
 )
 
-// callTimeout is Kubernetes' bound for calls of drivers.
+// callTimeout is the timeout of calls to drivers, as in Kubernetes.
 const callTimeout = 2 * time.Minute
 
 var _ plugins.Handler = (*Manager)(nil)
 
-// driver is a driver that has registered.
+// driver is a registered driver.
 type driver struct {
 	name     string
 	endpoint string
 	conn     *grpc.ClientConn
 	node     csi.NodeClient
-	// updated is when it was asked about the node last; for Run alone once it is registered.
+	// updated is when the driver was last asked about the node. Once the driver is registered, only
+	// Run uses it.
 	updated time.Time
 }
 
-// Register implements plugins.Handler. The driver is published before it is told that it is registered.
+// Register implements plugins.Handler. The driver is published before it learns that it is
+// registered.
 func (m *Manager) Register(ctx context.Context, p plugins.Plugin) error {
 	if !slices.ContainsFunc(p.Versions, supported) {
 		return fmt.Errorf("none of the CSI versions %v is supported by the kubelet", p.Versions)
@@ -42,22 +44,23 @@ func (m *Manager) Register(ctx context.Context, p plugins.Plugin) error {
 		return fmt.Errorf("endpoint of the driver: %w", err)
 	}
 	d := &driver{name: p.Name, endpoint: p.Endpoint, conn: conn, node: csi.NewNodeClient(conn), updated: m.cfg.Clock.Now()}
-	if err := m.enrol(ctx, d); err != nil {
+	if err := m.addDriver(ctx, d); err != nil {
 		_ = conn.Close()
 		return fmt.Errorf("register CSI driver: %w", err)
 	}
-	m.Look() // it may want to be asked again
+	m.Resync() // the driver may have an update period
 	return nil
 }
 
-// enrol asks a driver about the node and publishes what it says; the driver is one of the node's from then on.
-func (m *Manager) enrol(ctx context.Context, d *driver) error {
+// addDriver asks a driver about the node, publishes the answer, and adds the driver to the registered
+// ones.
+func (m *Manager) addDriver(ctx context.Context, d *driver) error {
 	info, err := d.node.NodeGetInfo(ctx, &csi.NodeGetInfoRequest{})
 	if err != nil {
 		return err
 	}
-	// Published and known at once: who withdraws the driver that it takes the place of would
-	// undo what is published.
+	// Publish and register under one lock: otherwise withdraw, called for the previous driver of
+	// that name, could undo what is published.
 	m.publishing.Lock()
 	defer m.publishing.Unlock()
 	if err := m.publish(ctx, d.name, info); err != nil {
@@ -66,13 +69,13 @@ func (m *Manager) enrol(ctx context.Context, d *driver) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if old := m.drivers[d.name]; old != nil {
-		_ = old.conn.Close() // nothing is lost: calls are repeated
+		_ = old.conn.Close() // nothing is lost, because calls are repeated
 	}
 	m.drivers[d.name] = d
 	return nil
 }
 
-// measure is an interceptor of the calls of a driver.
+// measure is an interceptor that measures the calls to a driver.
 func (m *Manager) measure(driver string) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		begun := m.cfg.Clock.Now()
@@ -82,12 +85,12 @@ func (m *Manager) measure(driver string) grpc.UnaryClientInterceptor {
 	}
 }
 
-// supported reports whether a version, as drivers give it, is one that this kubelet speaks.
+// supported reports whether the kubelet supports a CSI version that a driver reports.
 func supported(version string) bool {
 	return strings.HasPrefix(strings.TrimPrefix(version, "v"), "1.")
 }
 
-// Unregister implements plugins.Handler. Volumes stay as they are.
+// Unregister implements plugins.Handler. Volumes of the driver stay mounted.
 func (m *Manager) Unregister(p plugins.Plugin) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -95,7 +98,7 @@ func (m *Manager) Unregister(p plugins.Plugin) {
 		_ = d.conn.Close()
 		delete(m.drivers, p.Name)
 		m.gone[p.Name] = true
-		m.Look()
+		m.Resync()
 	}
 }
 
@@ -108,7 +111,7 @@ func (m *Manager) driver(name string) (*driver, error) {
 	return nil, fmt.Errorf("driver name %s not found in the list of registered CSI drivers", name)
 }
 
-// abilities are what a driver's node service can do.
+// abilities are the capabilities of a driver's node service.
 type abilities map[csi.NodeServiceCapability_RPC_Type]bool
 
 func (d *driver) abilities(ctx context.Context) (abilities, error) {

@@ -14,8 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Expand has what is on a volume of a pod grow to the volume's present size. A driver
-// that has nothing to do on nodes is done.
+// Expand grows the file system on a volume of a pod to the volume's present size. If the driver
+// does not expand volumes on nodes it does nothing.
 func (m *Manager) Expand(ctx context.Context, pod *v1.Pod, v Volume) error {
 	r := newRequest(pod, v)
 	d, err := m.driver(r.id.driver)
@@ -26,7 +26,7 @@ func (m *Manager) Expand(ctx context.Context, pod *v1.Pod, v Volume) error {
 	if err != nil {
 		return err
 	}
-	vol, done := m.want(r.id, false)
+	vol, done := m.reserve(r.id, false)
 	defer done()
 	vol.asking.Lock()
 	defer vol.asking.Unlock()
@@ -47,7 +47,8 @@ func (m *Manager) Expand(ctx context.Context, pod *v1.Pod, v Volume) error {
 	return err
 }
 
-// Stats asks the driver how full a volume of a pod is; nil: it does not tell.
+// Stats asks the driver how full a volume of a pod is. The result is nil if the driver does not
+// report it.
 func (m *Manager) Stats(ctx context.Context, pod *v1.Pod, v Volume) (*statsapi.FsStats, error) {
 	r := newRequest(pod, v)
 	d, err := m.driver(r.id.driver)
@@ -79,8 +80,9 @@ func (m *Manager) Stats(ctx context.Context, pod *v1.Pod, v Volume) (*statsapi.F
 	return out, nil
 }
 
-// Republishes reports whether a driver wants to be asked to publish from time to time.
-func (m *Manager) Republishes(ctx context.Context, driver string) (bool, error) {
+// NeedsRepublish reports whether a driver requests that volumes are published again from time to
+// time.
+func (m *Manager) NeedsRepublish(ctx context.Context, driver string) (bool, error) {
 	d, err := m.object(ctx, driver)
 	if err != nil || d == nil {
 		return false, err

@@ -20,33 +20,34 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/metrics"
 )
 
-// sweepPeriod is how often it is tried again to undo what nobody uses.
+// sweepPeriod is how often unstaging unused volumes is tried again.
 const sweepPeriod = 10 * time.Second
 
-// Config is what a Manager needs.
+// Config holds a Manager's settings.
 type Config struct {
 	// RootDir is the kubelet's directory, /var/lib/kubelet.
 	RootDir  string
 	NodeName string
-	// Client reads drivers, attachments and secrets, which are not watched, and
-	// writes the node's CSINode.
+	// Client reads drivers, attachments and secrets, which are not watched, and writes the node's
+	// CSINode.
 	Client kubernetes.Interface
-	// Token gives a token of the pod's service account.
+	// Token returns a token of the pod's service account.
 	Token func(ctx context.Context, pod *v1.Pod, account string, audiences []string, expiry time.Duration) (*authenticationv1.TokenRequestStatus, error)
-	// Changed has the node's status written: what is in use has changed.
+	// Changed is called when the list of volumes in use changes, so that the node's status must be
+	// written.
 	Changed func()
-	// UpdatePeriod is how often a driver wants to be asked how many volumes the node takes
-	// (zero: never), and Attaches reports whether its volumes are attached, as its CSIDriver
-	// says. When that changes, Look is called.
+	// UpdatePeriod returns how often a driver is to be asked how many volumes the node can have, or
+	// zero for never. Attaches reports whether its volumes are attached. Both come from its
+	// CSIDriver; when that changes, Resync is called.
 	UpdatePeriod func(driver string) time.Duration
 	Attaches     func(driver string) bool
-	// Metrics count what drivers are asked; nil disables that.
+	// Metrics count and time the calls to drivers; nil disables them.
 	Metrics *metrics.Storage
 	Clock   clock.Clock
 	Log     *slog.Logger
 }
 
-// Manager has drivers make the volumes of the node's pods. It is safe for concurrent use.
+// Manager makes the CSI volumes of the node's pods. It is safe for concurrent use.
 type Manager struct {
 	cfg        Config
 	wake       chan struct{}
@@ -54,33 +55,34 @@ type Manager struct {
 
 	mu      sync.Mutex
 	drivers map[string]*driver
-	gone    map[string]bool // drivers to be taken out of the CSINode
-	volumes map[id]*volume  // all that is on the disk, or about to be
+	gone    map[string]bool // drivers to be removed from the CSINode
+	volumes map[id]*volume  // all that have a record on the disk, or soon will
 }
 
-// volume is a volume as this node knows it. Its fields but the lock are guarded by
-// the lock of the Manager.
+// volume is the state of a volume on this node. The lock of the Manager guards its fields other
+// than the lock.
 type volume struct {
 	id id
-	// asking is held while a driver is asked about the volume; taken before the Manager's.
+	// asking is held during calls to the driver about the volume. It is taken before the Manager's
+	// lock.
 	asking sync.Mutex
-	// users are the pods that have it, or have begun to.
+	// users are the pods that the volume is published to, or may be.
 	users map[place]bool
-	// staged is where it is staged, or was begun to be; nil if it is not.
+	// staged is where the volume is staged, or may be; nil if it is not.
 	staged *stage
-	// surely reports that it was staged once, by this process or perhaps by an earlier one, and not only
-	// tried to; guarded by asking.
+	// surely reports whether staging has succeeded once, perhaps in an earlier process. It is
+	// guarded by asking.
 	surely bool
-	// context is the SELinux label that it is staged and published with, if with any.
+	// context is the SELinux label that the volume is staged and published with, or "".
 	context string
-	// wanted counts the pods that are about to use it.
+	// wanted counts the pods that are about to use the volume.
 	wanted int
 	inline bool
 }
 
 func (v *volume) idle() bool { return len(v.users) == 0 && v.wanted == 0 }
 
-// New makes a Manager with what the disk remembers. It starts nothing.
+// New returns a Manager with the volumes that are recorded on the disk. It starts nothing.
 func New(cfg Config) (*Manager, error) {
 	if cfg.Metrics == nil {
 		cfg.Metrics = metrics.NewStorage(nil)
@@ -91,15 +93,15 @@ func New(cfg Config) (*Manager, error) {
 	return m, m.load()
 }
 
-// Run keeps the CSINode, also when drivers want to be asked again, and unstages what no pod
-// uses, until ctx ends. Volumes stay then.
+// Run keeps the CSINode up to date and unstages volumes that no pod uses, until ctx ends. Other
+// volumes stay then.
 func (m *Manager) Run(ctx context.Context) error {
 	t := m.cfg.Clock.NewTicker(sweepPeriod)
 	defer t.Stop()
 	known := false
 	for {
 		if !known {
-			// The scheduler tells by it that the node's drivers are known.
+			// The scheduler knows from an existing CSINode that the node's drivers are known.
 			err := m.csiNode(ctx, func(*storagev1.CSINode) {})
 			known = err == nil
 		}
@@ -113,7 +115,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// pause waits until there is something to do, at the latest until then (zero: whenever), or a tick.
+// pause waits for a wake-up, a tick, or the time until unless it is zero. It reports false if ctx
+// ends.
 func (m *Manager) pause(ctx context.Context, tick <-chan time.Time, until time.Time) bool {
 	var due <-chan time.Time
 	if !until.IsZero() {
@@ -131,16 +134,16 @@ func (m *Manager) pause(ctx context.Context, tick <-chan time.Time, until time.T
 	return true
 }
 
-// Look has Run look again.
-func (m *Manager) Look() {
+// Resync makes Run check all drivers and volumes again.
+func (m *Manager) Resync() {
 	select {
 	case m.wake <- struct{}{}:
 	default:
 	}
 }
 
-// sweep unstages volumes that no pod has any more: an earlier process was killed
-// between the two steps, or the driver was away.
+// sweep unstages volumes that no pod uses any more. They exist if an earlier process was killed
+// before it unstaged them, or if the driver was not available.
 func (m *Manager) sweep(ctx context.Context) error {
 	m.mu.Lock()
 	var idle []*volume
@@ -159,7 +162,8 @@ func (m *Manager) sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// volume returns the entry of a volume, made if need be. The caller holds mu, or is alone.
+// volume returns the entry of a volume and creates it if necessary. The caller holds mu, or is
+// alone.
 func (m *Manager) volume(i id) *volume {
 	v := m.volumes[i]
 	if v == nil {
@@ -169,8 +173,8 @@ func (m *Manager) volume(i id) *volume {
 	return v
 }
 
-// want notes that a pod is about to use a volume; the result takes that back.
-func (m *Manager) want(i id, inline bool) (*volume, func()) {
+// reserve records that a pod is about to use a volume. The returned function undoes that.
+func (m *Manager) reserve(i id, inline bool) (*volume, func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	v := m.volume(i)
@@ -183,12 +187,12 @@ func (m *Manager) want(i id, inline bool) (*volume, func()) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		v.wanted--
-		m.tidy(v)
+		m.dropUnused(v)
 	}
 }
 
-// tidy forgets a volume of which nothing is on the node. The caller holds mu.
-func (m *Manager) tidy(v *volume) {
+// dropUnused drops the entry of a volume that is not on the node any more. The caller holds mu.
+func (m *Manager) dropUnused(v *volume) {
 	if v.idle() && v.staged == nil {
 		delete(m.volumes, v.id)
 		if !v.inline {
@@ -197,15 +201,16 @@ func (m *Manager) tidy(v *volume) {
 	}
 }
 
-// note changes what is known of a volume.
+// note changes the entry of a volume.
 func (m *Manager) note(v *volume, change func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	change()
-	m.tidy(v)
+	m.dropUnused(v)
 }
 
-// InUse are the volumes that must not be detached from the node, sorted: of drivers that attach theirs.
+// InUse returns the volumes that must not be detached from the node, sorted. It leaves out drivers
+// whose volumes are not attached.
 func (m *Manager) InUse() []v1.UniqueVolumeName {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -45,10 +45,10 @@ import (
 
 func TestMain(m *testing.M) { unshare.Run(m, unshare.Mount) }
 
-// errKilled is what a call returns during which the kubelet is killed.
+// errKilled is the result of a call during which the kubelet is killed.
 var errKilled = status.Error(codes.Unavailable, "killed")
 
-// bench is a node with a driver, whose calls can be cut.
+// bench is a node with a driver whose calls can be interrupted.
 type bench struct {
 	t      *testing.T
 	client kubernetes.Interface
@@ -58,25 +58,26 @@ type bench struct {
 
 	mu    sync.Mutex
 	calls []string
-	// cut ends the call of this name, before the driver does it or after.
+	// cut is the name of the call that is interrupted, either before the driver runs it or, with
+	// after, once it has.
 	cut   string
 	after bool
-	// most is how many volumes the node takes, as the driver says.
+	// most is how many volumes the driver says that the node can have.
 	most int64
-	// refuse is what the driver answers to calls.
+	// refuse is the code of the driver's error for each call that fails.
 	refuse map[string]codes.Code
-	// mountFlags are those of the last call of each name.
+	// mountFlags are the mount flags of the last call of each name.
 	mountFlags map[string][]string
-	// loose reports that the driver's volumes are not attached to nodes.
+	// loose reports whether the driver's volumes need not be attached to nodes.
 	loose atomic.Bool
-	// metrics count what kubelets ask; nil disables that.
+	// metrics count the calls of kubelets; nil disables them.
 	metrics *metrics.Storage
 }
 
 func newBench(t *testing.T, client kubernetes.Interface) *bench {
 	t.Helper()
 	unshare.Need(t)
-	sockets, err := os.MkdirTemp("", "k") // the names of sockets are short
+	sockets, err := os.MkdirTemp("", "k") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,13 +118,13 @@ func (b *bench) intercept(ctx context.Context, req any, info *grpc.UnaryServerIn
 	return got, err
 }
 
-// kubelet is a Manager, as of a kubelet that starts.
+// kubelet returns the Manager of a kubelet that starts.
 func (b *bench) kubelet() *Manager {
 	b.t.Helper()
 	return b.kubeletOf(func(string) time.Duration { return 0 })
 }
 
-// kubeletOf is one whose drivers want to be asked again from time to time.
+// kubeletOf returns the Manager of a kubelet that starts, with an update period for drivers.
 func (b *bench) kubeletOf(period func(string) time.Duration) *Manager {
 	b.t.Helper()
 	m, err := New(Config{
@@ -140,7 +141,7 @@ func (b *bench) kubeletOf(period func(string) time.Duration) *Manager {
 	return m
 }
 
-// volume makes a volume in the driver.
+// volume creates a volume in the driver.
 func (b *bench) volume(name string, mode v1.PersistentVolumeMode) Volume {
 	b.t.Helper()
 	c := &csi.VolumeCapability{AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}}
@@ -157,8 +158,8 @@ func (b *bench) volume(name string, mode v1.PersistentVolumeMode) Volume {
 	}}}
 }
 
-// left lists what is mounted below the kubelet's directory, and what lies there.
-func (b *bench) left() []string {
+// leftovers lists the mounts and files below the kubelet's directory.
+func (b *bench) leftovers() []string {
 	b.t.Helper()
 	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(b.root))
 	if err != nil {
@@ -200,8 +201,8 @@ func pod(uid string) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: uid, UID: types.UID(uid)}}
 }
 
-// TestKilled: at whatever call the kubelet is killed, before the driver does it or
-// after, the next kubelet takes everything away, and no data.
+// TestKilled kills the kubelet during each call, either before the driver runs it or after, and
+// checks that the next kubelet cleans up everything and loses no data.
 func TestKilled(t *testing.T) {
 	client := cluster(t, false)
 	for _, mode := range []v1.PersistentVolumeMode{v1.PersistentVolumeFilesystem, v1.PersistentVolumeBlock} {
@@ -244,7 +245,7 @@ func killed(t *testing.T, client kubernetes.Interface, mode v1.PersistentVolumeM
 	if err := errors.Join(next.Teardown(t.Context(), p.UID), next.sweep(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	if left := b.left(); len(left) > 0 {
+	if left := b.leftovers(); len(left) > 0 {
 		t.Errorf("left: %q", left)
 	}
 	if used := next.InUse(); len(used) > 0 {
@@ -274,14 +275,14 @@ func TestCallsAreCounted(t *testing.T) {
 	call := func(method, code string) string {
 		return `csi_operations_seconds_count{driver_name="d",grpc_status_code="` + code + `",method_name="/csi.v1.Node/` + method + `",migrated="false"}`
 	}
-	metricstest.Want(t, metricstest.Scrape(t, r), map[string]float64{
+	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{
 		call("NodeStageVolume", "OK"): 1, call("NodePublishVolume", "Internal"): 1, call("NodePublishVolume", "OK"): -1, call("NodeUnpublishVolume", "OK"): 1,
 		`storage_operation_duration_seconds_count{migrated="false",operation_name="unmount_device",status="success",volume_plugin="kubernetes.io/csi:d"}`: 1,
 	})
 }
 
-// TestOnePod: a volume that one pod may have another one gets when the first is away, whichever
-// kubelet is asked.
+// TestOnePod checks that a ReadWriteOncePod volume is mounted for a second pod only after the first
+// one has given it up, also by a restarted kubelet.
 func TestOnePod(t *testing.T) {
 	b := newBench(t, cluster(t, false))
 	v := b.volume("v", v1.PersistentVolumeFilesystem)
@@ -305,12 +306,13 @@ func TestOnePod(t *testing.T) {
 	if err := m.Teardown(t.Context(), "b"); err != nil {
 		t.Fatal(err)
 	}
-	if left := b.left(); len(left) > 0 {
+	if left := b.leftovers(); len(left) > 0 {
 		t.Errorf("left: %q", left)
 	}
 }
 
-// TestTwoPods: a volume that two pods have is staged once, and unstaged with the last.
+// TestTwoPods checks that a volume of two pods is staged once, and unstaged after both have given
+// it up.
 func TestTwoPods(t *testing.T) {
 	b := newBench(t, cluster(t, false))
 	v, m := b.volume("v", v1.PersistentVolumeFilesystem), b.kubelet()
@@ -328,12 +330,12 @@ func TestTwoPods(t *testing.T) {
 	if err := m.Teardown(t.Context(), "b"); err != nil {
 		t.Fatal(err)
 	}
-	if left := b.left(); len(left) > 0 || !slices.Contains(b.calls, "NodeUnstageVolume") {
+	if left := b.leftovers(); len(left) > 0 || !slices.Contains(b.calls, "NodeUnstageVolume") {
 		t.Errorf("left: %q; calls: %q", left, b.calls)
 	}
 }
 
-// TestInline: a volume of a pod's own goes with it, and is never in use for the control plane.
+// TestInline checks that an inline volume is removed with its pod, and is never reported as in use.
 func TestInline(t *testing.T) {
 	b := newBench(t, cluster(t, false))
 	m, p := b.kubelet(), pod("u")
@@ -350,13 +352,13 @@ func TestInline(t *testing.T) {
 	if err := m.Teardown(t.Context(), p.UID); err != nil {
 		t.Fatal(err)
 	}
-	if left, err := os.ReadDir(filepath.Join(b.driver.Root, "volumes")); len(left) > 0 || len(b.left()) > 0 {
-		t.Errorf("left: %v, %q, %v", left, b.left(), err)
+	if left, err := os.ReadDir(filepath.Join(b.driver.Root, "volumes")); len(left) > 0 || len(b.leftovers()) > 0 {
+		t.Errorf("left: %v, %q, %v", left, b.leftovers(), err)
 	}
 }
 
-// TestNeverDeletesThroughAMount: a driver that says that a volume is away while it is
-// still mounted is not believed.
+// TestNeverDeletesThroughAMount checks that nothing is deleted if a driver reports a volume as
+// unpublished while it is still mounted.
 func TestNeverDeletesThroughAMount(t *testing.T) {
 	b := newBench(t, cluster(t, false))
 	v, p := b.volume("v", v1.PersistentVolumeFilesystem), pod("u")
@@ -373,8 +375,8 @@ func TestNeverDeletesThroughAMount(t *testing.T) {
 	}
 }
 
-// TestAttached: a volume is used only once the control plane knows that it is in use,
-// and while the node is told that it is attached.
+// TestAttached checks that a volume is used only once the API lists it as in use and as attached to
+// the node.
 func TestAttached(t *testing.T) {
 	client := cluster(t, true)
 	b := newBench(t, client)
@@ -407,14 +409,14 @@ func TestAttached(t *testing.T) {
 	if _, err := attachments.UpdateStatus(t.Context(), a, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	refused("is not attached") // it may be about to be detached
+	refused("is not attached") // a controller may be about to detach it
 	say(`{"status":{"volumesAttached":[{"name":"` + i.String() + `","devicePath":""}]}}`)
 	if got, err := m.attached(t.Context(), i); err != nil || got["node"] != "n" {
 		t.Errorf("%v, %v", got, err)
 	}
 }
 
-// TestPublished: drivers come into the CSINode and leave it.
+// TestPublished checks that drivers are added to the CSINode and removed from it.
 func TestPublished(t *testing.T) {
 	client := cluster(t, false)
 	b := newBench(t, client)
@@ -443,8 +445,8 @@ func TestPublished(t *testing.T) {
 	}
 }
 
-// TestPublishedAgain: a driver that was gone for a moment, as when its socket is made anew, is in the
-// CSINode afterwards, whenever it is noticed that it was gone.
+// TestPublishedAgain checks that a driver that was unregistered for a moment, for instance because
+// its socket was replaced, is in the CSINode afterwards, whenever the removal is processed.
 func TestPublishedAgain(t *testing.T) {
 	client := cluster(t, false)
 	b := newBench(t, client)
@@ -453,7 +455,7 @@ func TestPublishedAgain(t *testing.T) {
 	for i := range 200 {
 		m.Unregister(d)
 		withdrawn := make(chan error, 1)
-		// At any moment of what follows.
+		// At a random moment of what follows.
 		time.AfterFunc(rand.N(8*time.Millisecond), func() { withdrawn <- m.withdraw(t.Context()) })
 		if err := m.Register(t.Context(), d); err != nil {
 			t.Fatal(err)

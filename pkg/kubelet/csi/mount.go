@@ -22,31 +22,32 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Volume is what a pod asks for: a persistent volume, or one of its own.
+// Volume is a volume of a pod: a persistent volume or an inline one.
 type Volume struct {
-	// PV is nil for a volume of the pod's own, which Name and Inline tell.
+	// PV is nil for an inline volume, which Name and Inline describe.
 	PV       *v1.PersistentVolume
 	Name     string
 	Inline   *v1.CSIVolumeSource
 	ReadOnly bool
-	// Group is what the files are to belong to, if anything.
+	// Group is the group that the files must have, or nil.
 	Group *int64
-	// Labels are the SELinux labels that the pod's containers want the files to have, of a
-	// volume that may be mounted with one; none otherwise.
+	// Labels are the SELinux labels that the pod's containers need for the files. It is empty for a
+	// volume that must not be mounted with a label.
 	Labels []string
 }
 
-// Mounted is a volume that is ready.
+// Mounted is a volume that is ready for use.
 type Mounted struct {
-	// Path is where the file system is mounted, Device the node's path of a device.
+	// Path is where the file system is mounted. Device is the path of a block device on the node.
 	Path, Device string
-	// ChangeGroup reports that the files are still to be given to the group.
+	// ChangeGroup reports whether the caller must still change the group of the files.
 	ChangeGroup bool
-	// Labelled reports that the files have their SELinux label by the way they are mounted.
+	// Labelled reports whether the volume is mounted with an SELinux label, so that its files need
+	// not be labelled.
 	Labelled bool
 }
 
-// request is a Volume in the words of drivers.
+// request is a Volume in the terms of CSI.
 type request struct {
 	id         id
 	place      place
@@ -54,17 +55,17 @@ type request struct {
 	fsType     string
 	attributes map[string]string
 	options    []string
-	context    string // SELinux label of the files, if they are mounted with one
+	context    string // SELinux label to mount the volume with, or ""
 	access     v1.PersistentVolumeAccessMode
 	readOnly   bool
 	group      *int64
 	object     *storagev1.CSIDriver
-	// What the attaching gave, and secrets.
+	// Metadata of the attachment, and secrets.
 	publishContext               map[string]string
 	stageSecrets, publishSecrets map[string]string
 }
 
-// newRequest reads what a volume is; it asks nobody.
+// newRequest converts a Volume. It calls neither the driver nor the API.
 func newRequest(pod *v1.Pod, v Volume) request {
 	r := request{readOnly: v.ReadOnly, group: v.Group, access: v1.ReadWriteOnce}
 	if v.PV == nil {
@@ -89,8 +90,8 @@ func newRequest(pod *v1.Pod, v Volume) request {
 	return r
 }
 
-// Mount makes a volume of a pod, or finds that it is made. It may be repeated: drivers
-// that want that get a chance to renew what they publish.
+// Mount stages and publishes a volume for a pod. It is safe to repeat; a driver that requests
+// republishing is then called again.
 func (m *Manager) Mount(ctx context.Context, pod *v1.Pod, v Volume) (Mounted, error) {
 	r := newRequest(pod, v)
 	var err error
@@ -100,7 +101,7 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod, v Volume) (Mounted, er
 	if err := checkMode(r.object, r.id.driver, r.mode); err != nil {
 		return Mounted{}, err
 	}
-	vol, done := m.want(r.id, r.mode == storagev1.VolumeLifecycleEphemeral)
+	vol, done := m.reserve(r.id, r.mode == storagev1.VolumeLifecycleEphemeral)
 	defer done()
 	if v.PV != nil && attachRequired(r.object) {
 		if r.publishContext, err = m.awaitAttached(ctx, r.id); err != nil {
@@ -115,7 +116,7 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod, v Volume) (Mounted, er
 		return Mounted{}, err
 	}
 	if r.context, err = contextOf(r.object, v.Labels); err != nil {
-		m.cfg.Metrics.Labels.Differ()
+		m.cfg.Metrics.Labels.PodMismatch()
 		return Mounted{}, err
 	}
 	vol.asking.Lock()
@@ -131,10 +132,10 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod, v Volume) (Mounted, er
 	return m.mount(ctx, d, vol, r, v)
 }
 
-// errInUse is what users see of a volume that one pod may have, and another one has.
+// errInUse is the error for a ReadWriteOncePod volume that another pod uses.
 var errInUse = errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod")
 
-// usedByAnother reports whether a pod other than this one has a volume.
+// usedByAnother reports whether a pod other than this one uses a volume.
 func (m *Manager) usedByAnother(v *volume, pod types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -146,7 +147,7 @@ func (m *Manager) usedByAnother(v *volume, pod types.UID) bool {
 	return false
 }
 
-// checkMode reports whether a driver makes volumes of this kind.
+// checkMode checks that a driver supports volumes of the mode.
 func checkMode(d *storagev1.CSIDriver, name string, mode storagev1.VolumeLifecycleMode) error {
 	if d == nil {
 		if mode == storagev1.VolumeLifecyclePersistent {
@@ -164,7 +165,7 @@ func checkMode(d *storagev1.CSIDriver, name string, mode storagev1.VolumeLifecyc
 	return fmt.Errorf("volume mode %q not supported by driver %s (only supports %q)", mode, name, modes)
 }
 
-// mount records, stages and publishes. The caller holds the volume.
+// mount records, stages and publishes a volume. The caller holds vol.asking.
 func (m *Manager) mount(ctx context.Context, d *driver, vol *volume, r request, v Volume) (Mounted, error) {
 	able, err := d.abilities(ctx)
 	if err != nil {
@@ -199,7 +200,7 @@ func (m *Manager) mount(ctx context.Context, d *driver, vol *volume, r request, 
 	return Mounted{Path: target, ChangeGroup: changeGroup, Labelled: r.context != ""}, nil
 }
 
-// begin writes what is about to be done.
+// begin writes the records before staging and publishing begin.
 func (m *Manager) begin(vol *volume, r request) error {
 	rec := record{
 		Spec: r.place.spec, Handle: r.id.handle, Driver: r.id.driver, Node: m.cfg.NodeName,
@@ -226,14 +227,14 @@ func (m *Manager) begin(vol *volume, r request) error {
 	return err
 }
 
-// unstaged forgets what was about to be done with a volume, if a driver says that it has not staged it, and
-// that it is not about to: there is nothing to be undone then, and the driver is not asked to. A volume that
-// another pod has, or that may have been staged before, stays.
+// unstaged drops the records of a volume whose driver has refused to stage it and is not doing so
+// in the background. Then there is nothing to unstage. It keeps the records if another pod uses the
+// volume, or if the volume may have been staged before.
 func (m *Manager) unstaged(vol *volume, p place, cause error) error {
 	m.mu.Lock()
 	staged, others := vol.staged, len(vol.users) > 1 || !vol.users[p]
 	m.mu.Unlock()
-	if !Final(cause) || vol.surely || others || staged == nil {
+	if !IsFinal(cause) || vol.surely || others || staged == nil {
 		return nil
 	}
 	if err := m.forgetPod(p); err != nil {
@@ -243,8 +244,9 @@ func (m *Manager) unstaged(vol *volume, p place, cause error) error {
 	return m.forgetStage(vol, staged)
 }
 
-// Final reports whether a driver that returned an error has given up: nothing of the call is under way.
-func Final(err error) bool {
+// IsFinal reports whether a driver's error is final, so that no part of the call continues in the
+// background.
+func IsFinal(err error) bool {
 	switch status.Code(err) {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted:
 		return false
@@ -252,7 +254,7 @@ func Final(err error) bool {
 	return true
 }
 
-// link makes a link of a pod to its device.
+// link creates a pod's link to its device.
 func link(target, path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return fmt.Errorf("link to device: %w", err)
@@ -274,7 +276,7 @@ func stageVolume(ctx context.Context, d *driver, able abilities, r request, path
 	return err
 }
 
-// stagedAttributes are those of the volume, without what is about one pod.
+// stagedAttributes returns the attributes of the volume without those about one pod.
 func stagedAttributes(r request) map[string]string {
 	out := maps.Clone(r.attributes)
 	maps.DeleteFunc(out, func(k, _ string) bool { return isPodAttribute(k) })
@@ -295,8 +297,8 @@ func capability(r request, able abilities) *csi.VolumeCapability {
 	return c
 }
 
-// accessMode is the mode in the words of drivers: those that tell apart how many pods
-// of a node write are told, for others there is one word.
+// accessMode converts an access mode. With precise it says whether one or several pods of the node
+// write the volume; older drivers have only one mode for both.
 func accessMode(mode v1.PersistentVolumeAccessMode, precise bool) csi.VolumeCapability_AccessMode_Mode {
 	switch {
 	case mode == v1.ReadOnlyMany:
@@ -313,7 +315,7 @@ func accessMode(mode v1.PersistentVolumeAccessMode, precise bool) csi.VolumeCapa
 	return csi.VolumeCapability_AccessMode_UNKNOWN
 }
 
-// groupApplies reports whether the kubelet gives the files of a volume to the pod's group.
+// groupApplies reports whether the kubelet must change the group of a volume's files to the pod's.
 func groupApplies(r request, pv *v1.PersistentVolume) bool {
 	policy := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
 	if r.object != nil && r.object.Spec.FSGroupPolicy != nil {

@@ -22,10 +22,11 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// nodeIDs is the node's annotation with its names as drivers know it.
+// nodeIDs is the node's annotation with its ID in each driver.
 const nodeIDs = "csi.volume.kubernetes.io/nodeid"
 
-// publish writes what a driver told of the node into the Node and its CSINode. The caller holds publishing.
+// publish writes a driver's answer about the node into the Node and the CSINode. The caller holds
+// publishing.
 func (m *Manager) publish(ctx context.Context, name string, info *csi.NodeGetInfoResponse) error {
 	if info.GetNodeId() == "" {
 		return fmt.Errorf("driver %s gave no node ID", name)
@@ -45,7 +46,7 @@ func (m *Manager) publish(ctx context.Context, name string, info *csi.NodeGetInf
 	})
 }
 
-// withdraw takes drivers that are gone out of the Node and its CSINode.
+// withdraw removes unregistered drivers from the Node and the CSINode.
 func (m *Manager) withdraw(ctx context.Context) error {
 	m.publishing.Lock()
 	defer m.publishing.Unlock()
@@ -74,7 +75,7 @@ func (m *Manager) withdraw(ctx context.Context) error {
 	return nil
 }
 
-// label writes the topology and the names of the node into the Node.
+// label writes the topology labels and the IDs of the node into the Node.
 func (m *Manager) label(ctx context.Context, segments map[string]string, change func(ids map[string]string)) error {
 	node, err := m.cfg.Client.CoreV1().Nodes().Get(ctx, m.cfg.NodeName, metav1.GetOptions{})
 	if err != nil {
@@ -95,7 +96,7 @@ func (m *Manager) label(ctx context.Context, segments map[string]string, change 
 	return nil
 }
 
-// labelPatch is what is to be changed of the node, or nil.
+// labelPatch returns the patch of the node, or nil if nothing changes.
 func labelPatch(node *v1.Node, segments map[string]string, change func(ids map[string]string)) ([]byte, error) {
 	ids := map[string]string{}
 	if text := node.Annotations[nodeIDs]; text != "" {
@@ -107,7 +108,7 @@ func labelPatch(node *v1.Node, segments map[string]string, change func(ids map[s
 	change(ids)
 	meta := map[string]any{}
 	if !maps.Equal(before, ids) {
-		var text any // null removes it
+		var text any // null removes the annotation
 		if len(ids) > 0 {
 			b, err := json.Marshal(ids)
 			if err != nil {
@@ -128,7 +129,7 @@ func labelPatch(node *v1.Node, segments map[string]string, change func(ids map[s
 	return json.Marshal(map[string]any{"metadata": meta})
 }
 
-// csiNode makes the node's CSINode if need be, and changes it.
+// csiNode applies change to the node's CSINode, and creates it if necessary.
 func (m *Manager) csiNode(ctx context.Context, change func(*storagev1.CSINode)) error {
 	nodes := m.cfg.Client.StorageV1().CSINodes()
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {

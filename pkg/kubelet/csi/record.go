@@ -19,13 +19,14 @@ import (
 )
 
 const (
-	// pluginDir is the name of the directories of pods' volumes of this kind.
+	// pluginDir is the name of the directories of pods' CSI volumes.
 	pluginDir  = "kubernetes.io~csi"
 	recordName = "vol_data.json"
 	mountName  = "mount"
 )
 
-// record is what is on the disk about a volume, for its pod and where it is staged.
+// record is what is stored on the disk about a volume: in the pod's directory and where the volume
+// is staged.
 type record struct {
 	Spec       string `json:"specVolID,omitempty"`
 	Handle     string `json:"volumeHandle"`
@@ -38,25 +39,25 @@ type record struct {
 
 func (r record) id() id { return id{r.Driver, r.Handle} }
 
-// id names a volume among all of the cluster.
+// id identifies a volume in the cluster.
 type id struct{ driver, handle string }
 
-// String is the name that the status of nodes has.
+// String returns the volume's name in the status of nodes.
 func (i id) String() string { return "kubernetes.io/csi/" + i.driver + "^" + i.handle }
 
-// AttachmentName is the name of the VolumeAttachment of a volume and a node.
+// AttachmentName returns the name of the VolumeAttachment of a volume and a node.
 func AttachmentName(handle, driver, node string) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+node)))
 }
 
-// place is a volume of a pod.
+// place identifies a volume of a pod.
 type place struct {
 	pod   types.UID
 	spec  string
 	block bool
 }
 
-// target is what the driver publishes: a mount, or a device.
+// target returns the path of the mount or device that the driver publishes.
 func (m *Manager) target(p place) string {
 	if p.block {
 		return filepath.Join(m.devicesDir(), "publish", p.spec, string(p.pod))
@@ -64,7 +65,7 @@ func (m *Manager) target(p place) string {
 	return filepath.Join(m.podDir(p), mountName)
 }
 
-// podDir is the pod's directory of a file system, or the link to its device.
+// podDir returns the pod's directory of a file system, or the pod's link to a device.
 func (m *Manager) podDir(p place) string {
 	kind := "volumes"
 	if p.block {
@@ -77,8 +78,8 @@ func (m *Manager) devicesDir() string {
 	return filepath.Join(m.cfg.RootDir, "plugins", "kubernetes.io", "csi", "volumeDevices")
 }
 
-// stage is where a volume is staged on the node, and the directories that are its
-// own, to be removed in this order.
+// stage is where a volume is staged on the node, with its directories in the order in which they
+// are removed.
 type stage struct {
 	path, record string
 	own          [3]string
@@ -98,10 +99,10 @@ func (m *Manager) stage(i id, p place) stage {
 	return stage{filepath.Join(dir, "globalmount"), filepath.Join(dir, recordName), [3]string{dir}}
 }
 
-// load reads what an earlier process left on the disk.
+// load reads the records that an earlier process left on the disk.
 func (m *Manager) load() error {
 	pods := filepath.Join(m.cfg.RootDir, "pods", "*")
-	err := m.each(filepath.Join(pods, "volumes", pluginDir, "*", recordName), func(path string, r record) {
+	err := m.visitRecords(filepath.Join(pods, "volumes", pluginDir, "*", recordName), func(path string, r record) {
 		dir := filepath.Dir(path)
 		p := place{pod: types.UID(filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(dir))))), spec: filepath.Base(dir)}
 		v := m.volume(r.id())
@@ -111,7 +112,7 @@ func (m *Manager) load() error {
 		return err
 	}
 	csiDir := filepath.Dir(m.devicesDir())
-	err = m.each(filepath.Join(csiDir, "*", "*", recordName), func(_ string, r record) {
+	err = m.visitRecords(filepath.Join(csiDir, "*", "*", recordName), func(_ string, r record) {
 		s := m.stage(r.id(), place{})
 		v := m.volume(r.id())
 		v.staged, v.surely, v.context = &s, true, r.Context
@@ -119,11 +120,12 @@ func (m *Manager) load() error {
 	if err != nil {
 		return err
 	}
-	return m.each(filepath.Join(m.devicesDir(), "*", "data", recordName), func(path string, r record) {
+	return m.visitRecords(filepath.Join(m.devicesDir(), "*", "data", recordName), func(path string, r record) {
 		spec := filepath.Base(filepath.Dir(filepath.Dir(path)))
 		v, s := m.volume(r.id()), m.stage(r.id(), place{spec: spec, block: true})
 		v.staged, v.surely = &s, true
-		links, _ := filepath.Glob(filepath.Join(pods, "volumeDevices", pluginDir, spec)) // the pattern is fine
+		// the pattern is valid
+		links, _ := filepath.Glob(filepath.Join(pods, "volumeDevices", pluginDir, spec))
 		for _, link := range links {
 			uid := filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(link))))
 			v.users[place{pod: types.UID(uid), spec: spec, block: true}] = true
@@ -131,8 +133,8 @@ func (m *Manager) load() error {
 	})
 }
 
-// each reads the records that match a pattern.
-func (m *Manager) each(pattern string, f func(path string, r record)) error {
+// visitRecords calls f with each record that matches a pattern.
+func (m *Manager) visitRecords(pattern string, f func(path string, r record)) error {
 	paths, err := filepath.Glob(pattern)
 	if err != nil {
 		return fmt.Errorf("records of CSI volumes: %w", err)
@@ -141,7 +143,7 @@ func (m *Manager) each(pattern string, f func(path string, r record)) error {
 		var r record
 		_, err := checkpoint.Read(path, &r)
 		if err != nil || r.Driver == "" || r.Handle == "" {
-			// What it is of is not to be undone without it; the directory stays.
+			// Without its record the volume cannot be cleaned up. The directory stays.
 			m.cfg.Log.Error("Failed to read the record of a CSI volume", "path", path, "err", err)
 			continue
 		}
@@ -150,7 +152,7 @@ func (m *Manager) each(pattern string, f func(path string, r record)) error {
 	return nil
 }
 
-// write makes a record, with its directory.
+// write writes a record and creates its directory.
 func write(path string, r record) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return fmt.Errorf("record of volume: %w", err)
@@ -161,8 +163,8 @@ func write(path string, r record) error {
 	return nil
 }
 
-// removeTarget removes a mount point or a device's file that the driver has left.
-// It refuses while something is mounted there, or lies there.
+// removeTarget removes the mount point or device file of an unpublished volume. It fails if
+// something is still mounted there, or if the directory is not empty.
 func removeTarget(path string) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -177,7 +179,7 @@ func removeTarget(path string) error {
 	return remove(path)
 }
 
-// remove removes a file or an empty directory, if it is there.
+// remove removes a file or an empty directory if it exists.
 func remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("what is left of a volume: %w", err)

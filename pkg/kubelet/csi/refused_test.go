@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// answer has the driver refuse calls of a method; OK: it does not.
+// answer makes the driver return an error for calls of a method, or none with OK.
 func (b *bench) answer(method string, code codes.Code) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -24,7 +24,8 @@ func (b *bench) called(method string) bool {
 	return slices.Contains(b.calls, method)
 }
 
-// TestNotStaged: a volume that its driver may be staging is unstaged, one that it has refused to stage is not.
+// TestNotStaged checks that a volume is unstaged if its driver may still be staging it, but not if
+// the driver has refused to.
 func TestNotStaged(t *testing.T) {
 	for code, unstaged := range map[codes.Code]bool{codes.DeadlineExceeded: true, codes.InvalidArgument: false, codes.Internal: false} {
 		t.Run(code.String(), func(t *testing.T) {
@@ -40,14 +41,15 @@ func TestNotStaged(t *testing.T) {
 			if got := b.called("NodeUnstageVolume"); got != unstaged || len(m.InUse()) > 0 {
 				t.Errorf("unstaged %v, want %v; in use %v", got, unstaged, m.InUse())
 			}
-			if left := b.left(); len(left) > 0 {
+			if left := b.leftovers(); len(left) > 0 {
 				t.Errorf("left: %q", left)
 			}
 		})
 	}
 }
 
-// TestStagedBefore: what a driver refuses to stage once more is staged all the same.
+// TestStagedBefore checks that a volume that was staged before stays so if the driver refuses to
+// stage it again.
 func TestStagedBefore(t *testing.T) {
 	b := newBench(t, cluster(t, false))
 	v, m := b.volume("v", v1.PersistentVolumeFilesystem), b.kubelet()
@@ -66,13 +68,13 @@ func TestStagedBefore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if left := b.left(); len(left) > 0 || !b.called("NodeUnstageVolume") {
+	if left := b.leftovers(); len(left) > 0 || !b.called("NodeUnstageVolume") {
 		t.Errorf("left: %q, calls %q", left, b.calls)
 	}
 }
 
-// TestNotUnstaged: a volume that its driver does not unstage keeps no pod, and may be had by the next; it is
-// in use all the while.
+// TestNotUnstaged checks a volume whose driver does not unstage it: its pod can be removed, the
+// next pod can use it, and it is reported as in use all the time.
 func TestNotUnstaged(t *testing.T) {
 	b := newBench(t, cluster(t, false))
 	v, m := b.volume("v", v1.PersistentVolumeFilesystem), b.kubelet()
@@ -90,13 +92,13 @@ func TestNotUnstaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.answer("", codes.OK)
-	if err := m.Teardown(t.Context(), "b"); err != nil || len(b.left()) > 0 || len(m.InUse()) > 0 {
-		t.Errorf("%v; left %q, in use %v", err, b.left(), m.InUse())
+	if err := m.Teardown(t.Context(), "b"); err != nil || len(b.leftovers()) > 0 || len(m.InUse()) > 0 {
+		t.Errorf("%v; left %q, in use %v", err, b.leftovers(), m.InUse())
 	}
 }
 
-// TestInUse: volumes that are not attached are not said to be in use, from the moment on that their driver's
-// object says so.
+// TestInUse checks that volumes are not reported as in use once their CSIDriver says that they are
+// not attached.
 func TestInUse(t *testing.T) {
 	b := newBench(t, cluster(t, false))
 	v, m := b.volume("v", v1.PersistentVolumeFilesystem), b.kubelet()

@@ -13,11 +13,11 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// errLabelled is what users see of a volume that pods have with another label.
+// errLabelled is the error for a volume that other pods use with another label.
 var errLabelled = errors.New("other pods use it")
 
-// contextOf is the SELinux label that a driver is to mount a volume with, so that nobody has to
-// label its files one by one; "" if it does not do that, or there is none.
+// contextOf returns the SELinux label to mount a volume with, so that its files need not be
+// labelled one by one. It is "" if the driver does not support that or there is no label.
 func contextOf(d *storagev1.CSIDriver, labels []string) (string, error) {
 	switch {
 	case d == nil || d.Spec.SELinuxMount == nil || !*d.Spec.SELinuxMount || len(labels) == 0:
@@ -28,9 +28,9 @@ func contextOf(d *storagev1.CSIDriver, labels []string) (string, error) {
 	return labels[0], nil
 }
 
-// settleLabel settles what label a volume is mounted with. One that the pod has already keeps
-// that which it has; one that was left staged with another is unstaged first. The caller holds
-// the volume.
+// settleLabel decides which label a volume is mounted with. For a pod that has the volume already
+// it keeps the present label. If the volume is staged with another label and no pod uses it, it is
+// unstaged first. The caller holds vol.asking.
 func (m *Manager) settleLabel(ctx context.Context, vol *volume, r *request) error {
 	m.mu.Lock()
 	has, mine, staged := vol.context, vol.users[r.place], vol.staged != nil
@@ -47,7 +47,7 @@ func (m *Manager) settleLabel(ctx context.Context, vol *volume, r *request) erro
 			err = errLabelled
 		}
 		if err != nil {
-			m.cfg.Metrics.Labels.Other(vol.id.driver)
+			m.cfg.Metrics.Labels.VolumeMismatch(vol.id.driver)
 			return fmt.Errorf("volume has the SELinux label %q, not %q: %w", has, r.context, err)
 		}
 	}

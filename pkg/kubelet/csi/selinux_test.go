@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/metrics/metricstest"
 )
 
-// driverMounts has the driver say whether it mounts with SELinux labels.
+// driverMounts sets whether the driver supports mounting with SELinux labels.
 func driverMounts(t *testing.T, client kubernetes.Interface, can bool) {
 	t.Helper()
 	d, err := client.StorageV1().CSIDrivers().Get(t.Context(), "d", metav1.GetOptions{})
@@ -34,7 +34,7 @@ func driverMounts(t *testing.T, client kubernetes.Interface, can bool) {
 	}
 }
 
-// flags are the mount options of the last calls to stage and to publish.
+// flags returns the mount flags of the last calls to stage and to publish.
 func (b *bench) flags() (stage, publish []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -47,8 +47,8 @@ func one(v Volume, labels ...string) Volume {
 	return v
 }
 
-// TestLabelledMounts: a driver that can is asked to mount with the label that the containers
-// agree on, and nobody has to label the files; others are asked as ever.
+// TestLabelledMounts checks that a volume is mounted with the label that all containers need if the
+// driver supports it, so that its files need not be labelled. Otherwise it is mounted without one.
 func TestLabelledMounts(t *testing.T) {
 	const l = "system_u:object_r:container_file_t:s0:c1,c2"
 	for name, c := range map[string]struct {
@@ -69,7 +69,7 @@ func TestLabelledMounts(t *testing.T) {
 			b := newBench(t, client)
 			v := one(b.volume("v", v1.PersistentVolumeFilesystem), c.labels...)
 			v.PV.Spec.MountOptions = []string{"noatime"}
-			for range 2 { // the second time it is there already, and another kubelet's
+			for range 2 { // the second time a restarted kubelet finds it mounted
 				got, err := b.kubelet().Mount(t.Context(), pod("a"), v)
 				if c.fails != "" {
 					if err == nil || err.Error() != c.fails {
@@ -94,8 +94,8 @@ func TestLabelledMounts(t *testing.T) {
 	}
 }
 
-// TestOtherLabel: a volume that was left staged with one label is staged anew for a pod with
-// another, whichever kubelet staged it; a pod keeps the label that it has.
+// TestOtherLabel checks that a volume that is still staged with one label is staged again for a pod
+// with another label, also after a restart, and that a pod keeps its label.
 func TestOtherLabel(t *testing.T) {
 	client := cluster(t, false)
 	driverMounts(t, client, true)
@@ -133,12 +133,12 @@ func TestOtherLabel(t *testing.T) {
 	if err := errors.Join(next.Teardown(t.Context(), "b"), next.sweep(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	if left := b.left(); len(left) > 0 {
+	if left := b.leftovers(); len(left) > 0 {
 		t.Errorf("left: %q", left)
 	}
 }
 
-// noteFlags remembers how a volume is to be mounted.
+// noteFlags records the mount flags of a call.
 func (b *bench) noteFlags(call string, req any) {
 	if r, ok := req.(interface{ GetVolumeCapability() *csi.VolumeCapability }); ok {
 		if b.mountFlags == nil {
@@ -148,7 +148,8 @@ func (b *bench) noteFlags(call string, req any) {
 	}
 }
 
-// TestLabelsAreCounted: volumes that are mounted with a label, each once for a pod, and those that cannot be.
+// TestLabelsAreCounted checks the metrics: volumes that are mounted with a label count once for
+// each pod, as do those that cannot be.
 func TestLabelsAreCounted(t *testing.T) {
 	client := cluster(t, false)
 	driverMounts(t, client, true)
@@ -177,7 +178,7 @@ func TestLabelsAreCounted(t *testing.T) {
 	if err := k.Teardown(t.Context(), "b"); err != nil {
 		t.Error(err)
 	}
-	metricstest.Want(t, metricstest.Scrape(t, r), map[string]float64{
+	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{
 		`volume_manager_selinux_pod_context_mismatch_errors_total{access_mode="RWOP"}`:                                        1,
 		`volume_manager_selinux_volume_context_mismatch_errors_total{access_mode="RWOP",volume_plugin="kubernetes.io/csi/d"}`: 1,
 		`volume_manager_selinux_volumes_admitted_total{access_mode="RWOP",volume_plugin="kubernetes.io/csi/d"}`:               1,

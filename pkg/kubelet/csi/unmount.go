@@ -16,9 +16,9 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/metrics"
 )
 
-// Teardown has all volumes of a pod taken away, whether or not this process made
-// them, and unstages those that no other pod has. It is repeated until it succeeds; a volume
-// that is not unstaged keeps no pod: that is tried again by and by.
+// Teardown unpublishes all volumes of a pod, also those of an earlier process, and unstages those
+// that no other pod uses. The caller repeats it until it succeeds. A volume that cannot be unstaged
+// does not make it fail: Run tries that again.
 func (m *Manager) Teardown(ctx context.Context, pod types.UID) error {
 	type use struct {
 		volume *volume
@@ -54,7 +54,7 @@ func (m *Manager) unmount(ctx context.Context, v *volume, p place) error {
 	return nil
 }
 
-// unpublish takes a volume away from a pod. The caller holds the volume.
+// unpublish removes a volume from a pod. The caller holds v.asking.
 func (m *Manager) unpublish(ctx context.Context, v *volume, p place) error {
 	d, err := m.driver(v.id.driver)
 	if err != nil {
@@ -69,7 +69,7 @@ func (m *Manager) unpublish(ctx context.Context, v *volume, p place) error {
 	if err := removeTarget(target); err != nil {
 		return err
 	}
-	// The record goes last: as long as it is there, all of this is done again.
+	// The record is removed last. As long as it exists, all of this is repeated.
 	if err := m.forgetPod(p); err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (m *Manager) forgetPod(p place) error {
 	return nil
 }
 
-// unstage takes a volume off the node if no pod has it. The caller holds the volume.
+// unstage removes a volume from the node if no pod uses it. The caller holds v.asking.
 func (m *Manager) unstage(ctx context.Context, v *volume) error {
 	m.mu.Lock()
 	staged := v.staged
@@ -123,7 +123,7 @@ func (m *Manager) unstage(ctx context.Context, v *volume) error {
 	return err
 }
 
-// forgetStage removes the record of where a volume was staged.
+// forgetStage removes the record of a staged volume.
 func (m *Manager) forgetStage(v *volume, staged *stage) error {
 	for _, path := range []string{staged.path, staged.record} {
 		if err := removeTarget(path); err != nil {
@@ -139,8 +139,8 @@ func (m *Manager) forgetStage(v *volume, staged *stage) error {
 	return nil
 }
 
-// unbegun removes directories of a pod's volumes that have no record: a process was
-// killed before it wrote one, or after it removed it.
+// unbegun removes directories of a pod's volumes that have no record: a process was killed before
+// it wrote the record, or after it removed it.
 func (m *Manager) unbegun(pod types.UID) error {
 	dirs, err := filepath.Glob(m.podDir(place{pod: pod, spec: "*"}))
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/numa"
 )
 
-// Allocate implements numa.Provider: it gives a container the devices that it asks for, and
-// none of a resource whose plugin refuses. A container that has its devices keeps them.
+// Allocate implements numa.Provider: it assigns the devices that a container requests, or none of a
+// resource whose plugin returns an error. A container that has its devices already keeps them.
 func (m *Manager) Allocate(ctx context.Context, pod *v1.Pod, c *v1.Container, near numa.Hint) error {
-	m.allocating.Lock() // plugins are asked meanwhile, and may take their time
+	m.allocating.Lock() // held during calls to plugins, which may take long
 	defer m.allocating.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(c.Resources.Limits)) {
 		if dra.Serves(pod, c.Name, key) {
@@ -45,7 +45,7 @@ func (m *Manager) Allocate(ctx context.Context, pod *v1.Pod, c *v1.Container, ne
 	return nil
 }
 
-// give notes what a container has.
+// give records an assignment.
 func (m *Manager) give(pod types.UID, container, name string, g *grant) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -59,18 +59,19 @@ func (m *Manager) give(pod types.UID, container, name string, g *grant) {
 	m.save()
 }
 
-// stock is what is known of a resource when a container asks for it.
+// stock is the state of a resource when a container requests it.
 type stock struct {
 	name    string
 	plugin  *plugin
-	devices map[string]device // all of them
+	devices map[string]device // all devices
 	healthy map[string]bool
-	has     *grant // what the container has of it
-	// reusable are what init containers leave to it, free what nobody has.
+	has     *grant // the devices that the container already has
+	// reusable are the devices that init containers leave to the container. free are those that no
+	// pod has.
 	reusable, free []string
 }
 
-// snapshot is what is known of a resource; nil if no plugin offers it.
+// snapshot returns the state of a resource, or nil if no plugin offers it.
 func (m *Manager) snapshot(pod *v1.Pod, container, name string) *stock {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -84,7 +85,8 @@ func (m *Manager) snapshot(pod *v1.Pod, container, name string) *stock {
 	return s
 }
 
-// reusable are the devices of init containers that will be over, in order. The caller holds the lock.
+// reusable returns the devices of init containers that end before the container starts, sorted. The
+// caller holds the lock.
 func (m *Manager) reusable(pod *v1.Pod, name string) []string {
 	left := map[string]bool{}
 	note := func(c *v1.Container, leaves bool) {
@@ -105,7 +107,7 @@ func (m *Manager) reusable(pod *v1.Pod, name string) []string {
 	return slices.Sorted(maps.Keys(left))
 }
 
-// allocate asks the plugin how a container gets at devices.
+// allocate asks the plugin what a container needs to access the devices.
 func (p *plugin) allocate(ctx context.Context, ids []string) (*grant, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -119,8 +121,8 @@ func (p *plugin) allocate(ctx context.Context, ids []string) (*grant, error) {
 	return &grant{Devices: ids, Response: r.GetContainerResponses()[0]}, nil
 }
 
-// choose takes devices: those that an init container leaves, those on the nodes, those that the
-// plugin prefers, and then any.
+// choose chooses devices: first those that an init container leaves, then those on the NUMA nodes,
+// then those that the plugin prefers, and then any.
 func (s *stock) choose(ctx context.Context, count int, near numa.Mask) ([]string, error) {
 	if len(s.healthy) == 0 {
 		return nil, fmt.Errorf("no healthy devices present; cannot allocate unhealthy devices %s", s.name)
@@ -148,7 +150,7 @@ func (s *stock) choose(ctx context.Context, count int, near numa.Mask) ([]string
 	aligned := slices.DeleteFunc(slices.Clone(s.free), func(id string) bool { return s.devices[id].nodes&near == 0 })
 	among := s.free
 	if len(must)+len(aligned) > count {
-		among = aligned // there is a choice of those on the nodes only
+		among = aligned // only devices on the nodes leave a choice
 	} else {
 		take(aligned)
 		must = slices.Clone(chosen)
@@ -161,13 +163,13 @@ func (s *stock) choose(ctx context.Context, count int, near numa.Mask) ([]string
 		take(slices.DeleteFunc(preferred, func(id string) bool { return !slices.Contains(among, id) }))
 	}
 	take(aligned)
-	// What is on other nodes is nobody's loss; what is on none suits everybody.
+	// Of the rest, devices of other nodes come first: those without a node suit any container.
 	take(slices.DeleteFunc(slices.Clone(s.free), func(id string) bool { return near != 0 && s.devices[id].nodes == 0 }))
 	take(s.free)
 	return chosen, nil
 }
 
-// free are the healthy devices that nobody has, in order. The caller holds the lock.
+// free returns the healthy devices that no pod has, sorted. The caller holds the lock.
 func (m *Manager) free(name string, healthy map[string]bool) []string {
 	out := maps.Clone(healthy)
 	for _, containers := range m.given {
@@ -182,7 +184,7 @@ func (m *Manager) free(name string, healthy map[string]bool) []string {
 	return slices.Sorted(maps.Keys(out))
 }
 
-// prefer asks a plugin that has preferences for them.
+// prefer asks a plugin that supports it which devices it prefers.
 func prefer(ctx context.Context, p *plugin, available, must []string, count int) ([]string, error) {
 	if !p.options.GetGetPreferredAllocationAvailable() {
 		return nil, nil
@@ -201,8 +203,8 @@ func prefer(ctx context.Context, p *plugin, available, must []string, count int)
 	return r.GetContainerResponses()[0].GetDeviceIDs(), nil
 }
 
-// Container returns how a container that is about to start gets at its devices,
-// by resource. Plugins that want to know of the start are told.
+// Container returns what a container that is about to start needs to access its devices, by
+// resource. It calls PreStartContainer of plugins that require it.
 func (m *Manager) Container(ctx context.Context, pod *v1.Pod, c *v1.Container) ([]*api.ContainerAllocateResponse, error) {
 	type start struct {
 		plugin  *plugin

@@ -9,7 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestClaimed: what a claim gives a container is not asked of a plugin, even one that has too little.
+// TestClaimed checks that a resource that a claim provides to a container is not requested from a
+// plugin, even if the plugin has too few devices.
 func TestClaimed(t *testing.T) {
 	at := dir(t)
 	n, f := start(t, at), &fakePlugin{}
@@ -17,7 +18,7 @@ func TestClaimed(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.lists <- healthy("d1")
-	n.has(t, 1, 1)
+	n.awaitDevices(t, 1, 1)
 	pod := podOf("u", "i2", "1")
 	pod.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{
 		ResourceClaimName: "special", RequestMappings: []v1.ContainerExtendedResourceRequest{{ContainerName: "c0", ResourceName: gadget, RequestName: "r"}},
@@ -25,10 +26,10 @@ func TestClaimed(t *testing.T) {
 	if err := n.admit(t, pod); err != nil {
 		t.Fatal(err)
 	}
-	if given := n.Given("u", "c0"); len(given) != 0 {
+	if given := n.Assigned("u", "c0"); len(given) != 0 {
 		t.Errorf("the init container has %v of the plugin", given)
 	}
-	if given := n.Given("u", "c1"); len(given) != 1 {
+	if given := n.Assigned("u", "c1"); len(given) != 1 {
 		t.Errorf("the other container has %v of the plugin", given)
 	}
 }

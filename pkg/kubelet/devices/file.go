@@ -25,7 +25,7 @@ type state struct {
 
 func (m *Manager) path() string { return filepath.Join(m.cfg.Dir, fileName) }
 
-// load takes up what is remembered. A file that cannot be read as ours is as if there were none.
+// load reads the assignments from the file. An invalid file is treated like a missing one.
 func (m *Manager) load() {
 	s := state{}
 	if _, err := checkpoint.Read(m.path(), &s); err != nil {
@@ -40,7 +40,7 @@ func (m *Manager) load() {
 	}
 }
 
-// save writes the file; what could not be written is written with the next change. The caller holds the lock.
+// save writes the file. After a failure the next change writes it again. The caller holds the lock.
 func (m *Manager) save() {
 	s := state{Version: fileVersion, Pods: m.given}
 	for name := range m.resources {

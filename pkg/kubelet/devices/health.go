@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// well reports whether a device can be used. One of which nothing was said yet is taken for
-// well: its plugin is on its way.
+// well reports whether a device can be used. A device whose plugin has not reported yet counts as
+// healthy.
 func (o *offer) well(id string) bool {
 	if o == nil {
 		return true
@@ -21,7 +21,7 @@ func (o *offer) well(id string) bool {
 	return !known || d.healthy && o.plugin != nil
 }
 
-// Health tells how the devices are that a container has.
+// Health returns the health of the devices that a container has.
 func (m *Manager) Health(uid types.UID, container string) []v1.ResourceStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -41,7 +41,8 @@ func (m *Manager) Health(uid types.UID, container string) []v1.ResourceStatus {
 	return out
 }
 
-// condition are the devices of a resource that pods have and cannot use. The caller holds the lock.
+// condition returns the unusable devices of a resource, by the pod that has them. The caller holds
+// the lock.
 func (m *Manager) condition(name string) map[types.UID][]string {
 	out := map[types.UID][]string{}
 	for uid, containers := range m.given {
@@ -55,8 +56,9 @@ func (m *Manager) condition(name string) map[types.UID][]string {
 	return out
 }
 
-// tell names the pods whose devices of a resource are not as they were. The caller holds the lock.
-func (m *Manager) tell(name string, before map[types.UID][]string) {
+// notifyUsers calls Affected for the pods with devices of a resource whose health differs from
+// before. The caller holds the lock.
+func (m *Manager) notifyUsers(name string, before map[types.UID][]string) {
 	for uid, now := range m.condition(name) {
 		if !slices.Equal(now, before[uid]) {
 			m.cfg.Affected(uid)

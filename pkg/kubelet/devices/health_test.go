@@ -15,8 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/numa"
 )
 
-// TestHealth: what a plugin says of the devices that a container has, and that it says nothing
-// any more, is known and told.
+// TestHealth checks the health that is reported for a container's devices when the plugin reports a
+// change and when the plugin ends.
 func TestHealth(t *testing.T) {
 	at := dir(t)
 	n, f := start(t, at), &fakePlugin{}

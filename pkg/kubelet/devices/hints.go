@@ -58,8 +58,8 @@ func (m *Manager) PodHints(pod *v1.Pod) numa.Hints {
 	return out
 }
 
-// hints are the sets of nodes near to which there are enough devices: of those that were given
-// before, or of those that are free and reusable. They are nil if no device is near to a node.
+// hints returns the sets of NUMA nodes that have enough devices: those that were assigned before,
+// or the free and reusable ones. It returns nil if the devices have no NUMA nodes.
 func (m *Manager) hints(o *offer, has, free, reusable []string, count int) []numa.Hint {
 	near := numa.Mask(0)
 	for _, d := range o.devices {
@@ -76,7 +76,7 @@ func (m *Manager) hints(o *offer, has, free, reusable []string, count int) []num
 	case len(free)+len(reusable) < count:
 		return []numa.Hint{}
 	}
-	nodes := (near & numa.MaskOf(m.cfg.Nodes...)).Nodes() // others would only make more sets
+	nodes := (near & numa.MaskOf(m.cfg.Nodes...)).Nodes() // other nodes would only add more sets
 	if len(nodes) == 0 {
 		nodes = m.cfg.Nodes
 	}
@@ -107,5 +107,5 @@ func (m *Manager) hints(o *offer, has, free, reusable []string, count int) []num
 			out = append(out, numa.Hint{Nodes: set})
 		}
 	}
-	return numa.Prefer(out, fewest)
+	return numa.MarkPreferred(out, fewest)
 }

@@ -19,62 +19,63 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/numa"
 )
 
-// graceWithoutPlugin is how long the resource of a plugin that is gone is still told of.
+// graceWithoutPlugin is how long a resource is still reported after its plugin has ended.
 const graceWithoutPlugin = 5 * time.Minute
 
-// Config is what a Manager needs.
+// Config holds a Manager's settings.
 type Config struct {
-	// Dir has the sockets of the kubelet and of plugins, and the file.
+	// Dir is the directory of the file and of the sockets of the kubelet and the plugins.
 	Dir   string
 	Clock clock.Clock
 	Log   *slog.Logger
 	// Nodes are the machine's NUMA nodes.
 	Nodes []int
-	// Changed is called when there are more devices, or fewer. It must not block.
+	// Changed is called when the number of devices changes. It must not block.
 	Changed func()
-	// Affected is told of pods whose devices are better or worse than before. It must not block.
+	// Affected is called with each pod whose devices change their health. It must not block.
 	Affected func(pod types.UID)
 }
 
-// Manager knows the devices of the node. It is safe for concurrent use.
+// Manager assigns the devices of the node. It is safe for concurrent use.
 type Manager struct {
 	cfg        Config
 	allocating sync.Mutex // held by one allocation at a time; taken before mu
 
 	mu        sync.Mutex
-	registry  *registry // once it serves
+	registry  *registry // nil until Run serves it
 	resources map[string]*offer
-	given     map[types.UID]map[string]map[string]*grant // by container and resource
-	dropped   map[string]bool                            // resources that are not told of any more
+	given     map[types.UID]map[string]map[string]*grant // by pod, container and resource
+	dropped   map[string]bool                            // resources that are not reported any more
 }
 
-// offer is a resource with the plugin that offers it.
+// offer is a resource and the plugin that offers it.
 type offer struct {
-	plugin  *plugin   // nil until it registers anew
-	since   time.Time // without a plugin
+	plugin  *plugin   // nil until the plugin registers again
+	since   time.Time // when the plugin ended
 	devices map[string]device
 }
 
-// device is one of a resource.
+// device is one device of a resource.
 type device struct {
 	healthy bool
-	nodes   numa.Mask // that it is near to; none if that does not matter
+	nodes   numa.Mask // the NUMA nodes of the device; empty if it has none
 }
 
-// grant are the devices of one resource that a container has.
+// grant is the assignment of devices of one resource to a container.
 type grant struct {
 	Devices  []string                       `json:"devices"`
 	Response *api.ContainerAllocateResponse `json:"response,omitempty"`
 }
 
-// NewManager makes a Manager that remembers what the file has. It starts nothing.
+// NewManager returns a Manager with the assignments from the file. It starts nothing.
 func NewManager(cfg Config) *Manager {
 	m := &Manager{cfg: cfg, resources: map[string]*offer{}, dropped: map[string]bool{}}
 	m.load()
 	return m
 }
 
-// Resources are the extended resources of the node, and the names of those that it has no longer.
+// Resources returns the extended resources of the node, and the names of those that it does not
+// have any more.
 func (m *Manager) Resources() (capacity, allocatable v1.ResourceList, gone []v1.ResourceName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -95,7 +96,7 @@ func (m *Manager) Resources() (capacity, allocatable v1.ResourceList, gone []v1.
 	return capacity, allocatable, gone
 }
 
-// healthy are the devices that can be given away.
+// healthy returns the devices that can be assigned.
 func (o *offer) healthy() map[string]bool {
 	out := map[string]bool{}
 	for id, d := range o.devices {
@@ -106,7 +107,7 @@ func (o *offer) healthy() map[string]bool {
 	return out
 }
 
-// connected makes a plugin the one that offers a resource, in place of an earlier one.
+// connected makes p the plugin of a resource, in place of an earlier one.
 func (m *Manager) connected(name string, p *plugin) {
 	m.mu.Lock()
 	o := m.resources[name]
@@ -117,7 +118,7 @@ func (m *Manager) connected(name string, p *plugin) {
 	old, before := o.plugin, m.condition(name)
 	o.plugin = p
 	delete(m.dropped, name)
-	m.tell(name, before)
+	m.notifyUsers(name, before)
 	m.save()
 	m.mu.Unlock()
 	if old != nil {
@@ -125,16 +126,16 @@ func (m *Manager) connected(name string, p *plugin) {
 	}
 }
 
-// listed takes over what a plugin says it has.
+// listed records the devices that a plugin reports.
 func (m *Manager) listed(name string, p *plugin, list []*api.Device) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	o := m.resources[name]
 	if o == nil || o.plugin != p {
-		return // it was replaced
+		return // the plugin was replaced
 	}
 	before := m.condition(name)
-	o.devices = map[string]device{} // the old ones may be in use by an allocation
+	o.devices = map[string]device{} // an allocation may still use the old map
 	for _, d := range list {
 		var nodes numa.Mask
 		for _, n := range d.GetTopology().GetNodes() {
@@ -142,11 +143,11 @@ func (m *Manager) listed(name string, p *plugin, list []*api.Device) {
 		}
 		o.devices[d.GetID()] = device{healthy: d.GetHealth() == api.Healthy, nodes: nodes}
 	}
-	m.tell(name, before)
+	m.notifyUsers(name, before)
 	m.cfg.Changed()
 }
 
-// disconnected notes that a plugin is gone.
+// disconnected records that a plugin has ended.
 func (m *Manager) disconnected(name string, p *plugin) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -156,12 +157,12 @@ func (m *Manager) disconnected(name string, p *plugin) {
 	}
 	before := m.condition(name)
 	o.plugin, o.since = nil, m.cfg.Clock.Now()
-	m.tell(name, before)
+	m.notifyUsers(name, before)
 	m.cfg.Changed()
 }
 
-// Given are the devices of a container by resource, with the nodes that they are near to.
-func (m *Manager) Given(uid types.UID, container string) map[string]map[string]numa.Mask {
+// Assigned returns the devices of a container by resource, with their NUMA nodes.
+func (m *Manager) Assigned(uid types.UID, container string) map[string]map[string]numa.Mask {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := map[string]map[string]numa.Mask{}
@@ -178,7 +179,7 @@ func (m *Manager) Given(uid types.UID, container string) map[string]map[string]n
 	return out
 }
 
-// Allocatable are the healthy devices by resource, with the nodes that they are near to.
+// Allocatable returns the healthy devices by resource, with their NUMA nodes.
 func (m *Manager) Allocatable() map[string]map[string]numa.Mask {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -192,14 +193,14 @@ func (m *Manager) Allocatable() map[string]map[string]numa.Mask {
 	return out
 }
 
-// Pods are the pods that have devices.
+// Pods returns the pods that have devices.
 func (m *Manager) Pods() []types.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Collect(maps.Keys(m.given))
 }
 
-// Free takes back what a pod has of which nothing runs any more.
+// Free releases the devices of a pod whose containers have all ended.
 func (m *Manager) Free(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -81,12 +81,12 @@ func (f *fakePlugin) PreStartContainer(_ context.Context, r *api.PreStartContain
 	return &api.PreStartContainerResponse{}, nil
 }
 
-// node is a Manager that runs, with a channel that tells of changes.
+// node is a running Manager with a channel that receives its changes.
 type node struct {
 	*Manager
 	clock   *clocktesting.FakeClock
 	changed chan struct{}
-	// affected are the pods whose devices are not as they were
+	// affected receives the pods whose devices change their health
 	affected chan types.UID
 	stop     func()
 }
@@ -106,7 +106,7 @@ func start(t *testing.T, dir string) *node {
 		}
 	})
 	t.Cleanup(n.stop)
-	for { // sockets that are there before are removed
+	for { // Run removes sockets that exist before it starts
 		conn, err := net.Dial("unix", filepath.Join(dir, socketName))
 		if err == nil {
 			_ = conn.Close()
@@ -138,7 +138,7 @@ func (n *node) plug(t *testing.T, dir string, f *fakePlugin, name string) error 
 	return err
 }
 
-// admit gives all of a pod's containers what they ask for.
+// admit assigns to all containers of a pod what they request.
 func (n *node) admit(t *testing.T, pod *v1.Pod) error {
 	t.Helper()
 	align, err := numa.New(numa.Config{Layout: &numa.Layout{}, Providers: []numa.Provider{n.Manager}})
@@ -148,8 +148,8 @@ func (n *node) admit(t *testing.T, pod *v1.Pod) error {
 	return align.Admit(t.Context(), pod)
 }
 
-// has waits until the node tells of so many devices.
-func (n *node) has(t *testing.T, capacity, allocatable int64) {
+// awaitDevices waits until the node reports these numbers of devices.
+func (n *node) awaitDevices(t *testing.T, capacity, allocatable int64) {
 	t.Helper()
 	for {
 		all, free, _ := n.Resources()
@@ -190,7 +190,7 @@ func podOf(uid string, counts ...string) *v1.Pod {
 
 func dir(t *testing.T) string {
 	t.Helper()
-	d, err := os.MkdirTemp("", "k") // the names of sockets are short
+	d, err := os.MkdirTemp("", "k") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,9 +206,10 @@ func TestDevices(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.lists <- append(healthy("d1", "d2", "d3"), &api.Device{ID: "d4", Health: api.Unhealthy})
-	n.has(t, 4, 3)
+	n.awaitDevices(t, 4, 3)
 
-	// An init container leaves its devices to the next; what the plugin prefers comes first.
+	// An init container leaves its devices to the next container; otherwise the plugin's preference
+	// counts.
 	pod := podOf("u", "i1", "2")
 	if err := n.admit(t, pod); err != nil {
 		t.Fatal(err)
@@ -227,7 +228,8 @@ func TestDevices(t *testing.T) {
 	if want := "requested number of devices unavailable for example.com/gadget. Requested: 2, Available: 1"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	// A plugin that refuses: nothing is given, not even to another container of the pod.
+	// If the plugin returns an error, no devices are assigned, not even to other containers of the
+	// pod.
 	f.mu.Lock()
 	f.refuses = errors.New("no")
 	f.mu.Unlock()
@@ -242,9 +244,10 @@ func TestDevices(t *testing.T) {
 		t.Errorf("after devices were given back: %v", err)
 	}
 
-	// A plugin that goes leaves its resource for a while, with nothing to give.
+	// After its plugin has ended, the resource is still reported for a while, with no allocatable
+	// devices.
 	f.server.Stop()
-	n.has(t, 4, 0)
+	n.awaitDevices(t, 4, 0)
 	if err := n.admit(t, podOf("w", "1")); err == nil || err.Error() != "no healthy devices present; cannot allocate unhealthy devices example.com/gadget" {
 		t.Errorf("without a plugin: %v", err)
 	}
@@ -254,8 +257,8 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestRestart: after the kubelet's restart containers still get at their devices, nobody else
-// gets these, and the resource is told of before its plugin is back.
+// TestRestart checks that after a restart of the kubelet containers keep their devices, no other
+// pod gets these, and the resource is reported before its plugin registers again.
 func TestRestart(t *testing.T) {
 	at := dir(t)
 	n := start(t, at)
@@ -264,7 +267,7 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.lists <- healthy("d1", "d2")
-	n.has(t, 2, 2)
+	n.awaitDevices(t, 2, 2)
 	pod := podOf("u", "1")
 	if err := n.admit(t, pod); err != nil {
 		t.Fatal(err)
@@ -284,7 +287,7 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	again.lists <- healthy("d1", "d2")
-	n.has(t, 2, 2)
+	n.awaitDevices(t, 2, 2)
 	if err := n.admit(t, podOf("v", "1")); err != nil || fmt.Sprint(again.asked) != "[[d2]]" {
 		t.Errorf("asked for %v, %v", again.asked, err)
 	}

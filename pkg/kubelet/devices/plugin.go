@@ -42,12 +42,12 @@ type plugin struct {
 type registry struct {
 	api.UnimplementedRegistrationServer
 	*Manager
-	ctx context.Context // the life of the plugins' streams, which is longer than that of a call
+	ctx context.Context // ends the plugins' streams; it outlives the registration call
 	wg  *sync.WaitGroup
 }
 
-// Run serves registrations and follows plugins until ctx ends. Plugins see the
-// new socket and register anew.
+// Run serves registrations and follows plugins until ctx ends. Running plugins see the new socket
+// and register again.
 func (m *Manager) Run(ctx context.Context) error {
 	if err := os.MkdirAll(m.cfg.Dir, 0o750); err != nil {
 		return fmt.Errorf("device plugins: %w", err)
@@ -73,7 +73,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// clear removes the sockets of an earlier life, which tells plugins to come again.
+// clear removes the sockets of an earlier kubelet, so that plugins register again.
 func (m *Manager) clear() error {
 	entries, err := os.ReadDir(m.cfg.Dir)
 	if err != nil {
@@ -90,7 +90,7 @@ func (m *Manager) clear() error {
 	return nil
 }
 
-// Register implements the service.
+// Register implements the registration service.
 func (r *registry) Register(ctx context.Context, req *api.RegisterRequest) (*api.Empty, error) {
 	if !slices.Contains(api.SupportedVersions[:], req.GetVersion()) {
 		return nil, fmt.Errorf("requested API version %q is not supported by kubelet. Supported version is %q", req.GetVersion(), api.SupportedVersions)
@@ -99,7 +99,7 @@ func (r *registry) Register(ctx context.Context, req *api.RegisterRequest) (*api
 	return &api.Empty{}, r.take(ctx, req.GetResourceName(), socket, req.GetOptions())
 }
 
-// take takes up a plugin that serves at a socket.
+// take connects to a plugin that serves at a socket.
 func (r *registry) take(ctx context.Context, name, socket string, options *api.DevicePluginOptions) error {
 	if !extended(name) {
 		return fmt.Errorf("the ResourceName %q is invalid", name)
@@ -123,7 +123,8 @@ func (r *registry) take(ctx context.Context, name, socket string, options *api.D
 
 var _ plugins.Handler = (*Manager)(nil)
 
-// Register implements plugins.Handler: plugins may also be found by their socket of registration.
+// Register implements plugins.Handler. It is the second way to register: by a socket in the
+// plugins' directory.
 func (m *Manager) Register(ctx context.Context, p plugins.Plugin) error {
 	if !slices.ContainsFunc(p.Versions, func(v string) bool { return slices.Contains(api.SupportedVersions[:], v) }) {
 		return fmt.Errorf("manager version, %s, is not among plugin supported versions %v", api.Version, p.Versions)
@@ -146,14 +147,14 @@ func (m *Manager) Unregister(p plugins.Plugin) {
 	}
 }
 
-// extended reports whether a name is one that extended resources may have.
+// extended reports whether an extended resource may have the name.
 func extended(name string) bool {
 	domain, _, ok := strings.Cut(name, "/")
 	return ok && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io") && !strings.HasPrefix(name, "requests.") &&
 		len(validation.IsQualifiedName("requests."+name)) == 0
 }
 
-// follow takes over what a plugin has until it is gone.
+// follow records the devices of a plugin until the plugin ends.
 func (m *Manager) follow(ctx context.Context, name string, p *plugin) {
 	defer func() { _ = p.conn.Close() }()
 	defer m.disconnected(name, p)

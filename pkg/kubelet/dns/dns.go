@@ -18,7 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// What a resolv.conf may hold at most, and the options of pods that use the cluster's DNS.
+// Limits of a resolv.conf, and the options of pods that use the cluster's DNS.
 const (
 	maxNameservers   = 3
 	maxSearchPaths   = 32
@@ -43,11 +43,11 @@ type Settings struct {
 type Warning struct {
 	Reason  string
 	Message string
-	// Node reports that the event is to be recorded on the node.
+	// Node reports whether to record the event on the node instead.
 	Node bool
 }
 
-// Config returns the DNS configuration of a pod's sandbox and the events that making it calls for.
+// Config returns the DNS configuration of a pod's sandbox and the events to record.
 func Config(pod *v1.Pod, s Settings) (*runtimeapi.DNSConfig, []Warning, error) {
 	var warnings []Warning
 	policy := effectivePolicy(pod)
@@ -55,7 +55,7 @@ func Config(pod *v1.Pod, s Settings) (*runtimeapi.DNSConfig, []Warning, error) {
 		policy = v1.DNSDefault
 		warnings = missingClusterDNS(pod)
 	}
-	// The node's file is read whatever the policy: a kubelet with a broken one says so early.
+	// The node's file is read with every policy, so that a broken file is reported early.
 	conf, err := nodeConfig(s)
 	if err != nil {
 		return nil, nil, err
@@ -83,7 +83,8 @@ func Config(pod *v1.Pod, s Settings) (*runtimeapi.DNSConfig, []Warning, error) {
 	return conf, append(warnings, limit(conf)...), nil
 }
 
-// effectivePolicy returns DNSNone, DNSDefault or DNSClusterFirst, which is also what an invalid policy means.
+// effectivePolicy returns DNSNone, DNSDefault or DNSClusterFirst. An invalid policy counts as
+// DNSClusterFirst.
 func effectivePolicy(pod *v1.Pod) v1.DNSPolicy {
 	switch p := pod.Spec.DNSPolicy; {
 	case p == v1.DNSNone, p == v1.DNSDefault:
@@ -103,8 +104,8 @@ func missingClusterDNS(pod *v1.Pod) []Warning {
 	}
 }
 
-// noResolver points at the node itself, which is what a resolver does without any nameserver,
-// so that the runtime does not fall back to the node's /etc/resolv.conf.
+// noResolver returns the node's own addresses as nameservers, as a resolver without any nameserver
+// does. Without them the runtime would use the node's /etc/resolv.conf.
 func noResolver(nodeIPs []string) *runtimeapi.DNSConfig {
 	conf := &runtimeapi.DNSConfig{Searches: []string{"."}}
 	for _, ip := range nodeIPs {
@@ -120,8 +121,8 @@ func noResolver(nodeIPs []string) *runtimeapi.DNSConfig {
 	return conf
 }
 
-// scoped reports whether a nameserver is reached by an interface of the node
-// (fe80::1%eth0), which the network namespace of a pod does not have.
+// scoped reports whether a nameserver's address contains an interface of the node (fe80::1%eth0),
+// which a pod's network namespace does not have.
 func scoped(server string) bool {
 	a, err := netip.ParseAddr(server)
 	return err == nil && a.Zone() != "" && a.IsLinkLocalUnicast()
@@ -150,11 +151,11 @@ func limit(conf *runtimeapi.DNSConfig) []Warning {
 	return out
 }
 
-// fittingSearches returns the first searches that fit. glibc 2.28 aborts on one longer than a
-// domain name may be.
+// fittingSearches returns the first search domains that fit. glibc 2.28 aborts on a domain that is
+// longer than a domain name may be.
 func fittingSearches(searches []string) []string {
 	var fits []string
-	chars := -1 // each search but the first has a space before it
+	chars := -1 // each domain but the first has a space before it
 	for _, s := range searches[:min(len(searches), maxSearchPaths)] {
 		if len(s) > validation.DNS1123SubdomainMaxLength {
 			continue
@@ -174,17 +175,19 @@ func nodeConfig(s Settings) (*runtimeapi.DNSConfig, error) {
 	}
 	f, err := os.Open(s.ResolvConf)
 	if err != nil {
-		return nil, err // says open and the path
+		return nil, err // contains the word open and the path
 	}
 	defer f.Close()
 	conf, err := parse(f)
 	if err != nil {
-		return nil, fmt.Errorf("Encountered error while parsing resolv conf file. Error: %w", err) // users see it
+		// shown to users, as in Kubernetes
+		return nil, fmt.Errorf("Encountered error while parsing resolv conf file. Error: %w", err)
 	}
 	return conf, nil
 }
 
-// parse reads a resolv.conf: nameserver and options lines add up, of search lines the last one counts.
+// parse reads a resolv.conf. nameserver and options lines add up; of search lines the last one
+// counts.
 func parse(r io.Reader) (*runtimeapi.DNSConfig, error) {
 	raw, err := io.ReadAll(io.LimitReader(r, maxResolvConf+1))
 	if err != nil {
@@ -231,7 +234,7 @@ func podOptions(options []v1.PodDNSConfigOption) []string {
 	return out
 }
 
-// mergeOptions adds options; one that has a name that is there already takes its place.
+// mergeOptions adds options. An option replaces one of the same name.
 func mergeOptions(have, add []string) []string {
 	name := func(o string) string { n, _, _ := strings.Cut(o, ":"); return n }
 	out := slices.Clone(have)

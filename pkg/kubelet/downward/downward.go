@@ -19,9 +19,9 @@ import (
 	"keelson.dev/api/quantity"
 )
 
-// Metadata returns what a fieldPath under metadata says.
+// Metadata returns the value of a fieldPath under metadata.
 func Metadata(pod *v1.Pod, fieldPath string) (string, error) {
-	if path, key, ok := Subscript(fieldPath); ok {
+	if path, key, ok := SplitSubscript(fieldPath); ok {
 		return subscripted(pod, fieldPath, path, key)
 	}
 	switch fieldPath {
@@ -39,8 +39,8 @@ func Metadata(pod *v1.Pod, fieldPath string) (string, error) {
 	return "", fmt.Errorf("unsupported fieldPath: %v", fieldPath)
 }
 
-// Subscript splits metadata.labels['key'] into its path and its key.
-func Subscript(fieldPath string) (path, key string, ok bool) {
+// SplitSubscript splits metadata.labels['key'] into its path and its key.
+func SplitSubscript(fieldPath string) (path, key string, ok bool) {
 	inner, ok := strings.CutSuffix(fieldPath, "']")
 	if !ok {
 		return fieldPath, "", false
@@ -79,11 +79,13 @@ func formatMap(m map[string]string) string {
 	return b.String()
 }
 
-// defaulted are the limits that a container without them inherits from the node. Huge pages
-// are never overcommitted, so that a container that uses them always has its own limit.
+// defaulted are the resources whose limits a container without its own inherits from the node. Huge
+// pages are not among them: they are never overcommitted, so a container that uses them always has
+// a limit.
 var defaulted = [...]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage}
 
-// WithLimits returns the container's resources, with the limits that it does not set taken from allocatable.
+// WithLimits returns the container's resources, with limits that it does not set taken from
+// allocatable.
 func WithLimits(c *v1.Container, allocatable v1.ResourceList) v1.ResourceRequirements {
 	r := c.Resources
 	r.Limits = maps.Clone(r.Limits)
@@ -114,7 +116,8 @@ func Container(pod *v1.Pod, name string) (*v1.Container, error) {
 	return nil, fmt.Errorf("container %s not found", name)
 }
 
-// Resource returns what the selector (its resource and divisor) says of r, rounded up.
+// Resource returns the value of the selected resource of r, divided by the selector's divisor and
+// rounded up.
 func Resource(fs *v1.ResourceFieldSelector, r v1.ResourceRequirements) (string, error) {
 	list, name, ok := r.Limits, "", false
 	if name, ok = strings.CutPrefix(fs.Resource, "limits."); !ok {

@@ -18,12 +18,12 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/plugins"
 )
 
-// callTimeout is Kubernetes' bound for calls of drivers.
+// callTimeout is the timeout of calls to drivers, as in Kubernetes.
 const callTimeout = 45 * time.Second
 
 var _ plugins.Handler = (*Manager)(nil)
 
-// driver is a process of a driver that has registered. While a driver is replaced there may be two.
+// driver is a registered process of a driver. While a driver is replaced there may be two.
 type driver struct {
 	name, endpoint string
 	conn           *grpc.ClientConn
@@ -50,7 +50,8 @@ func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
 	if err != nil {
 		return fmt.Errorf("endpoint of the driver: %w", err)
 	}
-	life, end := context.WithCancel(context.Background()) // of the process, which is longer than that of a call
+	// ends with the driver's process, which outlives the registration call
+	life, end := context.WithCancel(context.Background())
 	d := &driver{name: p.Name, endpoint: p.Endpoint, conn: conn, client: api.NewDRAPluginClient(conn), end: end}
 	if p.Versions[i] == v1beta1.DRAPluginService {
 		d.client = v1beta1.V1Beta1ClientWrapper{DRAPluginClient: v1beta1.NewDRAPluginClient(conn)}
@@ -79,7 +80,7 @@ func (m *Manager) Unregister(p plugins.Plugin) {
 	m.usable(p.Name)
 }
 
-// closeAll gives all drivers up.
+// closeAll closes the connections to all drivers.
 func (m *Manager) closeAll() {
 	m.mu.Lock()
 	for _, list := range m.drivers {
@@ -92,7 +93,7 @@ func (m *Manager) closeAll() {
 	m.wg.Wait()
 }
 
-// follow notes whether a driver can be reached, until it is given up.
+// follow records whether a driver can be reached, until its connection is closed.
 func (m *Manager) follow(ctx context.Context, d *driver) {
 	defer func() { _ = d.conn.Close() }()
 	for {
@@ -112,7 +113,8 @@ func (m *Manager) follow(ctx context.Context, d *driver) {
 	}
 }
 
-// driver is the process of a driver to ask: the latest, and sooner one that can be reached.
+// driver returns the process of a driver to call: the latest one that can be reached, or else the
+// latest.
 func (m *Manager) driver(name string) (api.DRAPluginClient, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -25,10 +25,10 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/plugins"
 )
 
-// serveWith serves a driver at a socket of its own until stop.
+// serveWith serves a driver at a new socket until stop is called.
 func serveWith(t *testing.T, register func(*grpc.Server)) (endpoint string, stop func()) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "k") // the names of sockets are short
+	dir, err := os.MkdirTemp("", "k") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,8 +45,8 @@ func serveWith(t *testing.T, register func(*grpc.Server)) (endpoint string, stop
 	return endpoint, s.Stop
 }
 
-// TestOlderDriver: a driver that knows the API's earlier version is asked in that; what it says
-// of an alternative is of the request.
+// TestOlderDriver checks that a driver with the earlier version of the API is called with that
+// version, and that its devices of a subrequest count for the request.
 func TestOlderDriver(t *testing.T) {
 	d := &fakeDriver{request: "two/second"}
 	endpoint, _ := serveWith(t, func(s *grpc.Server) { v1beta1.RegisterDRAPluginServer(s, v1beta1.V1ServerWrapper{DRAPluginServer: d}) })
@@ -64,8 +64,8 @@ func TestOlderDriver(t *testing.T) {
 	}
 }
 
-// TestReplacedDriver: while a driver is replaced two of its processes are registered; the one
-// that can be reached is asked.
+// TestReplacedDriver checks that of two processes of a driver the one that can be reached is
+// called.
 func TestReplacedDriver(t *testing.T) {
 	first, second := &fakeDriver{}, &fakeDriver{}
 	m := manager(t, filepath.Join(t.TempDir(), "state"), claimOf("one", "a"), claimOf("two", "a"))
@@ -93,9 +93,9 @@ func TestReplacedDriver(t *testing.T) {
 	}
 }
 
-// TestSlicesOfDriversThatAreGone: at first all ResourceSlices of the node are removed, and later
-// those of a driver that cannot be reached for long; what fails is tried again, and a driver
-// that comes back in time keeps its own.
+// TestSlicesOfDriversThatAreGone checks that a starting kubelet deletes all ResourceSlices of the
+// node, and later those of a driver that cannot be reached for a while. Failures are retried, and a
+// driver that returns in time keeps its slices.
 func TestSlicesOfDriversThatAreGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := manager(t, filepath.Join(t.TempDir(), "state"))
@@ -149,7 +149,7 @@ func TestSlicesOfDriversThatAreGone(t *testing.T) {
 	})
 }
 
-// sick is a driver that tells of the health of its devices.
+// sick is a driver that reports the health of its devices.
 type sick struct {
 	healthapi.UnimplementedDRAResourceHealthServer
 	say chan []*healthapi.DeviceHealth
@@ -168,8 +168,8 @@ func (s *sick) NodeWatchResources(_ *healthapi.NodeWatchResourcesRequest, stream
 	}
 }
 
-// TestHealth: what a driver says of its devices is shown of the containers that have them, and
-// their pods are told of.
+// TestHealth checks that the health that a driver reports is shown for the containers that have the
+// device, and that Changed is called for their pods.
 func TestHealth(t *testing.T) {
 	d, s := &fakeDriver{}, &sick{say: make(chan []*healthapi.DeviceHealth)}
 	endpoint, stop := serveWith(t, func(server *grpc.Server) {
@@ -222,7 +222,8 @@ func TestHealth(t *testing.T) {
 	if got := show(2); got != "" {
 		t.Errorf("one without: %s", got)
 	}
-	s.say <- []*healthapi.DeviceHealth{of("other", healthapi.HealthStatus_HEALTHY, "")} // which nobody has
+	// a device that no pod has
+	s.say <- []*healthapi.DeviceHealth{of("other", healthapi.HealthStatus_HEALTHY, "")}
 	stop()
 	<-told
 	if got := show(1); got != "claim:c/two: vendor/class=2=Unknown vendor/class=all=Unknown" || len(told) != 0 {
@@ -230,19 +231,19 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// shorter names a long message.
+// shorter returns the beginning of a long message, for test output.
 func shorter(message string) string {
 	return fmt.Sprintf("%d %s%s", len(message), message[:1], message[len(message)-3:])
 }
 
-// TestHealthThatIsOld: what was said long ago does not hold.
+// TestHealthThatIsOld checks that health that was reported long ago is shown as unknown.
 func TestHealthThatIsOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := manager(t, filepath.Join(t.TempDir(), "state"))
 		d := &driver{end: func() {}, name: "driver"}
 		m.drivers["driver"] = []*driver{d}
 		say := func(name string, seconds int64) time.Duration {
-			return m.hear(d, []*healthapi.DeviceHealth{{Device: &healthapi.DeviceIdentifier{PoolName: "p", DeviceName: name}, Health: healthapi.HealthStatus_HEALTHY, HealthCheckTimeoutSeconds: seconds}})
+			return m.recordHealth(d, []*healthapi.DeviceHealth{{Device: &healthapi.DeviceIdentifier{PoolName: "p", DeviceName: name}, Health: healthapi.HealthStatus_HEALTHY, HealthCheckTimeoutSeconds: seconds}})
 		}
 		is := func(name string) v1.ResourceHealthStatus {
 			return m.healthOf(Device{Driver: "driver", Pool: "p", Name: name}).Health

@@ -17,31 +17,31 @@ import (
 	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 )
 
-// What a driver says of a device's health holds for healthTimeout, unless it names another time.
-// A stream that ended is begun anew after retryStream.
+// Reported health is valid for healthTimeout, unless the driver specifies another time. A stream
+// that has ended is opened again after retryStream.
 const (
 	healthTimeout = 30 * time.Second
 	retryStream   = 5 * time.Second
 	maxMessage    = 1024
-	maxHolds      = 365 * 24 * 60 * 60 // seconds
+	maxHolds      = 365 * 24 * 60 * 60 // in seconds
 )
 
-// deviceKey names a device of a driver.
+// deviceKey identifies a device of a driver.
 type deviceKey struct{ pool, name string }
 
-// health is what a driver said of a device.
+// health is the reported health of a device.
 type health struct {
 	status  v1.ResourceHealthStatus
 	message string
 	until   time.Time
 }
 
-// watch takes over what a driver says of the health of its devices, until it is given up or is
-// known to say nothing.
+// watch records the health that a driver reports, until the connection is closed or the driver
+// turns out not to support it.
 func (m *Manager) watch(ctx context.Context, d *driver) {
 	for ctx.Err() == nil {
 		err := m.stream(ctx, d)
-		m.hear(d, nil) // nothing is known of its devices now
+		m.recordHealth(d, nil) // the health of its devices is unknown now
 		if status.Code(err) == codes.Unimplemented {
 			return
 		}
@@ -54,37 +54,38 @@ func (m *Manager) watch(ctx context.Context, d *driver) {
 	}
 }
 
-// stream follows one stream of a driver to its end.
+// stream reads one stream of a driver until it ends.
 func (m *Manager) stream(ctx context.Context, d *driver) error {
 	stream, err := healthapi.NewDRAResourceHealthClient(d.conn).NodeWatchResources(ctx, &healthapi.NodeWatchResourcesRequest{})
 	if err != nil {
 		return err
 	}
-	stale := m.cfg.Clock.AfterFunc(maxHolds*time.Second, func() { m.outdated(d) })
+	stale := m.cfg.Clock.AfterFunc(maxHolds*time.Second, func() { m.updateOutdated(d) })
 	defer stale.Stop()
 	for {
 		r, err := stream.Recv()
 		if err != nil {
 			return err
 		}
-		stale.Reset(m.hear(d, r.GetDevices()))
+		stale.Reset(m.recordHealth(d, r.GetDevices()))
 	}
 }
 
-// hear notes what a driver says of its devices, nil that it says nothing any more, and returns
-// how long the first of it holds.
-func (m *Manager) hear(d *driver, list []*healthapi.DeviceHealth) time.Duration {
+// recordHealth records the health in a report, or with a nil list that the stream has ended. It returns
+// when the first of the entries becomes outdated.
+func (m *Manager) recordHealth(d *driver, list []*healthapi.DeviceHealth) time.Duration {
 	now, first := m.cfg.Clock.Now(), time.Duration(maxHolds)*time.Second
 	m.mu.Lock()
 	old := d.health
 	if list == nil {
 		d.health = nil
 		m.mu.Unlock()
-		m.tell(d.name, func(k deviceKey) bool { return old[k].status != "" })
+		m.notifyUsers(d.name, func(k deviceKey) bool { return old[k].status != "" })
 		return first
 	}
 	said := map[deviceKey]health{}
-	for k, h := range old { // a device that is left out keeps what was said of it until that is outdated
+	// a device that the report does not contain keeps its health until that is outdated
+	for k, h := range old {
 		if now.Before(h.until) {
 			said[k] = h
 		}
@@ -99,16 +100,16 @@ func (m *Manager) hear(d *driver, list []*healthapi.DeviceHealth) time.Duration 
 	}
 	d.health = said
 	m.mu.Unlock()
-	m.tell(d.name, func(k deviceKey) bool { return old[k].status != said[k].status || old[k].message != said[k].message })
+	m.notifyUsers(d.name, func(k deviceKey) bool { return old[k].status != said[k].status || old[k].message != said[k].message })
 	return first
 }
 
-// outdated has the pods shown anew that use devices of a driver of which nothing was heard for long.
-func (m *Manager) outdated(d *driver) {
+// updateOutdated updates the pods that have devices of a driver whose health has become outdated.
+func (m *Manager) updateOutdated(d *driver) {
 	m.mu.Lock()
 	said := d.health
 	m.mu.Unlock()
-	m.tell(d.name, func(k deviceKey) bool {
+	m.notifyUsers(d.name, func(k deviceKey) bool {
 		h, ok := said[k]
 		return ok && !m.cfg.Clock.Now().Before(h.until)
 	})
@@ -125,7 +126,7 @@ func healthOf(h healthapi.HealthStatus) v1.ResourceHealthStatus {
 	}
 }
 
-// shorten cuts a message to what the API takes.
+// shorten cuts a message to the length that the API accepts.
 func shorten(message string) string {
 	if r := []rune(message); len(r) > maxMessage {
 		return string(r[:maxMessage-3]) + "..."
@@ -133,8 +134,8 @@ func shorten(message string) string {
 	return message
 }
 
-// tell has the pods shown anew that use one of a driver's devices.
-func (m *Manager) tell(driver string, changed func(deviceKey) bool) {
+// notifyUsers calls Changed for the pods that have one of a driver's changed devices.
+func (m *Manager) notifyUsers(driver string, changed func(deviceKey) bool) {
 	m.mu.Lock()
 	users := map[types.UID][]deviceKey{}
 	for _, c := range m.claims {
@@ -152,7 +153,7 @@ func (m *Manager) tell(driver string, changed func(deviceKey) bool) {
 	}
 }
 
-// Health tells how the devices are that a container has of claims.
+// Health returns the health of the devices that a container has through claims.
 func (m *Manager) Health(pod *v1.Pod, c *v1.Container) []v1.ResourceStatus {
 	var out []v1.ResourceStatus
 	for _, want := range c.Resources.Claims {
@@ -166,7 +167,7 @@ func (m *Manager) Health(pod *v1.Pod, c *v1.Container) []v1.ResourceStatus {
 		}
 		devices, err := m.devices(pod, *name, want.Request)
 		if err != nil || len(devices) == 0 {
-			continue // they are not there yet
+			continue // not prepared yet
 		}
 		s := v1.ResourceStatus{Name: v1.ResourceName("claim:" + want.Name)}
 		if want.Request != "" {
@@ -182,7 +183,7 @@ func (m *Manager) Health(pod *v1.Pod, c *v1.Container) []v1.ResourceStatus {
 	return out
 }
 
-// healthOf tells how a device is.
+// healthOf returns the health of a device.
 func (m *Manager) healthOf(d Device) v1.ResourceHealth {
 	out := v1.ResourceHealth{ResourceID: v1.ResourceID(fmt.Sprintf("%s/%s/%s", d.Driver, d.Pool, d.Name)), Health: v1.ResourceHealthStatusUnknown}
 	if len(d.CDI) > 0 {

@@ -24,19 +24,19 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/checkpoint"
 )
 
-// Config is what a Manager needs.
+// Config holds a Manager's settings.
 type Config struct {
-	// File is where it is kept what was prepared.
+	// File is the path of the file with the prepared claims.
 	File string
 	// Claim reads a claim from the API.
 	Claim func(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error)
-	// Wipe removes the node's ResourceSlices of a driver, or of all if it is "".
+	// Wipe deletes the node's ResourceSlices of a driver, or of all drivers if it is "".
 	Wipe func(ctx context.Context, driver string) error
-	// Changed is told of pods whose devices are better or worse than before. It must not block.
+	// Changed is called with each pod whose devices change their health. It must not block.
 	Changed func(pod types.UID)
 	Clock   clock.Clock
 	Log     *slog.Logger
-	Metrics prometheus.Registerer // nil: none are kept
+	Metrics prometheus.Registerer // nil for no metrics
 }
 
 // Manager prepares claims. It is safe for concurrent use.
@@ -44,25 +44,27 @@ type Manager struct {
 	cfg     Config
 	metrics *metrics
 
-	preparing sync.Mutex // held while drivers are asked; taken before mu
+	preparing sync.Mutex // held during calls to drivers; taken before mu
 
-	changed chan struct{} // holds a token when Run is to look again
+	changed chan struct{} // holds a token when Run must check again
 	wg      sync.WaitGroup
 
 	mu      sync.Mutex
-	drivers map[string][]*driver // those that registered later come last
-	gone    map[string]time.Time // drivers whose ResourceSlices are to be removed then
-	claims  map[types.UID]*claim
+	drivers map[string][]*driver // in the order of their registration
+	// when to delete the ResourceSlices of each driver that cannot be reached
+	gone   map[string]time.Time
+	claims map[types.UID]*claim
 }
 
-// claim is a claim that is prepared on the node, or was begun to be.
+// claim is a claim that is prepared on the node, or may be.
 type claim struct {
-	Namespace string               `json:"namespace"`
-	Name      string               `json:"name"`
-	Drivers   []string             `json:"drivers"`
-	Pods      map[types.UID]bool   `json:"pods"`
-	Devices   map[string][]*device `json:"devices,omitempty"` // by driver; of those that have prepared it
-	ready     bool                 // by all of them, in this life of the kubelet
+	Namespace string             `json:"namespace"`
+	Name      string             `json:"name"`
+	Drivers   []string           `json:"drivers"`
+	Pods      map[types.UID]bool `json:"pods"`
+	// by driver, for drivers that have prepared the claim
+	Devices map[string][]*device `json:"devices,omitempty"`
+	ready   bool                 // all drivers have prepared it since the kubelet started
 }
 
 // device is a device of a claim, for some of its requests or for all.
@@ -74,7 +76,7 @@ type device struct {
 	CDI      []string `json:"cdi,omitempty"`
 }
 
-// NewManager makes a Manager with what the file remembers.
+// NewManager returns a Manager with the claims from the file.
 func NewManager(cfg Config) *Manager {
 	m := &Manager{
 		cfg: cfg, metrics: newMetrics(cfg.Clock), changed: make(chan struct{}, 1), drivers: map[string][]*driver{}, gone: map[string]time.Time{}, claims: map[types.UID]*claim{},
@@ -100,7 +102,7 @@ func (m *Manager) save() error {
 	return nil
 }
 
-// Prepare has the pod's claims prepared. It is repeated until it succeeds.
+// Prepare prepares the pod's claims. The caller repeats it until it succeeds.
 func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) (err error) {
 	claims := claimsOf(pod)
 	if len(claims) == 0 {
@@ -123,9 +125,9 @@ func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, ref *v1.PodResourceC
 		return err
 	}
 	if name == nil {
-		return nil // it was found that none is needed
+		return nil // the control plane has found that no claim is needed
 	}
-	if m.has(pod, *name) {
+	if m.isPrepared(pod, *name) {
 		return nil
 	}
 	c, err := m.cfg.Claim(ctx, pod.Namespace, *name)
@@ -145,7 +147,9 @@ func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, ref *v1.PodResourceC
 	}
 	for _, name := range driversOf(c) {
 		if _, err := m.driver(name); err != nil {
-			return err // and nothing to undo: a pod need not wait for a driver that was never asked
+			// nothing needs to be undone, so the end of the pod does not wait for a driver that was
+			// never called
+			return err
 		}
 	}
 	mine, err := m.begin(pod, c)
@@ -167,8 +171,8 @@ func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, ref *v1.PodResourceC
 	return m.save()
 }
 
-// has reports whether a claim is prepared for the pod.
-func (m *Manager) has(pod *v1.Pod, name string) bool {
+// isPrepared reports whether a claim is prepared for the pod.
+func (m *Manager) isPrepared(pod *v1.Pod, name string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range m.claims {
@@ -179,7 +183,7 @@ func (m *Manager) has(pod *v1.Pod, name string) bool {
 	return false
 }
 
-// begin notes, before any driver is asked, that there will be something to undo.
+// begin records that the claim will have to be unprepared, before any driver is called.
 func (m *Manager) begin(pod *v1.Pod, c *resourceapi.ResourceClaim) (*claim, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -200,7 +204,7 @@ func (m *Manager) begin(pod *v1.Pod, c *resourceapi.ResourceClaim) (*claim, erro
 	return mine, m.save()
 }
 
-// driversOf are the drivers whose devices a claim was given.
+// driversOf returns the drivers of the devices that a claim was allocated.
 func driversOf(c *resourceapi.ResourceClaim) (out []string) {
 	for _, r := range c.Status.Allocation.Devices.Results {
 		if !slices.Contains(out, r.Driver) {
@@ -210,7 +214,7 @@ func driversOf(c *resourceapi.ResourceClaim) (out []string) {
 	return out
 }
 
-// ask has a driver prepare a claim.
+// ask makes a driver prepare a claim.
 func (m *Manager) ask(ctx context.Context, name string, c *resourceapi.ResourceClaim) ([]*device, error) {
 	client, err := m.driver(name)
 	if err != nil {
@@ -232,7 +236,8 @@ func (m *Manager) ask(ctx context.Context, name string, c *resourceapi.ResourceC
 	var out []*device
 	for _, d := range result.GetDevices() {
 		one := &device{Pool: d.GetPoolName(), Name: d.GetDeviceName(), Share: d.ShareId, CDI: d.GetCdiDeviceIds()}
-		for _, name := range d.GetRequestNames() { // containers name a request, not which of its alternatives it got
+		// containers refer to a request, not to its subrequests
+		for _, name := range d.GetRequestNames() {
 			one.Requests = append(one.Requests, resourceclaim.BaseRequestRef(name))
 		}
 		out = append(out, one)
@@ -240,7 +245,7 @@ func (m *Manager) ask(ctx context.Context, name string, c *resourceapi.ResourceC
 	return out, nil
 }
 
-// Claim is a claim of a container with the devices that the container has of it.
+// Claim is a claim of a container and the devices that the container gets from it.
 type Claim struct {
 	Namespace, Name string
 	Devices         []Device
@@ -249,11 +254,11 @@ type Claim struct {
 // Device is a device of a claim.
 type Device struct {
 	Driver, Pool, Name string
-	Share              *string // tells apart those who share it
+	Share              *string // identifies the share of a device that several claims share
 	CDI                []string
 }
 
-// Container returns the CDI names of the devices that a container asks for.
+// Container returns the CDI names of the devices that a container requests.
 func (m *Manager) Container(pod *v1.Pod, c *v1.Container) ([]string, error) {
 	claims, err := m.claimed(pod, c)
 	if err != nil {
@@ -272,11 +277,11 @@ func (m *Manager) Container(pod *v1.Pod, c *v1.Container) ([]string, error) {
 	return out, nil
 }
 
-// Devices are the claims of a container that are prepared.
+// Devices returns the prepared claims of a container.
 func (m *Manager) Devices(pod *v1.Pod, c *v1.Container) []Claim {
 	claims, err := m.claimed(pod, c)
 	if err != nil {
-		return nil // they are not there yet
+		return nil // not prepared yet
 	}
 	return claims
 }
@@ -325,16 +330,16 @@ func (m *Manager) devices(pod *v1.Pod, name, request string) ([]Device, error) {
 	return nil, fmt.Errorf("unable to get claim info for claim %s in namespace %s", name, pod.Namespace)
 }
 
-// Unprepare undoes what was prepared for a pod of which nothing runs any more. It is
-// repeated until it succeeds.
+// Unprepare undoes Prepare for a pod whose containers have all ended. The caller repeats it until
+// it succeeds.
 func (m *Manager) Unprepare(ctx context.Context, uid types.UID) (err error) {
-	if len(m.of(uid)) == 0 {
+	if len(m.claimsOf(uid)) == 0 {
 		return nil
 	}
 	defer m.metrics.operation("UnprepareResources", m.cfg.Clock.Now(), &err)
 	m.preparing.Lock()
 	defer m.preparing.Unlock()
-	for id, c := range m.of(uid) {
+	for id, c := range m.claimsOf(uid) {
 		if len(c.Pods) == 1 {
 			for _, name := range c.Drivers {
 				if err := m.undo(ctx, name, id, c); err != nil {
@@ -355,8 +360,8 @@ func (m *Manager) Unprepare(ctx context.Context, uid types.UID) (err error) {
 	return nil
 }
 
-// of are the claims that a pod uses.
-func (m *Manager) of(uid types.UID) map[types.UID]*claim {
+// claimsOf returns the claims that a pod uses.
+func (m *Manager) claimsOf(uid types.UID) map[types.UID]*claim {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := map[types.UID]*claim{}
@@ -389,7 +394,7 @@ func (m *Manager) undo(ctx context.Context, name string, uid types.UID, c *claim
 	return nil
 }
 
-// Pods are the pods for which something is prepared.
+// Pods returns the pods with claims that are prepared, or may be.
 func (m *Manager) Pods() []types.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()

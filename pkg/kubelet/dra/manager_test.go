@@ -30,7 +30,7 @@ import (
 type fakeDriver struct {
 	api.UnimplementedDRAPluginServer
 
-	request string // of a device that it has besides
+	request string // of a second device
 
 	mu    sync.Mutex
 	fails string
@@ -65,7 +65,7 @@ func (d *fakeDriver) set(fails string) {
 	d.fails = fails
 }
 
-// did are the calls since it was last asked.
+// did returns the calls since it was last called.
 func (d *fakeDriver) did() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -80,7 +80,7 @@ func (d *fakeDriver) serve(t *testing.T) plugins.Plugin {
 	return plugins.Plugin{Name: "driver", Endpoint: socket, Versions: []string{api.DRAPluginService}}
 }
 
-// claimOf makes an allocated claim that the pods may use.
+// claimOf returns an allocated claim that the pods may use.
 func claimOf(name string, pods ...types.UID) *resourceapi.ResourceClaim {
 	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}}
 	c.Status.Allocation = &resourceapi.AllocationResult{}
@@ -155,7 +155,8 @@ func TestClaims(t *testing.T) {
 		}
 	}
 
-	// The kubelet dies. The driver is asked again before the next start, and undoes after the last pod.
+	// The kubelet restarts. It calls the driver again before the next container starts, and
+	// unprepares the claim after the last pod.
 	m = manager(t, file, claims...)
 	if err := m.Register(t.Context(), plugin); err != nil {
 		t.Fatal(err)
@@ -180,8 +181,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestMetrics: what is done for claims is counted, and how many are in use; of pods without
-// claims nothing is told.
+// TestMetrics checks the metrics of operations and of claims in use. Pods without claims are not
+// counted.
 func TestMetrics(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	m := manager(t, filepath.Join(t.TempDir(), "state"), claimOf("shared", "a"))
@@ -256,7 +257,8 @@ func TestClaimsThatMayNotBeUsed(t *testing.T) {
 	}
 }
 
-// TestNoDriver: a pod whose driver is not there does not start, and does not wait for it to be gone.
+// TestNoDriver checks that a pod whose driver is not registered does not start, and that its end
+// does not wait for the driver.
 func TestNoDriver(t *testing.T) {
 	m := manager(t, filepath.Join(t.TempDir(), "state"), claimOf("c", "a"))
 	if err := m.Prepare(t.Context(), podOf("a", "c")); err == nil || !strings.HasSuffix(err.Error(), "DRA driver driver is not registered") {

@@ -15,14 +15,15 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// metrics are of what is done for claims, and of the calls of drivers for that.
+// metrics are about operations for claims, and about the calls to drivers for them.
 type metrics struct {
 	clock             clock.Clock
 	operations, calls *prometheus.HistogramVec
 }
 
 func newMetrics(c clock.Clock) *metrics {
-	buckets := prometheus.ExponentialBucketsRange(.1, 40, 15) // the last is near what a call may take
+	// the last bucket is close to the timeout of a call
+	buckets := prometheus.ExponentialBucketsRange(.1, 40, 15)
 	return &metrics{
 		clock: c,
 		operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "dra_operations_duration_seconds", Buckets: buckets,
@@ -33,12 +34,12 @@ func newMetrics(c clock.Clock) *metrics {
 	}
 }
 
-// operation is called when something is over that was begun then.
+// operation records an operation when it ends.
 func (m *metrics) operation(name string, begun time.Time, err *error) {
 	m.operations.WithLabelValues(name, strconv.FormatBool(*err != nil)).Observe(m.clock.Since(begun).Seconds())
 }
 
-// measure is an interceptor of the calls of a driver.
+// measure is an interceptor that measures the calls to a driver.
 func (m *metrics) measure(driver string) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		begun := m.clock.Now()
@@ -48,10 +49,11 @@ func (m *metrics) measure(driver string) grpc.UnaryClientInterceptor {
 	}
 }
 
-// anyDriver is where all prepared claims are counted: a claim may have devices of several drivers.
+// anyDriver is the label for all prepared claims, because a claim may have devices of several
+// drivers.
 const anyDriver = "<any>"
 
-// claimsInUse counts prepared claims when it is asked, so that nothing stays of drivers that are gone.
+// claimsInUse counts prepared claims on each scrape, so that no series of removed drivers remain.
 type claimsInUse struct{ manager *Manager }
 
 var inUse = prometheus.NewDesc("dra_resource_claims_in_use",
@@ -67,7 +69,7 @@ func (c *claimsInUse) Collect(ch chan<- prometheus.Metric) {
 	c.manager.mu.Lock()
 	for _, claim := range c.manager.claims {
 		if len(claim.Devices) < len(claim.Drivers) {
-			continue // not by all of them
+			continue // not prepared by all drivers
 		}
 		counts[anyDriver]++
 		for _, driver := range claim.Drivers {

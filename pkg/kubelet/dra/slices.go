@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// A driver that cannot be reached for graceWithoutDriver has its ResourceSlices removed; what could
-// not be removed is tried again after retryFirst, and ever more rarely until retryMax.
+// The ResourceSlices of a driver that cannot be reached for graceWithoutDriver are deleted. A
+// failure is retried after retryFirst, and with growing delays of up to retryMax.
 const (
 	graceWithoutDriver = 30 * time.Second
 	retryFirst         = time.Second
 	retryMax           = 5 * time.Minute
 )
 
-// allDrivers stands for those of the whole node.
+// allDrivers stands for all drivers of the node.
 const allDrivers = ""
 
-// usable has the time begin, or end, after which nothing is offered any more that a driver has.
-// The caller holds mu.
+// usable starts the grace period of a driver that cannot be reached, or ends it if it can. The
+// caller holds mu.
 func (m *Manager) usable(name string) {
 	if slices.ContainsFunc(m.drivers[name], func(d *driver) bool { return d.up }) {
 		delete(m.gone, name)
@@ -30,20 +30,21 @@ func (m *Manager) usable(name string) {
 	}
 	if _, ok := m.gone[name]; !ok {
 		m.gone[name] = m.cfg.Clock.Now().Add(graceWithoutDriver)
-		m.poke()
+		m.wakeUp()
 	}
 }
 
-func (m *Manager) poke() {
+func (m *Manager) wakeUp() {
 	select {
 	case m.changed <- struct{}{}:
 	default:
 	}
 }
 
-// Run removes the ResourceSlices of drivers that are not there, so that no pod is sent to the
-// node for what nobody can prepare, until ctx ends: those of the whole node at first, as no
-// driver has registered yet. Drivers that come publish theirs anew.
+// Run deletes the ResourceSlices of drivers that cannot be reached, until ctx ends, so that no pod
+// is scheduled to the node for devices that cannot be prepared. First it deletes all slices of the
+// node, because no driver has registered yet. Drivers publish their slices again when they
+// register.
 func (m *Manager) Run(ctx context.Context) error {
 	defer m.closeAll()
 	m.mu.Lock()
@@ -69,7 +70,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// wipe removes what is due and returns when there is more to do.
+// wipe deletes the slices that are due and returns when the next ones are.
 func (m *Manager) wipe(ctx context.Context, failures *int) time.Time {
 	m.mu.Lock()
 	gone := maps.Clone(m.gone)
@@ -80,7 +81,8 @@ func (m *Manager) wipe(ctx context.Context, failures *int) time.Time {
 		if !at.After(now) {
 			err := m.cfg.Wipe(ctx, name)
 			m.mu.Lock()
-			if _, still := m.gone[name]; err == nil || !still { // it may have come back meanwhile
+			// the driver may have returned meanwhile
+			if _, still := m.gone[name]; err == nil || !still {
 				delete(m.gone, name)
 				m.mu.Unlock()
 				*failures = 0

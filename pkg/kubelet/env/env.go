@@ -25,13 +25,13 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/downward"
 )
 
-// Objects gives the objects that variables are taken from.
+// Objects reads the objects that variables refer to.
 type Objects interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
 }
 
-// Input is what the environment of a container is made from.
+// Input is everything that determines the environment of a container.
 type Input struct {
 	Pod       *v1.Pod
 	Container *v1.Container
@@ -39,15 +39,15 @@ type Input struct {
 	Services []*v1.Service
 	// PodIPs and HostIPs are the addresses known now, the primary first.
 	PodIPs, HostIPs []string
-	// Allocatable stands for limits that the container does not set.
+	// Allocatable replaces limits that the container does not set.
 	Allocatable v1.ResourceList
 	Objects     Objects
-	// VolumePath gives the node's path of one of the pod's volumes, for fileKeyRef.
+	// VolumePath returns the path on the node of one of the pod's volumes, for fileKeyRef.
 	VolumePath func(volume string) (string, bool)
 }
 
-// Make returns the container's environment, sorted by name.
-func Make(ctx context.Context, in Input) ([]*runtimeapi.KeyValue, error) {
+// Build returns the container's environment, sorted by name.
+func Build(ctx context.Context, in Input) ([]*runtimeapi.KeyValue, error) {
 	links := in.Pod.Spec.EnableServiceLinks == nil || *in.Pod.Spec.EnableServiceLinks
 	m := maker{
 		Input:    in,
@@ -82,14 +82,14 @@ func Make(ctx context.Context, in Input) ([]*runtimeapi.KeyValue, error) {
 	return out, nil
 }
 
-// maker is one call of Make.
+// maker is the state of one call of Build.
 type maker struct {
 	Input
 	services map[string]string
 	vars     map[string]string
 }
 
-// errAbsent means that what an optional variable refers to does not exist.
+// errAbsent means that the object of an optional reference does not exist.
 var errAbsent = errors.New("absent")
 
 func isTrue(b *bool) bool { return b != nil && *b }
@@ -226,7 +226,8 @@ func (m *maker) resource(r *v1.ResourceFieldSelector) (string, error) {
 	return downward.Resource(r, downward.WithLimits(c, m.allocatable()))
 }
 
-// allocatable returns what stands for limits that the container does not set: the pod's own, then the node's.
+// allocatable returns the values that replace limits that the container does not set: the pod's
+// limits, then the node's allocatable resources.
 func (m *maker) allocatable() v1.ResourceList {
 	if m.Pod.Spec.Resources == nil {
 		return m.Allocatable
@@ -253,7 +254,7 @@ func (m *maker) fileKey(r *v1.FileKeySelector) (string, error) {
 	}
 	value, err := readFileVariable(dir, r.Path, r.Key)
 	if err != nil {
-		// The detail could tell a user about the node's files.
+		// The detail could disclose the node's files to a user.
 		return "", errors.New("couldn't parse env file")
 	}
 	if value == "" {
@@ -276,7 +277,8 @@ func readFileVariable(dir, path, key string) (string, error) {
 	return fileVariable(f, key)
 }
 
-// Expand replaces $(NAME) by the value in env, and $$ by $; what is not in env stays as it is written.
+// Expand replaces $(NAME) by the value in env, and $$ by $. A reference to an unknown variable
+// stays as it is.
 func Expand(s string, env []*runtimeapi.KeyValue) string {
 	return expand(s, func(name string) (string, bool) {
 		for _, kv := range env {
@@ -288,7 +290,7 @@ func Expand(s string, env []*runtimeapi.KeyValue) string {
 	})
 }
 
-// ExpandAll is Expand for each of a command or its arguments.
+// ExpandAll calls Expand for each word of a command or its arguments.
 func ExpandAll(words []string, env []*runtimeapi.KeyValue) []string {
 	if words == nil {
 		return nil
@@ -300,7 +302,7 @@ func ExpandAll(words []string, env []*runtimeapi.KeyValue) []string {
 	return out
 }
 
-// ExpandStrict is Expand for a subPathExpr, in which every variable must have a value.
+// ExpandStrict is Expand for a subPathExpr, whose variables must all have a value.
 func ExpandStrict(s string, env []*runtimeapi.KeyValue) (string, error) {
 	missing := map[string]struct{}{}
 	out := expand(s, func(name string) (string, bool) {

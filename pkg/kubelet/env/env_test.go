@@ -151,7 +151,7 @@ func TestMake(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := input(dir)
 			in.Container.EnvFrom, in.Container.Env = c.from, c.env
-			kvs, err := Make(t.Context(), in)
+			kvs, err := Build(t.Context(), in)
 			if c.err != "" {
 				if err == nil || err.Error() != c.err {
 					t.Fatalf("got %v, want %s", err, c.err)
@@ -195,7 +195,7 @@ func TestServices(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := input("")
 			in.Services, in.Pod.Spec.EnableServiceLinks = c.services, &c.links
-			kvs, err := Make(t.Context(), in)
+			kvs, err := Build(t.Context(), in)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -210,7 +210,7 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// naiveExpand is the rule of expansion read aloud, one character at a time.
+// naiveExpand implements the rule of expansion one character at a time.
 func naiveExpand(s string, vars map[string]string) string {
 	if s == "" {
 		return ""

@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// maxEnvFile bounds what is read of a file that a container wrote.
+// maxEnvFile is how much is read of a file that a container wrote.
 const maxEnvFile = 1 << 20
 
-// fileVariable finds a variable in an environment file: lines of NAME='value', blank lines and
-// lines that start with #. A value is literal up to its closing quote, may span lines, and may
-// be followed by a comment; with space between = and the quote it is empty. The file is read up
-// to the variable only. A variable that is not there is "".
+// fileVariable finds a variable in an environment file, which has lines of NAME='value', blank
+// lines, and comments that start with #. A value is literal up to its closing quote, may span
+// lines, and may be followed by a comment. With space between = and the quote it is empty. The file
+// is read up to the variable only. The result is "" if the variable is not there.
 func fileVariable(r io.Reader, key string) (string, error) {
 	lines := envLines{Scanner: bufio.NewScanner(io.LimitReader(r, maxEnvFile))}
 	for lines.Scan() {
@@ -51,13 +51,13 @@ func fileVariable(r io.Reader, key string) (string, error) {
 	return "", nil
 }
 
-// envLines counts the lines of an environment file.
+// envLines reads an environment file and counts its lines.
 type envLines struct {
 	*bufio.Scanner
 	n int
 }
 
-// Scan goes to the next line.
+// Scan reads the next line.
 func (l *envLines) Scan() bool {
 	l.n++
 	return l.Scanner.Scan()
@@ -69,7 +69,7 @@ func (l *envLines) invalid(what string) error {
 
 var errNotClosed = errors.New("unclosed single quote")
 
-// quoted reads a value in single quotes that starts with rest and may go on in the lines after it.
+// quoted reads a value in single quotes that starts with rest and may continue on later lines.
 func (l *envLines) quoted(rest string) (string, error) {
 	rest, ok := strings.CutPrefix(rest, "'")
 	if !ok {

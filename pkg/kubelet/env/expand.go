@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ExpandStatic replaces references to a container's variables by the values that its spec has; a
-// value that comes from elsewhere is empty.
+// ExpandStatic replaces references to a container's variables by the values in its spec. A variable
+// whose value comes from elsewhere is replaced by "".
 func ExpandStatic(list []string, vars []v1.EnvVar) []string {
 	values := map[string]string{}
 	for _, v := range vars {
@@ -26,11 +26,11 @@ func ExpandStatic(list []string, vars []v1.EnvVar) []string {
 	return out
 }
 
-// lookup finds the value of a variable.
+// lookup returns the value of a variable.
 type lookup func(name string) (string, bool)
 
-// expand replaces $(NAME) by its value, and $$ by $. Everything else stays as it is written:
-// a reference to an unknown variable, one that is not closed, a lone $.
+// expand replaces $(NAME) by its value, and $$ by $. Everything else stays as it is: a reference to
+// an unknown variable, a reference that is not closed, a single $.
 func expand(s string, value lookup) string {
 	at := strings.IndexByte(s, '$')
 	if at < 0 {
@@ -40,7 +40,7 @@ func expand(s string, value lookup) string {
 	for ; at >= 0 && at+1 < len(s); at = strings.IndexByte(s, '$') {
 		b.WriteString(s[:at])
 		s = s[at:]
-		n := 1 // bytes of s that are done with
+		n := 1 // number of bytes of s that are done
 		switch s[1] {
 		case '$':
 			b.WriteByte('$')

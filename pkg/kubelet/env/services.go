@@ -13,10 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// masterService is the API server's own service; every container hears of it.
+// masterService is the API server's own service. Every container gets its variables.
 const masterService = "kubernetes"
 
-// serviceVariables returns the variables that tell where services are: those of the pod's
+// serviceVariables returns the variables with the addresses of services: those of the pod's
 // namespace if links are enabled, and always the API server's.
 func serviceVariables(services []*v1.Service, namespace string, links bool) map[string]string {
 	visible := map[string]*v1.Service{}
@@ -26,7 +26,8 @@ func serviceVariables(services []*v1.Service, namespace string, links bool) map[
 		}
 		switch {
 		case s.Namespace == metav1.NamespaceDefault && s.Name == masterService:
-			if _, ok := visible[s.Name]; !ok { // the namespace's own service of that name wins
+			// the namespace's own service of that name takes precedence
+			if _, ok := visible[s.Name]; !ok {
 				visible[s.Name] = s
 			}
 		case s.Namespace == namespace && links:
@@ -51,7 +52,7 @@ func addService(vars map[string]string, s *v1.Service) {
 			vars[prefix+"_SERVICE_PORT_"+variableName(p.Name)] = strconv.Itoa(int(p.Port))
 		}
 	}
-	// The names that Docker's links had.
+	// Variables with the names of Docker's container links.
 	vars[prefix+"_PORT"] = portURL(ip, first)
 	for _, p := range s.Spec.Ports {
 		name := fmt.Sprintf("%s_PORT_%d_%s", prefix, p.Port, strings.ToUpper(protocol(p)))

@@ -94,12 +94,12 @@ func TestStep(t *testing.T) {
 	step(10, 250, 100, []int{1}, v1.NodeDiskPressure, v1.NodeMemoryPressure)
 	step(10, 300, 100, nil, v1.NodeDiskPressure, v1.NodeMemoryPressure)
 	step(10, 300, 100, nil, v1.NodeMemoryPressure) // held for 30 s
-	step(10, 299, 100, nil, v1.NodeMemoryPressure) // the grace period begins anew
+	step(10, 299, 100, nil, v1.NodeMemoryPressure) // the grace period starts again
 	step(10, 99, 100, []int{0}, v1.NodeMemoryPressure)
-	step(10, 149, 100, []int{0, 1}, v1.NodeMemoryPressure) // until the minimum is back
+	step(10, 149, 100, []int{0, 1}, v1.NodeMemoryPressure) // until the minimum is available again
 	step(10, 150, 100, []int{1}, v1.NodeMemoryPressure)
 	step(10, 149, 100, []int{1}, v1.NodeMemoryPressure)
-	step(10, -1, 100, nil, v1.NodeMemoryPressure) // what is not measured is not short
+	step(10, -1, 100, nil, v1.NodeMemoryPressure) // a resource that is not measured is not short
 	step(30, 999, 100, nil)
 }
 
@@ -145,8 +145,8 @@ func TestRank(t *testing.T) {
 	}
 }
 
-// TestRankIsAnOrder: whatever the order in which pods come, the same one goes
-// first; and it is never one that keeps to its request while another does not.
+// TestRankIsAnOrder checks that the order of the input does not matter, and that no pod that stays
+// within its request is ranked before one that does not.
 func TestRankIsAnOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var list []Candidate
@@ -154,7 +154,7 @@ func TestRankIsAnOrder(t *testing.T) {
 			request := rapid.SampledFrom([]string{"", "10", "20"}).Draw(t, "request")
 			c := Candidate{Pod: podOf(string(rune('a'+i)), int32(rapid.IntRange(0, 2).Draw(t, "priority")), request)}
 			if rapid.IntRange(0, 5).Draw(t, "known") > 0 {
-				n := uint64(rapid.IntRange(0, 30).Draw(t, "used")*10 + i) // no two alike
+				n := uint64(rapid.IntRange(0, 30).Draw(t, "used")*10 + i) // all different
 				c.Usage = usageOf(n, n, n, n)
 			}
 			list = append(list, c)
@@ -185,7 +185,7 @@ func TestCritical(t *testing.T) {
 	mirrored.Annotations = map[string]string{mirror: "x"}
 	api.Annotations = map[string]string{source: "api"}
 	for pod, want := range map[*v1.Pod]bool{static: true, mirrored: true, api: false, podOf("system", 2_000_000_000, ""): true, podOf("high", 1_999_999_999, ""): false} {
-		if Critical(pod) != want {
+		if IsCritical(pod) != want {
 			t.Errorf("%s: %t", pod.Name, !want)
 		}
 	}
@@ -218,7 +218,7 @@ func TestOverLimit(t *testing.T) {
 	storage := podOf("p", 0, "")
 	storage.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: limit}
 	logs := statsapi.ContainerStats{Name: "c", Logs: &statsapi.FsStats{UsedBytes: &big}}
-	hugeLimit := resource.MustParse("16E") // more than 64 bits hold
+	hugeLimit := resource.MustParse("16E") // more than 64 bits
 	huge, hugeVolume := storage.DeepCopy(), volumes.DeepCopy()
 	huge.Spec.Containers[0].Resources.Limits[v1.ResourceEphemeralStorage] = hugeLimit
 	hugeVolume.Spec.Volumes[0].EmptyDir.SizeLimit = &hugeLimit
@@ -241,8 +241,8 @@ func TestOverLimit(t *testing.T) {
 		if got, signal := overLimit(c.pod, &c.s); got != c.want || signal != signals[name] {
 			t.Errorf("%s: %q for %q, want %q", name, got, signal, c.want)
 		}
-		if Limited(c.pod) != (name != "not its limit") {
-			t.Errorf("%s: limited %t", name, Limited(c.pod))
+		if HasStorageLimit(c.pod) != (name != "not its limit") {
+			t.Errorf("%s: limited %t", name, HasStorageLimit(c.pod))
 		}
 	}
 }

@@ -11,28 +11,27 @@ import (
 	"syscall"
 )
 
-// Files is what the files of a directory take up; one that is not there takes up nothing.
+// Files returns the disk usage of a directory. A directory that does not exist uses nothing.
 func Files(dir string) (bytes, inodes uint64, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, 0, err
 	}
 	for _, e := range entries {
-		b, i := takes(e)
+		b, i := diskUsageOf(e)
 		bytes, inodes = bytes+b, inodes+i
 	}
 	return bytes, inodes, nil
 }
 
-// Given is what some of a pod's directory takes up: the files that the kubelet
-// gives containers to write to, each as large as they like. They are the hosts
-// file and, below containers, the termination messages.
-func Given(podDir string) (bytes, inodes uint64) {
+// KubeletFiles returns the disk usage of those files in a pod's directory that the kubelet creates
+// and containers can write to without a limit: the hosts file and the termination messages.
+func KubeletFiles(podDir string) (bytes, inodes uint64) {
 	for _, name := range []string{"etc-hosts", "containers"} {
-		// What cannot be read is not there any more.
+		// Files that cannot be read were removed meanwhile.
 		_ = filepath.WalkDir(filepath.Join(podDir, name), func(_ string, e fs.DirEntry, err error) error {
 			if err == nil && !e.IsDir() {
-				b, i := takes(e)
+				b, i := diskUsageOf(e)
 				bytes, inodes = bytes+b, inodes+i
 			}
 			return nil
@@ -41,11 +40,11 @@ func Given(podDir string) (bytes, inodes uint64) {
 	return bytes, inodes
 }
 
-// blockUnit is what st_blocks counts in.
+// blockUnit is the unit of st_blocks.
 const blockUnit = 512
 
-// takes is what a file takes up; it may have gone.
-func takes(e fs.DirEntry) (bytes, inodes uint64) {
+// diskUsageOf returns the disk usage of a file, or zero if it was removed meanwhile.
+func diskUsageOf(e fs.DirEntry) (bytes, inodes uint64) {
 	info, err := e.Info()
 	if err != nil {
 		return 0, 0

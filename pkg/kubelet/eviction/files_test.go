@@ -33,7 +33,7 @@ func TestGiven(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if bytes, inodes := Given(dir); bytes < 3<<20 || bytes > 4<<20 || inodes != 3 {
+	if bytes, inodes := KubeletFiles(dir); bytes < 3<<20 || bytes > 4<<20 || inodes != 3 {
 		t.Errorf("%d bytes in %d files", bytes, inodes)
 	}
 }

@@ -21,61 +21,64 @@ import (
 )
 
 const (
-	// Reason is that of pods that were ended, and of those not taken under pressure.
+	// Reason is the reason of evicted pods, and of pods that are rejected under pressure.
 	Reason = "Evicted"
-	// lookPeriod is how often the node is looked at.
+	// lookPeriod is the interval between checks of the node.
 	lookPeriod = 10 * time.Second
-	// cleanupPatience is how long the end of a pod is waited for before another one is ended.
+	// cleanupPatience is how long to wait for the end of an evicted pod before the next one is
+	// evicted.
 	cleanupPatience = 30 * time.Second
-	// atOnce is the grace period, in seconds, of pods that must go now.
+	// atOnce is the grace period, in seconds, of pods that must end now.
 	atOnce = 1
 )
 
-// Eviction is a pod that has to end.
+// Eviction is the eviction of a pod.
 type Eviction struct {
 	Pod     *v1.Pod
 	Message string
-	// Grace is how many seconds it gets.
+	// Grace is the grace period in seconds.
 	Grace int64
-	// Disruption reports that the pod is evicted because of the node, not because of its own limits.
+	// Disruption reports whether the pod is evicted because of the node, not because of its own
+	// limits.
 	Disruption bool
-	// Signal is what of the node ran short, or the limit.
+	// Signal is the resource of the node that is short, or the limit of the pod that is exceeded.
 	Signal Signal
 }
 
-// Config is what a Manager needs.
+// Config holds a Manager's settings.
 type Config struct {
 	Clock      clock.Clock
 	Log        *slog.Logger
 	Thresholds []Threshold
-	// Hold is how long a pressure condition stays after its threshold is not crossed any more.
+	// Hold is how long a pressure condition remains after its threshold is not crossed any more.
 	Hold time.Duration
-	// MaxGrace bounds the seconds that pods get under a soft threshold.
+	// MaxGrace is the maximum grace period, in seconds, of pods that are evicted for a soft
+	// threshold.
 	MaxGrace int64
 	// Observe measures the node.
 	Observe func(ctx context.Context) (Observation, error)
 	// Reclaim frees unused disk space.
 	Reclaim func(ctx context.Context) error
-	// Pods are those of the node that have not ended.
+	// Pods returns the node's pods that have not ended.
 	Pods func() []*v1.Pod
-	// Usage is what a pod uses, nil if that is not known.
+	// Usage returns the usage of a pod, or nil if it is not known.
 	Usage func(ctx context.Context, pod *v1.Pod) (*statsapi.PodStats, error)
 	// Evict ends a pod. It does not wait.
 	Evict func(Eviction)
 	// Event records a warning on the node.
 	Event func(reason, message string)
-	// Changed is called when a pressure condition came or went.
+	// Changed is called when the pressure conditions change.
 	Changed func()
-	// Metrics count evictions; nil disables that.
+	// Metrics count evictions; nil disables them.
 	Metrics *metrics.Node
 }
 
-// Manager looks after a node. It is safe for concurrent use.
+// Manager evicts pods of a node. It is safe for concurrent use.
 type Manager struct {
 	cfg Config
-	// Of the goroutine of Run alone:
+	// Used only by the goroutine of Run:
 	state   state
-	evicted types.UID // the last one
+	evicted types.UID // the pod that was evicted last
 	since   time.Time
 
 	mu    sync.Mutex
@@ -90,18 +93,18 @@ func New(cfg Config) *Manager {
 	return &Manager{cfg: cfg, state: state{seen: map[v1.NodeConditionType]time.Time{}}, holds: map[v1.NodeConditionType]bool{}}
 }
 
-// Pressures are the pressure conditions that hold.
+// Pressures returns the pressure conditions that are true.
 func (m *Manager) Pressures() []v1.NodeConditionType {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Sorted(maps.Keys(m.holds))
 }
 
-// Refuses returns why a new pod is not taken under the present pressure, or "".
-// Memory is denied to those alone that ask for none.
-func (m *Manager) Refuses(pod *v1.Pod) string {
+// RejectReason returns why the node cannot run a new pod under its present pressure, or "". Under
+// memory pressure only BestEffort pods are rejected.
+func (m *Manager) RejectReason(pod *v1.Pod) string {
 	holds := m.Pressures()
-	if len(holds) == 0 || Critical(pod) {
+	if len(holds) == 0 || IsCritical(pod) {
 		return ""
 	}
 	if len(holds) == 1 && holds[0] == v1.NodeMemoryPressure {
@@ -114,18 +117,19 @@ func (m *Manager) Refuses(pod *v1.Pod) string {
 	return fmt.Sprintf("The node had condition: %v. ", holds)
 }
 
-// tolerated is for a taint without a value, for which operators that compare say nothing.
+// tolerated reports whether t tolerates the taint, which has no value. A toleration with a
+// comparing operator does not.
 func tolerated(t *v1.Toleration, taint *v1.Taint) bool {
 	return (t.Effect == "" || t.Effect == taint.Effect) && (t.Key == "" || t.Key == taint.Key) &&
 		(t.Operator == v1.TolerationOpExists || (t.Operator == "" || t.Operator == v1.TolerationOpEqual) && t.Value == taint.Value)
 }
 
-// Run looks at the node until ctx ends.
+// Run checks the node periodically until ctx ends.
 func (m *Manager) Run(ctx context.Context) error {
 	t := m.cfg.Clock.NewTicker(lookPeriod)
 	defer t.Stop()
 	for {
-		m.Look(ctx)
+		m.Check(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -134,8 +138,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// Look looks at the node once, and does what has to be done.
-func (m *Manager) Look(ctx context.Context) {
+// Check checks the node once, and reclaims disk space or evicts a pod if necessary.
+func (m *Manager) Check(ctx context.Context) {
 	pods := m.cfg.Pods()
 	if m.leaving(pods) || m.limits(ctx, pods) || len(m.cfg.Thresholds) == 0 {
 		return
@@ -166,7 +170,7 @@ func (m *Manager) Look(ctx context.Context) {
 	}
 }
 
-// leaving reports whether the pod that was ended last still takes up what it had.
+// leaving reports whether the pod that was evicted last still uses resources.
 func (m *Manager) leaving(pods []*v1.Pod) bool {
 	if m.evicted == "" {
 		return false
@@ -179,11 +183,12 @@ func (m *Manager) leaving(pods []*v1.Pod) bool {
 	return false
 }
 
-// measure takes in how the node is, and returns the thresholds to act upon.
+// measure measures the node, updates the conditions, and returns the thresholds to act on.
 func (m *Manager) measure(ctx context.Context) (Observation, []int) {
 	o, err := m.cfg.Observe(ctx)
 	if err != nil {
-		m.cfg.Log.Warn("Failed to measure the node", "err", err) // what was measured counts
+		// the resources that could be measured count
+		m.cfg.Log.Warn("Failed to measure the node", "err", err)
 	}
 	holds, due := m.state.step(m.cfg.Clock.Now(), m.cfg.Thresholds, o, m.cfg.Hold)
 	m.mu.Lock()
@@ -196,16 +201,16 @@ func (m *Manager) measure(ctx context.Context) (Observation, []int) {
 	return o, due
 }
 
-// limits ends the pods that use more storage than they may, and reports whether there were any.
+// limits evicts the pods that exceed their storage limits, and reports whether there were any.
 func (m *Manager) limits(ctx context.Context, pods []*v1.Pod) bool {
 	any := false
 	for _, pod := range pods {
-		if !Limited(pod) || Critical(pod) {
+		if !HasStorageLimit(pod) || IsCritical(pod) {
 			continue
 		}
 		s, err := m.cfg.Usage(ctx, pod)
 		if err != nil || s == nil {
-			continue // it may not have started, or be gone
+			continue // the pod may not have started, or may have ended
 		}
 		if why, signal := overLimit(pod, s); why != "" {
 			m.evict(Eviction{Pod: pod, Message: why, Grace: atOnce, Signal: signal})
@@ -215,11 +220,11 @@ func (m *Manager) limits(ctx context.Context, pods []*v1.Pod) bool {
 	return any
 }
 
-// evictOne ends the pod that is to go first, and reports whether there is one.
+// evictOne evicts the pod with the highest rank, and reports whether there is one.
 func (m *Manager) evictOne(ctx context.Context, pods []*v1.Pod, t *Threshold, a Amount) bool {
 	var list []Candidate
 	for _, pod := range pods {
-		if Critical(pod) {
+		if IsCritical(pod) {
 			continue
 		}
 		s, err := m.cfg.Usage(ctx, pod)

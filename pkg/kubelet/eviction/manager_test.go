@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/metrics/metricstest"
 )
 
-// machine is a node for a Manager.
+// machine is the node of a Manager.
 type machine struct {
 	o         Observation
 	pods      []*v1.Pod
@@ -72,7 +72,7 @@ func TestManagerEndsOnePodAtATime(t *testing.T) {
 	step := func(d time.Duration, want ...string) {
 		t.Helper()
 		c.Step(d)
-		k.Look(t.Context())
+		k.Check(t.Context())
 		if got := m.evicted(); !slices.Equal(got, want) {
 			t.Fatalf("ended %v, want %v", got, want)
 		}
@@ -87,10 +87,10 @@ func TestManagerEndsOnePodAtATime(t *testing.T) {
 	if !slices.Equal(m.events, []string{"EvictionThresholdMet: Attempting to reclaim memory"}) {
 		t.Errorf("events %q", m.events)
 	}
-	step(10*time.Second, "large") // it is still going
+	step(10*time.Second, "large") // it is still ending
 	m.pods = slices.DeleteFunc(m.pods, func(p *v1.Pod) bool { return p.Name == "large" })
 	step(10*time.Second, "large", "small")
-	step(40*time.Second, "large", "small", "small") // it does not go: again
+	step(40*time.Second, "large", "small", "small") // it does not end, so another one is evicted
 	m.o[MemoryAvailable] = Amount{200, 1000}
 	step(40*time.Second, "large", "small", "small")
 	if len(k.Pressures()) != 1 {
@@ -108,11 +108,11 @@ func TestManagerReclaimsDiskFirst(t *testing.T) {
 	c := testclock.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	k := m.manager(c, Threshold{Signal: ImageFsAvailable, Percent: 15})
 	m.reclaim = func() { m.o = Observation{ImageFsAvailable: {20, 100}} }
-	if k.Look(t.Context()); len(m.evictions) != 0 {
+	if k.Check(t.Context()); len(m.evictions) != 0 {
 		t.Errorf("ended %v though there is room again", m.evicted())
 	}
 	m.o, m.reclaim = Observation{ImageFsAvailable: {5, 100}}, func() {}
-	if k.Look(t.Context()); !slices.Equal(m.evicted(), []string{"p"}) {
+	if k.Check(t.Context()); !slices.Equal(m.evicted(), []string{"p"}) {
 		t.Errorf("ended %v", m.evicted())
 	}
 }
@@ -123,12 +123,12 @@ func TestManagerGivesTimeUnderASoftThreshold(t *testing.T) {
 		m.add("p", 0, 1).Spec.TerminationGracePeriodSeconds = &own
 		c := testclock.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 		k := m.manager(c, Threshold{Signal: MemoryAvailable, Value: resource.MustParse("100"), Soft: true, Grace: time.Minute})
-		k.Look(t.Context())
+		k.Check(t.Context())
 		if len(m.evictions) != 0 {
 			t.Fatal("the grace period is not waited for")
 		}
 		c.Step(time.Minute)
-		if k.Look(t.Context()); len(m.evictions) != 1 || m.evictions[0].Grace != want {
+		if k.Check(t.Context()); len(m.evictions) != 1 || m.evictions[0].Grace != want {
 			t.Errorf("ended %+v, want a grace period of %d", m.evictions, want)
 		}
 	}
@@ -144,26 +144,26 @@ func TestManagerKeepsPodsToTheirLimits(t *testing.T) {
 		used := uint64(11)
 		m.usage[p.UID].VolumeStats = []statsapi.VolumeStats{{Name: "v", FsStats: statsapi.FsStats{UsedBytes: &used}}}
 	}
-	m.manager(testclock.NewFakeClock(time.Unix(0, 0))).Look(t.Context())
+	m.manager(testclock.NewFakeClock(time.Unix(0, 0))).Check(t.Context())
 	if !slices.Equal(m.evicted(), []string{"a", "b"}) || m.evictions[0].Disruption {
 		t.Errorf("ended %+v", m.evictions)
 	}
 }
 
-// TestEvictionsAreCounted: by the signal that was acted upon, or the limit; how old measurements
-// are of all that were crossed.
+// TestEvictionsAreCounted checks the metrics: evictions by signal or limit, and the age of the
+// measurements for each crossed threshold.
 func TestEvictionsAreCounted(t *testing.T) {
 	r := prometheus.NewRegistry()
 	c := testclock.NewFakeClock(time.Unix(0, 0))
 	m := &machine{usage: map[types.UID]*statsapi.PodStats{}, o: Observation{MemoryAvailable: {50, 1000}, PIDAvailable: {1, 100}}, metrics: metrics.NewNode(r)}
 	m.add("p", 0, 1)
-	m.manager(c, Threshold{Signal: MemoryAvailable, Value: resource.MustParse("100")}, Threshold{Signal: PIDAvailable, Value: resource.MustParse("2")}).Look(t.Context())
+	m.manager(c, Threshold{Signal: MemoryAvailable, Value: resource.MustParse("100")}, Threshold{Signal: PIDAvailable, Value: resource.MustParse("2")}).Check(t.Context())
 	limit, used := resource.MustParse("10"), uint64(11)
 	p := m.add("q", 0, 1)
 	p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &limit}}}}
 	m.usage[p.UID].VolumeStats = []statsapi.VolumeStats{{Name: "v", FsStats: statsapi.FsStats{UsedBytes: &used}}}
-	m.manager(c).Look(t.Context())
-	metricstest.Want(t, metricstest.Scrape(t, r), map[string]float64{
+	m.manager(c).Check(t.Context())
+	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{
 		`kubelet_evictions{eviction_signal="memory.available"}`: 1, `kubelet_evictions{eviction_signal="pid.available"}`: -1,
 		`kubelet_evictions{eviction_signal="emptydirfs.limit"}`:                        1,
 		`kubelet_eviction_stats_age_seconds_count{eviction_signal="memory.available"}`: 1, `kubelet_eviction_stats_age_seconds_count{eviction_signal="pid.available"}`: 1,
@@ -192,7 +192,7 @@ func TestRefuses(t *testing.T) {
 		for _, h := range c.holds {
 			k.holds[h] = true
 		}
-		if got := k.Refuses(c.pod); got != c.want {
+		if got := k.RejectReason(c.pod); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/volume"
 )
 
-// message says, in Kubernetes' words, why a pod goes.
+// message returns the reason of an eviction in the words of Kubernetes.
 func message(c Candidate, t *Threshold, a Amount) string {
 	r := resourceOf(t.Signal)
 	var b strings.Builder
@@ -74,7 +74,7 @@ func uses(s *statsapi.ContainerStats, r v1.ResourceName) (int64, bool) {
 	return 0, false
 }
 
-// stored is what a container keeps on the node's disk by itself.
+// stored returns how much of the node's disk a container uses.
 func stored(s *statsapi.ContainerStats) int64 {
 	var sum int64
 	for _, f := range []*statsapi.FsStats{s.Rootfs, s.Logs} {
@@ -86,8 +86,8 @@ func stored(s *statsapi.ContainerStats) int64 {
 	return sum
 }
 
-// Limited reports whether a pod has a limit on the storage of the node.
-func Limited(pod *v1.Pod) bool {
+// HasStorageLimit reports whether a pod has a limit on the storage of the node.
+func HasStorageLimit(pod *v1.Pod) bool {
 	if _, ok := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})[v1.ResourceEphemeralStorage]; ok {
 		return true
 	}
@@ -97,7 +97,8 @@ func Limited(pod *v1.Pod) bool {
 		})
 }
 
-// overLimit returns why a pod must go for the storage that it uses, or "", and the limit that it keeps not to.
+// overLimit returns the message and the limit for a pod that exceeds one of its storage limits, or
+// "".
 func overLimit(pod *v1.Pod, s *statsapi.PodStats) (string, Signal) {
 	if over := volume.OverLimit(pod, s.VolumeStats); len(over) > 0 {
 		return over[0], emptyDirLimit

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Observe measures the machine: its memory and process numbers, and the file
-// systems of the kubelet's directory and of the images ("": not known yet).
-// What cannot be measured is missing in the observation.
+// Observe measures the machine: its memory, its process IDs, and the file systems of the kubelet's
+// directory and of the images. imageDir may be "" if it is not known yet. A resource that cannot be
+// measured is missing in the result.
 func Observe(rootDir, imageDir string) (Observation, error) {
 	o := Observation{}
 	var errs []error
@@ -30,13 +30,13 @@ func Observe(rootDir, imageDir string) (Observation, error) {
 	add(MemoryAvailable, a, err)
 	a, err = processes()
 	add(PIDAvailable, a, err)
-	space, files, err := Disk(rootDir)
+	space, files, err := MeasureDisk(rootDir)
 	add(NodeFsAvailable, space, err)
 	if files.Capacity > 0 { // some file systems do not count inodes
 		add(NodeFsInodesFree, files, err)
 	}
 	if imageDir != "" {
-		space, files, err = Disk(imageDir)
+		space, files, err = MeasureDisk(imageDir)
 		add(ImageFsAvailable, space, err)
 		if files.Capacity > 0 {
 			add(ImageFsInodesFree, files, err)
@@ -45,8 +45,8 @@ func Observe(rootDir, imageDir string) (Observation, error) {
 	return o, errors.Join(errs...)
 }
 
-// Disk measures the file system of a directory: bytes and inodes.
-func Disk(dir string) (space, files Amount, err error) {
+// MeasureDisk returns the bytes and inodes of the file system of a directory.
+func MeasureDisk(dir string) (space, files Amount, err error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
 		return space, files, fmt.Errorf("file system of %s: %w", dir, err)
@@ -58,9 +58,9 @@ func Disk(dir string) (space, files Amount, err error) {
 	return Amount{Available: int64(fs.Bavail) * block, Capacity: int64(fs.Blocks) * block}, Amount{Available: int64(fs.Ffree), Capacity: int64(fs.Files)}, nil
 }
 
-// Memory is what the kernel could give without swapping: what is free, and
-// file pages that were not used lately. That is the whole machine's working set
-// taken from its capacity, on either version of cgroups.
+// Memory returns how much memory is available without swapping: free memory, and file pages that
+// were not used lately. This is the capacity minus the working set of the whole machine, with
+// either version of cgroups.
 func Memory() (Amount, error) {
 	b, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -81,7 +81,7 @@ func Memory() (Amount, error) {
 	return Amount{Available: min(has["MemFree"]+has["Inactive(file)"], has["MemTotal"]), Capacity: has["MemTotal"]}, nil
 }
 
-// processes is how many more processes and threads there may be.
+// processes returns how many more processes and threads can be created.
 func processes() (Amount, error) {
 	most := int64(-1)
 	for _, file := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {

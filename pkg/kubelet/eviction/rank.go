@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// systemCritical is the priority from which on a pod is the node's own.
+	// systemCritical is the lowest priority of pods that are critical for the system.
 	systemCritical = 2_000_000_000
 	mirror         = "kubernetes.io/config.mirror"
 	source         = "kubernetes.io/config.source"
 	fromAPI        = "api"
 )
 
-// Critical reports whether the node cannot be without a pod.
-func Critical(pod *v1.Pod) bool {
+// IsCritical reports whether the node depends on a pod.
+func IsCritical(pod *v1.Pod) bool {
 	if _, ok := pod.Annotations[mirror]; ok {
 		return true
 	}
@@ -33,19 +33,19 @@ func Critical(pod *v1.Pod) bool {
 	return pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
 }
 
-// Candidate is a pod with what it uses; nil if that is not known.
+// Candidate is a pod and its usage, which is nil if it is not known.
 type Candidate struct {
 	Pod   *v1.Pod
 	Usage *statsapi.PodStats
 }
 
-// rank orders pods so that the first is to go first for the resource.
+// rank sorts pods so that the first one is evicted first for the resource.
 func rank(list []Candidate, r v1.ResourceName) {
 	slices.SortStableFunc(list, func(a, b Candidate) int {
 		ua, ra, oka := a.consumes(r)
 		ub, rb, okb := b.consumes(r)
 		if r != pids && (!oka || !okb) {
-			// Of a pod that is not measured it cannot be said that it keeps to its request.
+			// A pod without measurements is not known to stay within its request.
 			return cmp.Or(boolOrder(oka)-boolOrder(okb), cmp.Compare(priority(a.Pod), priority(b.Pod)))
 		}
 		over := 0
@@ -56,7 +56,7 @@ func rank(list []Candidate, r v1.ResourceName) {
 	})
 }
 
-// consumes is what a pod uses of a resource, and what it has asked for.
+// consumes returns the usage and the request of a resource.
 func (c *Candidate) consumes(r v1.ResourceName) (used, requested int64, known bool) {
 	if c.Usage == nil {
 		return 0, 0, false

@@ -9,14 +9,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// state is what has to be remembered from one look to the next.
+// state is what is kept from one check to the next.
 type state struct {
-	crossed map[int]time.Time // thresholds, by index: since when they are crossed
+	crossed map[int]time.Time // since when each threshold has been crossed, by index
 	seen    map[v1.NodeConditionType]time.Time
 }
 
-// step takes in an observation. It returns the conditions that hold and the
-// thresholds (by index, in their order) that are to be acted upon.
+// step updates the state with an observation. It returns the conditions that are true and the
+// thresholds, as indices in their order, to act on.
 func (s *state) step(now time.Time, thresholds []Threshold, o Observation, hold time.Duration) (map[v1.NodeConditionType]bool, []int) {
 	crossed := map[int]time.Time{}
 	var due []int

@@ -16,10 +16,10 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
-// Signal is a resource that can run out, as thresholds name it.
+// Signal is the name of a resource that can run out, as in thresholds.
 type Signal string
 
-// The signals there are.
+// The signals.
 const (
 	MemoryAvailable   Signal = "memory.available"
 	NodeFsAvailable   Signal = "nodefs.available"
@@ -27,45 +27,45 @@ const (
 	ImageFsAvailable  Signal = "imagefs.available"
 	ImageFsInodesFree Signal = "imagefs.inodesFree"
 	PIDAvailable      Signal = "pid.available"
-	// AllocatableMemory is what is left of the memory that pods may have together.
+	// AllocatableMemory is the memory that is left of what all pods together may use.
 	AllocatableMemory Signal = "allocatableMemory.available"
 
-	// Limits of pods, for which there are no thresholds.
+	// Limits of pods. They have no thresholds.
 	emptyDirLimit  Signal = "emptydirfs.limit"
 	podLimit       Signal = "ephemeralpodfs.limit"
 	containerLimit Signal = "ephemeralcontainerfs.limit"
 )
 
-// Resources that are not of the API, as messages name them.
+// Names in messages for resources that the API does not have.
 const (
 	inodes v1.ResourceName = "inodes"
 	pids   v1.ResourceName = "pids"
 )
 
-// Amount is what is left of a resource, in bytes or pieces.
+// Amount is what is left of a resource and its total, in bytes or in numbers.
 type Amount struct{ Available, Capacity int64 }
 
-// Observation is what is left of each resource that could be measured.
+// Observation is the amount of each resource that could be measured.
 type Observation map[Signal]Amount
 
-// Threshold is how little of a resource may be left.
+// Threshold is the minimum amount of a resource.
 type Threshold struct {
 	Signal Signal
-	// Value or Percent of the capacity; the other is zero.
+	// Value is the minimum, or Percent of the capacity is. The other is zero.
 	Value   resource.Quantity
 	Percent float64
-	// Grace is how long a soft threshold may be crossed; a hard one has none.
+	// Grace is how long a soft threshold may be crossed. It is zero for a hard one.
 	Grace time.Duration
-	// Soft reports that pods are given time to end.
+	// Soft reports whether evicted pods have a grace period.
 	Soft bool
-	// Reclaim is how much more than the threshold must be left until a crossed
-	// threshold is not crossed any more, Value or Percent.
+	// Reclaim (or ReclaimPercent of the capacity) is how much more than the threshold must be
+	// available before a crossed threshold counts as not crossed.
 	Reclaim        resource.Quantity
 	ReclaimPercent float64
 }
 
-// Parse reads the thresholds of a configuration, in the order in which they are
-// acted upon: memory first, because it runs out fastest.
+// Parse reads the thresholds of a configuration and sorts them in the order in which they are acted
+// on. Memory is first because it runs out fastest.
 func Parse(c *kubeletconfig.KubeletConfiguration) ([]Threshold, error) {
 	var out []Threshold
 	for _, list := range []struct {
@@ -83,7 +83,7 @@ func Parse(c *kubeletconfig.KubeletConfiguration) ([]Threshold, error) {
 			}
 			out = append(out, *t)
 			if t.Signal == MemoryAvailable && !t.Soft && slices.Contains(c.EnforceNodeAllocatable, "pods") {
-				t.Signal = AllocatableMemory // sooner than the kernel would end one of them
+				t.Signal = AllocatableMemory // crossed before the kernel kills a container
 				out = append(out, *t)
 			}
 		}
@@ -103,7 +103,7 @@ func boolOrder(b bool) int {
 	return 0
 }
 
-// parse reads one threshold; nil is one that is turned off.
+// parse reads one threshold. The result is nil if it is disabled.
 func parse(name, text string, soft bool, c *kubeletconfig.KubeletConfiguration) (*Threshold, error) {
 	t := &Threshold{Signal: Signal(name), Soft: soft}
 	if condition(t.Signal) == "" {
@@ -151,12 +151,12 @@ func amount(text string) (resource.Quantity, float64, error) {
 	return q, 0, nil
 }
 
-// quantity is the threshold for a capacity.
+// quantity returns the threshold for a capacity.
 func (t *Threshold) quantity(capacity int64) *resource.Quantity {
-	return of(t.Value, t.Percent, capacity)
+	return thresholdQuantity(t.Value, t.Percent, capacity)
 }
 
-func of(q resource.Quantity, percent float64, capacity int64) *resource.Quantity {
+func thresholdQuantity(q resource.Quantity, percent float64, capacity int64) *resource.Quantity {
 	if percent > 0 {
 		return resource.NewQuantity(int64(float64(capacity)*percent/100), resource.BinarySI)
 	}
@@ -164,17 +164,17 @@ func of(q resource.Quantity, percent float64, capacity int64) *resource.Quantity
 	return &q
 }
 
-// crossed reports whether less is left than has to be; a threshold that was
-// crossed before asks for more.
+// crossed reports whether less than the threshold is available. If it was crossed before, Reclaim
+// is added to the threshold.
 func (t *Threshold) crossed(a Amount, before bool) bool {
 	least := t.quantity(a.Capacity)
 	if before {
-		least.Add(*of(t.Reclaim, t.ReclaimPercent, a.Capacity))
+		least.Add(*thresholdQuantity(t.Reclaim, t.ReclaimPercent, a.Capacity))
 	}
 	return least.Value() > a.Available
 }
 
-// condition is the node's condition that a signal is about.
+// condition returns the node's condition for a signal.
 func condition(s Signal) v1.NodeConditionType {
 	switch s {
 	case MemoryAvailable, AllocatableMemory:
@@ -187,7 +187,7 @@ func condition(s Signal) v1.NodeConditionType {
 	return ""
 }
 
-// resourceOf is what pods are ended to get back.
+// resourceOf returns the resource to reclaim for a signal.
 func resourceOf(s Signal) v1.ResourceName {
 	switch s {
 	case MemoryAvailable, AllocatableMemory:

@@ -24,45 +24,45 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// collectPeriod is how often the disk is looked at.
+// collectPeriod is the interval between checks of the disk.
 const collectPeriod = 5 * time.Minute
 
-// Names of Kubernetes': of the span of a look at the disk, and of why images are removed.
+// Names from Kubernetes: the span of a check, and the reasons for removing images.
 const (
 	spanCollect = "Images/GarbageCollect"
 	reasonAge   = "age"
 	reasonSpace = "space"
 )
 
-// CollectorConfig is what a Collector needs.
+// CollectorConfig holds a Collector's settings.
 type CollectorConfig struct {
-	// Listed is told which images there were after a moment; it may be nil.
+	// Listed is called with the images that existed at a time. It may be nil.
 	Listed func(ids []string, at time.Time)
 	Images runtimeapi.ImageServiceClient
 	Clock  clock.Clock
 	Log    *slog.Logger
-	// High is the percentage of the disk at which images are removed, until Low is
-	// in use. 100 means never.
+	// High is the percentage of disk usage above which images are removed, until it is Low. 100
+	// disables that.
 	High, Low int
-	// MinAge is how long an image has to be known before it may be removed.
+	// MinAge is how long an image must have been known before it may be removed.
 	MinAge time.Duration
-	// MaxAge is how long an image may be unused before it is removed whatever the
-	// disk has left; 0 means for ever.
+	// MaxAge is how long an image may be unused before it is removed even if the disk is not full.
+	// 0 means forever.
 	MaxAge time.Duration
-	// Disk tells the size of the file system with the images and what of it is available, in bytes.
+	// Disk returns the capacity and the available bytes of the file system with the images.
 	Disk func(ctx context.Context) (capacity, available uint64, err error)
-	// InUse are the images (by ID and by name) of the containers that the runtime has.
+	// InUse returns the images, by ID and by name, of all containers in the runtime.
 	InUse func(ctx context.Context) (map[string]bool, error)
 	// Event records a warning on the node.
 	Event func(reason, message string)
-	// Tracer makes a span of each look at the disk; nil: there are none.
+	// Tracer creates a span for each check of the disk; nil disables that.
 	Tracer trace.Tracer
-	// Metrics are where it is counted what was removed; nil: nowhere.
+	// Metrics registers the metric of removed images; nil disables it.
 	Metrics prometheus.Registerer
 }
 
-// Collector removes images that no container uses, the ones unused for longest
-// first, when the disk gets full. Images that the runtime pins stay.
+// Collector removes images that no container uses when the disk gets full: first those that have
+// been unused for longest. It does not remove images that are pinned in the runtime.
 type Collector struct {
 	cfg     CollectorConfig
 	removed *prometheus.CounterVec
@@ -72,14 +72,14 @@ type Collector struct {
 	begun time.Time
 }
 
-// record is what is remembered of an image. After a restart its life begins
-// anew: it is removed later than it could be, never earlier.
+// record is the known history of an image. It starts again with each restart of the kubelet, so
+// that an image is perhaps removed later than possible, but never too early.
 type record struct {
 	id       string
 	size     uint64
 	pinned   bool
 	detected time.Time
-	used     time.Time // zero: not since it was detected
+	used     time.Time // zero if not used since it was detected
 }
 
 // NewCollector makes a Collector.
@@ -97,14 +97,14 @@ func NewCollector(cfg CollectorConfig) *Collector {
 	return c
 }
 
-// Run looks at the disk until ctx ends.
+// Run checks the disk periodically until ctx ends.
 func (c *Collector) Run(ctx context.Context) error {
 	t := c.cfg.Clock.NewTicker(collectPeriod)
 	defer t.Stop()
 	for failed := false; ; {
 		if err := c.Collect(ctx); err != nil && ctx.Err() == nil {
 			c.cfg.Log.Warn("Image garbage collection failed", "err", err)
-			if failed { // once may happen while the node starts
+			if failed { // a single failure is normal while the node starts
 				c.cfg.Event("ImageGCFailed", err.Error())
 			}
 			failed = true
@@ -119,7 +119,7 @@ func (c *Collector) Run(ctx context.Context) error {
 	}
 }
 
-// Collect looks at the disk once and removes what has to go.
+// Collect checks the disk once and removes images if necessary.
 func (c *Collector) Collect(ctx context.Context) error {
 	ctx, span := c.cfg.Tracer.Start(ctx, spanCollect)
 	defer span.End()
@@ -166,7 +166,7 @@ func (c *Collector) collect(ctx context.Context) error {
 	return err
 }
 
-// RemoveUnused removes every image that no container uses: the disk is full.
+// RemoveUnused removes every image that no container uses. It is called under disk pressure.
 func (c *Collector) RemoveUnused(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,8 +178,8 @@ func (c *Collector) RemoveUnused(ctx context.Context) error {
 	return err
 }
 
-// detect brings the records up to date. What is in use has been used at the time it
-// returns, which is the one to judge the records by.
+// detect updates the records. The returned time is when images in use were last used; compare
+// records with it.
 func (c *Collector) detect(ctx context.Context) (time.Time, error) {
 	begun := c.cfg.Clock.Now()
 	list, err := c.cfg.Images.ListImages(ctx, &runtimeapi.ListImagesRequest{})
@@ -239,7 +239,8 @@ func (c *Collector) remove(ctx context.Context, list []record, reason string) (f
 	return freed, errors.Join(errs...)
 }
 
-// toFree is how much has to go so that the low percentage is in use, if the high one is.
+// toFree returns how many bytes to free to get down to the low percentage, or 0 if the high one is
+// not reached.
 func toFree(capacity, available uint64, high, low int) uint64 {
 	available = min(available, capacity)
 	if capacity == 0 || 100-available*100/capacity < uint64(high) {
@@ -249,8 +250,8 @@ func toFree(capacity, available uint64, high, low int) uint64 {
 	return left - min(available, left)
 }
 
-// candidates are the images that no container uses now, the ones unused for
-// longest first, and of those the ones known for longest.
+// candidates returns the images that no container uses, those that have been unused for longest
+// first, and among equal ones those that have been known for longest.
 func candidates(records []record, now time.Time) []record {
 	records = slices.DeleteFunc(slices.Clone(records), func(r record) bool { return r.pinned || !r.used.Before(now) })
 	slices.SortFunc(records, func(a, b record) int {
@@ -259,8 +260,8 @@ func candidates(records []record, now time.Time) []record {
 	return records
 }
 
-// choose picks images to free so much. What became known a moment ago is likely
-// about to be used.
+// choose picks images with at least need bytes. It skips those known for less than minAge, which
+// are probably about to be used.
 func choose(records []record, now time.Time, minAge time.Duration, need uint64) []record {
 	var out []record
 	var sum uint64
@@ -277,8 +278,8 @@ func choose(records []record, now time.Time, minAge time.Duration, need uint64) 
 	return out
 }
 
-// expired picks the images that have been unused for too long. The time before
-// this process began is not known and does not count.
+// expired picks the images that have been unused for too long. The time before the kubelet started
+// is not known and does not count.
 func expired(records []record, now, begun time.Time, maxAge time.Duration) []record {
 	if now.Sub(begun) <= maxAge {
 		return nil
@@ -292,7 +293,7 @@ func expired(records []record, now, begun time.Time, maxAge time.Duration) []rec
 	})
 }
 
-// size writes a number of bytes for people.
+// size formats a number of bytes.
 func size(bytes uint64) string {
 	const step = 1024
 	if bytes < step {

@@ -22,7 +22,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// store is a runtime's images.
+// store holds a runtime's images.
 type store struct {
 	runtimeapi.ImageServiceClient
 	images []*runtimeapi.Image
@@ -76,7 +76,7 @@ func TestCollect(t *testing.T) {
 	}
 	c.Step(time.Hour)
 	delete(inUse, "old")
-	available = 15 * gib // 85 % in use; 5 GiB have to go, of which there are only 2
+	available = 15 * gib // 85 % are used; 5 GiB must be freed, but only 2 can be
 	step("full", "pinned", "running")
 
 	s.images = append(s.images, &runtimeapi.Image{Id: "new", Size: 10 * gib}, &runtimeapi.Image{Id: "newer", Size: gib})
@@ -94,7 +94,8 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// TestCollectTells: each look at the disk is a span, and it is counted what was removed and why.
+// TestCollectTells checks the span of each check of the disk and the metric of removed images by
+// reason.
 func TestCollectTells(t *testing.T) {
 	recorder, metrics := tracetest.NewSpanRecorder(), prometheus.NewPedanticRegistry()
 	s := &store{images: []*runtimeapi.Image{{Id: "running", Size: 50}, {Id: "unused", Size: 30}, {Id: "late", Size: 1}}}
@@ -139,7 +140,7 @@ kubelet_image_garbage_collected_total{reason="space"} 1
 	}
 }
 
-// ticking is a clock by which no two looks are at the same time.
+// ticking is a clock that returns a later time on each call.
 type ticking struct{ *testclock.FakeClock }
 
 func (c ticking) Now() time.Time {
@@ -147,8 +148,8 @@ func (c ticking) Now() time.Time {
 	return c.FakeClock.Now()
 }
 
-// TestImagesInUseStayAsTimeGoesOn: time passes between the look at what is in use and
-// the choice of what goes.
+// TestImagesInUseStayAsTimeGoesOn checks that an image in use is not removed although time passes
+// between the listing of images in use and the choice.
 func TestImagesInUseStayAsTimeGoesOn(t *testing.T) {
 	s := &store{images: []*runtimeapi.Image{{Id: "running", Size: 1}, {Id: "unused", Size: 1}}}
 	k := NewCollector(CollectorConfig{
@@ -187,8 +188,8 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// TestChooseIsEnoughAndNoMore: what is chosen is unused and not pinned, and
-// without the last one it would not be enough.
+// TestChooseIsEnoughAndNoMore checks that the chosen images are unused and not pinned, and that all
+// of them are needed.
 func TestChooseIsEnoughAndNoMore(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	rapid.Check(t, func(t *rapid.T) {

@@ -28,15 +28,15 @@ type entry struct {
 	Email    string `json:"email"`
 }
 
-// credential is a login with the secret or the service account that it is for, if it is for one
-// and not for the whole node.
+// credential is a login, and the secret or the service account that it comes from. If it has
+// neither, it is valid for the whole node.
 type credential struct {
 	auth    *runtimeapi.AuthConfig
 	secret  *kubeletconfig.ImagePullSecret
 	account *kubeletconfig.ImagePullServiceAccount
 }
 
-// login is a credential for the images that its key, the registry, covers.
+// login is a credential and the registry or repository that it is for, its key.
 type login struct {
 	key string
 	credential
@@ -49,9 +49,9 @@ func credentialOf(s *v1.Secret, auth *runtimeapi.AuthConfig) credential {
 	}}
 }
 
-// credentials returns the logins of the pod's pull secrets that are for the
-// image's registry, and then those of the node's plugins, of each the most specific first.
-// A secret that is missing or cannot be read is as if the pod did not name it.
+// credentials returns the logins for the image's registry: first those in the pod's pull secrets
+// and then those of the node's plugins, each sorted with the most specific first. A secret that
+// does not exist or cannot be parsed is skipped.
 func (p *Puller) credentials(ctx context.Context, pod *v1.Pod, image string) []credential {
 	named, err := reference.ParseDockerRef(image)
 	if err != nil {
@@ -79,7 +79,7 @@ func (p *Puller) credentials(ctx context.Context, pod *v1.Pod, image string) []c
 	return out
 }
 
-// missingSecrets returns the names of the pod's pull secrets that cannot be retrieved.
+// missingSecrets returns the names of the pod's pull secrets that cannot be read.
 func (p *Puller) missingSecrets(ctx context.Context, pod *v1.Pod) []string {
 	var missing []string
 	for _, ref := range pod.Spec.ImagePullSecrets {
@@ -121,8 +121,8 @@ func (e entry) config() *runtimeapi.AuthConfig {
 	return a
 }
 
-// matchesRegistry reports whether a login's key, a URL or registry[/path] whose
-// host labels may be patterns, covers an image's full name.
+// matchesRegistry reports whether a login's key applies to an image. The key is a URL or
+// registry[/path], whose host labels may be patterns. image is a full name.
 func matchesRegistry(key, image string) bool {
 	if !strings.Contains(key, "://") {
 		key = "https://" + key
@@ -140,7 +140,7 @@ func matchesRegistry(key, image string) bool {
 		return false
 	}
 	prefix := strings.TrimPrefix(u.Path, "/")
-	for _, version := range []string{"v1", "v2"} { // of the registry's own API
+	for _, version := range []string{"v1", "v2"} { // versions of the registry's API
 		if prefix == version || strings.HasPrefix(prefix, version+"/") {
 			prefix = strings.TrimPrefix(prefix[len(version):], "/")
 			break
@@ -149,7 +149,7 @@ func matchesRegistry(key, image string) bool {
 	return strings.HasPrefix(rest, prefix)
 }
 
-// matchesHost compares label by label; a pattern in one of them is not for the port.
+// matchesHost compares host names label by label. A pattern in a label does not match the port.
 func matchesHost(pattern, host string) bool {
 	pattern, wantPort, _ := strings.Cut(pattern, ":")
 	host, port, _ := strings.Cut(host, ":")

@@ -60,7 +60,7 @@ func TestCredentials(t *testing.T) {
 	}})
 	pod := &v1.Pod{Spec: v1.PodSpec{ImagePullSecrets: []v1.LocalObjectReference{{Name: "none"}, {Name: "broken"}, {Name: "json"}, {Name: "old"}}}}
 	for image, want := range map[string][]string{
-		"reg.example.com/team/app:1": {"narrow a:b", "wide p"}, // the most specific first
+		"reg.example.com/team/app:1": {"narrow a:b", "wide p"}, // the most specific one first
 		"reg.example.com/app":        {"wide p"},
 		"busybox":                    {"hub q"},
 		"other.example.com/app":      nil,
@@ -82,8 +82,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestMissingPullSecrets: a secret that is not there is reported when a pull fails, and only then
-// (kubernetes/kubernetes#138432).
+// TestMissingPullSecrets checks that a missing pull secret is reported when a pull fails, and only
+// then (kubernetes/kubernetes#138432).
 func TestMissingPullSecrets(t *testing.T) {
 	const report = "FailedToRetrieveImagePullSecret: Unable to retrieve some image pull secrets (a, b); attempting to pull the image may not succeed."
 	for name, tc := range map[string]struct {
@@ -95,7 +95,7 @@ func TestMissingPullSecrets(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, e := &registry{here: map[string]bool{}, fails: tc.fails}, &told{}
+				r, e := &registry{here: map[string]bool{}, fails: tc.fails}, &recordedEvents{}
 				p := New(Config{Runtime: r, Secrets: r, Clock: clock.Real(), Event: e.event})
 				pod := pod("u")
 				pod.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "a"}, {Name: "b"}}

@@ -22,7 +22,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/restart"
 )
 
-// Reasons for which a container waits for its image, as Kubernetes names them.
+// Reasons for which a container waits for its image, as in Kubernetes.
 const (
 	ErrImagePull        = "ErrImagePull"
 	ErrImagePullBackOff = "ImagePullBackOff"
@@ -31,70 +31,71 @@ const (
 	ErrImageInspect     = "ImageInspectError"
 )
 
-// pullTimeout bounds one pull.
+// pullTimeout is the timeout of one pull.
 const pullTimeout = 30 * time.Minute
 
-// Error is why an image is not there.
+// Error says why an image is not available.
 type Error struct {
-	// Reason is that of the waiting container.
+	// Reason is the reason that the waiting container shows.
 	Reason  string
 	Message string
-	// Retry is when it is worth trying again.
+	// Retry is when to try again.
 	Retry time.Time
 }
 
 // Error returns the reason and the message.
 func (e *Error) Error() string { return e.Reason + ": " + e.Message }
 
-// Runtime is the part of the container runtime that pulls need.
+// Runtime is the part of the container runtime that a Puller uses.
 type Runtime interface {
 	// ImageStatus returns an image that is on the node, or nil.
 	ImageStatus(ctx context.Context, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error)
-	// PullImage returns the reference of what it pulled.
+	// PullImage pulls an image and returns its reference.
 	PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (string, error)
 }
 
-// Config is what a Puller needs.
+// Config holds a Puller's settings.
 type Config struct {
 	Runtime Runtime
 	// Records store the credentials that images were pulled with. If it is nil, every pod may use every
 	// image on the node.
 	Records *Records
-	// Parallel is how many pulls may go on at a time; 0 means any number.
+	// Parallel is the maximum number of concurrent pulls; 0 means no limit.
 	Parallel int
-	// Allow reports whether a pull may begin now, so that registries are not asked too often; nil allows all.
+	// Allow reports whether a pull may begin now, which limits the rate of requests to registries;
+	// nil means no limit.
 	Allow func() bool
 	// Secrets reads the pull secrets of pods.
 	Secrets interface {
 		Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
 	}
-	// Plugins give logins beside the pods' secrets; nil if there are none.
+	// Plugins provide logins in addition to the pods' secrets; nil if there are none.
 	Plugins *Plugins
-	// Metrics tell how long pulls take; nil disables that.
+	// Metrics record the duration of pulls; nil disables them.
 	Metrics *metrics.Node
 	Clock   clock.Clock
 	// Event records an event on a container of the pod.
 	Event func(pod *v1.Pod, container, eventType, reason, message string)
 }
 
-// Puller gets images onto the node. It is safe for concurrent use.
+// Puller pulls images. It is safe for concurrent use.
 type Puller struct {
 	cfg Config
 
-	slots chan struct{} // a token for each pull under way; nil without a bound
+	slots chan struct{} // a token for each running pull; nil if there is no limit
 
 	mu     sync.Mutex
 	states map[string]*state // by image and pod
-	pulls  map[string]*pull  // by image; of those that are waited for
+	pulls  map[string]*pull  // by image; exists while a caller waits for the image
 }
 
-// pull is a pull in progress.
+// pull is a pull of an image, running or waiting.
 type pull struct {
-	turn  chan struct{} // holds a token while it is pulled
+	turn  chan struct{} // holds a token while one caller pulls the image
 	users int
 }
 
-// state is what is remembered of failed pulls of an image for a pod.
+// state is the record of failed pulls of an image for a pod.
 type state struct {
 	backoff restart.Backoff
 	failed  time.Time
@@ -124,7 +125,7 @@ func (p *Puller) Forget(uid types.UID) {
 	}
 }
 
-// Ensure returns the image of a container, pulled if its policy says so. The
+// Ensure returns the image of a container. It pulls the image if the pull policy requires it. The
 // error is an *Error.
 func (p *Puller) Ensure(ctx context.Context, pod *v1.Pod, c *v1.Container, sandbox *runtimeapi.PodSandboxConfig, handler string) (*runtimeapi.Image, error) {
 	if _, err := reference.ParseDockerRef(c.Image); err != nil {
@@ -145,7 +146,7 @@ func (p *Puller) Ensure(ctx context.Context, pod *v1.Pod, c *v1.Container, sandb
 	return p.pull(ctx, pod, c, spec, sandbox)
 }
 
-// mayUse reports whether the pod gets at an image that is on the node as it is.
+// mayUse reports whether the pod may use an image on the node without pulling it.
 func (p *Puller) mayUse(ctx context.Context, pod *v1.Pod, name string, image *runtimeapi.Image) bool {
 	if p.cfg.Records == nil {
 		return true
@@ -189,7 +190,7 @@ func (p *Puller) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *r
 	return image, nil
 }
 
-// recorded pulls an image, and has it recorded with what it was pulled.
+// recorded pulls an image, and records the credential that it was pulled with.
 func (p *Puller) recorded(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
 	r := p.cfg.Records
 	if r != nil {
@@ -228,8 +229,8 @@ func (p *Puller) failedPull(pod *v1.Pod, c *v1.Container, st *state, err error) 
 	return &Error{Reason: reason, Message: message, Retry: retry}
 }
 
-// explain returns the reason and the text that containers show for a pull that
-// failed. Runtimes name some reasons at the beginning of what they say.
+// explain returns the reason and the message that a container shows after a failed pull. Runtimes
+// put some reasons at the beginning of their message.
 func explain(image string, err error) (reason, message string) {
 	for word, what := range map[string]string{
 		"RegistryUnavailable":       "because the registry is unavailable",
@@ -242,11 +243,11 @@ func explain(image string, err error) (reason, message string) {
 	return ErrImagePull, err.Error()
 }
 
-// errTooOften is what a pull fails with that registries are not to be bothered with.
+// errTooOften is the error of a pull that exceeds the rate limit.
 var errTooOften = errors.New("pull QPS exceeded")
 
-// fetch pulls with each of the pod's credentials that may be meant for the
-// image, or with none. It returns the credential that it took.
+// fetch pulls an image with each of the pod's matching credentials, or with none. It returns the
+// credential that succeeded.
 func (p *Puller) fetch(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (ref string, with credential, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
@@ -271,7 +272,7 @@ func (p *Puller) fetch(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageS
 	return "", with, errors.Join(errs...)
 }
 
-// state returns what is remembered of an image for a pod.
+// state returns the state of an image for a pod.
 func (p *Puller) state(pod *v1.Pod, image string) *state {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -282,8 +283,8 @@ func (p *Puller) state(pod *v1.Pod, image string) *state {
 	return p.states[key]
 }
 
-// turn waits until the image may be pulled: by one caller at a time, and no
-// more images at a time than are allowed. The caller calls done after that.
+// turn waits until the caller may pull the image: callers for the same image take turns, and
+// Parallel limits the number of images. The caller calls done afterwards.
 func (p *Puller) turn(ctx context.Context, image string) (done func(), err error) {
 	p.mu.Lock()
 	one := p.pulls[image]
@@ -334,7 +335,7 @@ func (p *Puller) event(pod *v1.Pod, c *v1.Container, reason, message string) {
 	p.cfg.Event(pod, c.Name, v1.EventTypeNormal, reason, message)
 }
 
-// retryMissing is how soon an image that nobody pulls is looked for again.
+// retryMissing is how soon to check again for an image that is never pulled.
 const retryMissing = 10 * time.Second
 
 func (p *Puller) fail(pod *v1.Pod, c *v1.Container, reason, event, message string) *Error {

@@ -27,12 +27,12 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/metrics/metricstest"
 )
 
-// registry is a runtime that pulls for a second, or fails.
+// registry is a runtime whose pulls take a second, or fail.
 type registry struct {
 	mu     sync.Mutex
 	fails  error
 	here   map[string]bool
-	now    int // pulls under way
+	now    int // running pulls
 	most   int
 	pulled []string
 }
@@ -64,17 +64,17 @@ func (r *registry) PullImage(_ context.Context, req *runtimeapi.PullImageRequest
 	return req.Image.Image, nil
 }
 
-// Secret implements the source of pull secrets: there are none.
+// Secret implements Config.Secrets. There are no secrets.
 func (r *registry) Secret(context.Context, string, string) (*v1.Secret, error) {
 	return nil, errors.New("none")
 }
 
-type told struct {
+type recordedEvents struct {
 	mu   sync.Mutex
 	list []string
 }
 
-func (e *told) event(_ *v1.Pod, _, _, reason, message string) {
+func (e *recordedEvents) event(_ *v1.Pod, _, _, reason, message string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.list = append(e.list, reason+": "+message)
@@ -90,7 +90,7 @@ func TestParallelPulls(t *testing.T) {
 	for _, tc := range []struct{ parallel, want int }{{1, 1}, {2, 2}, {0, 4}} {
 		t.Run(fmt.Sprint(tc.parallel), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, e := &registry{here: map[string]bool{}}, &told{}
+				r, e := &registry{here: map[string]bool{}}, &recordedEvents{}
 				p := New(Config{Runtime: r, Secrets: r, Clock: clock.Real(), Event: e.event, Parallel: tc.parallel})
 				var wg sync.WaitGroup
 				for i := range 4 {
@@ -112,10 +112,11 @@ func TestParallelPulls(t *testing.T) {
 	}
 }
 
-// TestPullsAreTimed: with the wait for their turn, and only those that brought an image.
+// TestPullsAreTimed checks that the metric includes the time of waiting for other pulls, and counts
+// only pulls that succeed.
 func TestPullsAreTimed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, e, m := &registry{here: map[string]bool{}}, &told{}, prometheus.NewRegistry()
+		r, e, m := &registry{here: map[string]bool{}}, &recordedEvents{}, prometheus.NewRegistry()
 		p := New(Config{Runtime: r, Secrets: r, Clock: clock.Real(), Event: e.event, Parallel: 1, Metrics: metrics.NewNode(m)})
 		var wg sync.WaitGroup
 		for i := range 2 {
@@ -124,16 +125,16 @@ func TestPullsAreTimed(t *testing.T) {
 		wg.Wait()
 		r.fails = errors.New("no")
 		_, _ = p.get(t.Context(), "u", "img:2")
-		metricstest.Want(t, metricstest.Scrape(t, m), map[string]float64{
+		metricstest.Expect(t, metricstest.Scrape(t, m), map[string]float64{
 			`kubelet_image_pull_duration_seconds_count{image_size_in_bytes="0-10MB"}`: 2, `kubelet_image_pull_duration_seconds_sum{image_size_in_bytes="0-10MB"}`: 3,
 		})
 	})
 }
 
-// TestWaitingForATurnEnds with the pod that waits.
+// TestWaitingForATurnEnds checks that a waiting call ends with its context.
 func TestWaitingForATurnEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, e := &registry{here: map[string]bool{}}, &told{}
+		r, e := &registry{here: map[string]bool{}}, &recordedEvents{}
 		p := New(Config{Runtime: r, Secrets: r, Clock: clock.Real(), Event: e.event, Parallel: 1})
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
@@ -173,7 +174,7 @@ func TestTextsOfFailedPulls(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, e := &registry{fails: tc.err}, &told{}
+				r, e := &registry{fails: tc.err}, &recordedEvents{}
 				p := New(Config{Runtime: r, Secrets: r, Clock: clock.Real(), Event: e.event})
 				try := func(reason, message string) *Error {
 					t.Helper()
@@ -203,7 +204,7 @@ func TestTextsOfFailedPulls(t *testing.T) {
 
 func TestRegistriesAreNotAskedTooOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, e := &registry{here: map[string]bool{}}, &told{}
+		r, e := &registry{here: map[string]bool{}}, &recordedEvents{}
 		p := New(Config{Runtime: r, Secrets: r, Clock: clock.Real(), Event: e.event, Allow: func() bool { return false }})
 		if _, err := p.get(t.Context(), "u", "img:1"); err == nil || err.Error() != "ErrImagePull: pull QPS exceeded" || len(r.pulled) != 0 {
 			t.Errorf("%v, pulled %q", err, r.pulled)

@@ -27,25 +27,25 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// maxAnswers bounds the answers of one plugin that are remembered.
+// maxAnswers is the maximum number of cached answers of one plugin.
 const maxAnswers = 1000
 
-// PluginsConfig is what Plugins need.
+// PluginsConfig holds the settings of Plugins.
 type PluginsConfig struct {
-	// File names the plugins, in a CredentialProviderConfig; their programs are in BinDir.
+	// File is the path of a CredentialProviderConfig. BinDir is the directory of the plugins'
+	// programs.
 	File, BinDir string
-	// Token is a token of the pod's service account, which has that UID, for an audience.
+	// Token returns a token of the pod's service account, whose UID is account, for an audience.
 	Token func(ctx context.Context, pod *v1.Pod, account types.UID, audience string) (string, error)
-	// ServiceAccount is the pod's service account.
+	// ServiceAccount returns a service account.
 	ServiceAccount func(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
 	Clock          clock.Clock
 	Log            *slog.Logger
 	Metrics        prometheus.Registerer
 }
 
-// Plugins are the credential providers of the node: programs that give logins for images. Each
-// is asked once for what it then says its answer is good for, and as long as it says. They are
-// safe for concurrent use.
+// Plugins are the node's credential providers: programs that return logins for images. An answer is
+// cached for the time and the scope that it specifies. Plugins are safe for concurrent use.
 type Plugins struct {
 	cfg      PluginsConfig
 	list     []*plugin
@@ -55,13 +55,14 @@ type Plugins struct {
 
 type plugin struct {
 	kubeletconfigv1.CredentialProvider
-	asking singleflight.Group // who asks the same at the same time shares the answer
+	asking singleflight.Group // concurrent requests for the same answer share one call
 
 	mu      sync.Mutex
 	answers map[answerKey]answer
 }
 
-// answerKey is what an answer is good for: an image, a registry or everything, as somebody.
+// answerKey is what an answer is valid for: scope is an image, a registry or everything, and as is
+// an identity.
 type answerKey struct{ scope, as string }
 
 type answer struct {
@@ -69,7 +70,7 @@ type answer struct {
 	auth  map[string]pluginapi.AuthConfig
 }
 
-// NewPlugins reads which plugins there are.
+// NewPlugins reads the configuration of plugins.
 func NewPlugins(cfg PluginsConfig) (*Plugins, error) {
 	list, sum, err := readPlugins(cfg.File, cfg.BinDir)
 	if err != nil {
@@ -92,11 +93,11 @@ func NewPlugins(cfg PluginsConfig) (*Plugins, error) {
 	return p, nil
 }
 
-// errNotForPod is why a plugin is not asked about a pod that it has nothing to do with.
+// errNotForPod is the error of a plugin that does not apply to a pod.
 var errNotForPod = errors.New("the plugin is not for the pod")
 
-// logins are those of all plugins that know the image, in the order of the configuration, by the
-// registries that they are for. A plugin that fails has none.
+// logins returns the logins of all plugins that match the image, in the order of the configuration.
+// A plugin that fails is skipped.
 func (p *Plugins) logins(ctx context.Context, pod *v1.Pod, image string) []login {
 	if p == nil {
 		return nil
@@ -122,15 +123,16 @@ func (p *Plugins) logins(ctx context.Context, pod *v1.Pod, image string) []login
 	return out
 }
 
-// identity is as whom a plugin is asked.
+// identity is the identity for which a plugin is called.
 type identity struct {
-	account     *kubeletconfig.ImagePullServiceAccount // nil: as the node
+	account     *kubeletconfig.ImagePullServiceAccount // nil for the node
 	annotations map[string]string
 	token       string
-	as          string // tells apart those whose answers differ
+	as          string // different for identities that need different answers
 }
 
-// ask gives what a plugin says, or said. The account is nil if what it says does not depend on it.
+// ask returns a plugin's answer, which may be cached. The account is nil if the answer does not
+// depend on one.
 func (p *Plugins) ask(ctx context.Context, one *plugin, pod *v1.Pod, image string) (map[string]pluginapi.AuthConfig, *kubeletconfig.ImagePullServiceAccount, error) {
 	who, err := p.identify(ctx, one, pod)
 	if err != nil {
@@ -139,7 +141,8 @@ func (p *Plugins) ask(ctx context.Context, one *plugin, pod *v1.Pod, image strin
 	if auth, ok := one.remembered(image, who.as, p.cfg.Clock.Now()); ok {
 		return auth, who.account, nil
 	}
-	// Two pods share no answer that is for a token, unless it is remembered: it may be for one of them.
+	// Two pods with different tokens do not share a call, because its answer may be valid for one
+	// of the tokens only.
 	flight := fmt.Sprintf("%s\x00%s\x00%x", image, who.as, sha256.Sum256([]byte(who.token)))
 	asked := one.asking.DoChan(flight, func() (any, error) {
 		return p.fresh(context.WithoutCancel(ctx), one, image, who)
@@ -153,7 +156,7 @@ func (p *Plugins) ask(ctx context.Context, one *plugin, pod *v1.Pod, image strin
 	}
 }
 
-// fresh asks a plugin, and remembers what it says as long as that is good.
+// fresh calls a plugin, and caches the answer.
 func (p *Plugins) fresh(ctx context.Context, one *plugin, image string, who identity) (map[string]pluginapi.AuthConfig, error) {
 	response, err := p.run(ctx, one, &pluginapi.CredentialProviderRequest{
 		TypeMeta: metav1.TypeMeta{APIVersion: one.APIVersion, Kind: "CredentialProviderRequest"}, Image: image,
@@ -164,7 +167,8 @@ func (p *Plugins) fresh(ctx context.Context, one *plugin, image string, who iden
 	}
 	if t := one.TokenAttributes; who.token != "" && t.CacheType != kubeletconfigv1.TokenServiceAccountTokenCacheType {
 		for _, a := range response.Auth {
-			if a.Password == who.token { // a pod's own; others are not to have it
+			// the token belongs to one pod, so other pods must not get it
+			if a.Password == who.token {
 				return nil, errors.New("the plugin gives the service account's token as the password, which only the cacheType Token allows")
 			}
 		}
@@ -178,7 +182,7 @@ func (p *Plugins) fresh(ctx context.Context, one *plugin, image string, who iden
 	return response.Auth, nil
 }
 
-// scope is what an answer about an image is good for.
+// scope returns what an answer about an image is valid for.
 func scope(t pluginapi.PluginCacheKeyType, image string) string {
 	switch t {
 	case pluginapi.GlobalPluginCacheKeyType:
@@ -214,8 +218,8 @@ func (one *plugin) remember(key answerKey, a answer, now time.Time) {
 	}
 }
 
-// identify says as whom a plugin is asked about a pod's image: as the node, unless it wants to
-// know who the pod is.
+// identify returns the identity for which to call a plugin about a pod's image: the node, unless
+// the plugin requires service accounts.
 func (p *Plugins) identify(ctx context.Context, one *plugin, pod *v1.Pod) (identity, error) {
 	t, name := one.TokenAttributes, pod.Spec.ServiceAccountName
 	switch {
@@ -232,7 +236,8 @@ func (p *Plugins) identify(ctx context.Context, one *plugin, pod *v1.Pod) (ident
 		account:     &kubeletconfig.ImagePullServiceAccount{UID: string(sa.UID), Namespace: pod.Namespace, Name: name},
 		annotations: map[string]string{},
 	}
-	for _, key := range t.RequiredServiceAccountAnnotationKeys { // by which an account asks for it
+	// annotations that an account needs for the plugin to apply
+	for _, key := range t.RequiredServiceAccountAnnotationKeys {
 		value, ok := sa.Annotations[key]
 		if !ok {
 			return identity{}, fmt.Errorf("%w: its service account lacks the annotation %s", errNotForPod, key)
@@ -247,7 +252,8 @@ func (p *Plugins) identify(ctx context.Context, one *plugin, pod *v1.Pod) (ident
 	if who.token, err = p.cfg.Token(ctx, pod, sa.UID, t.ServiceAccountTokenAudience); err != nil {
 		return identity{}, fmt.Errorf("token of service account %s/%s: %w", pod.Namespace, name, err)
 	}
-	who.as = fmt.Sprintf("%s/%s %s %q", pod.Namespace, name, sa.UID, who.annotations) // which prints a map in the order of its keys
+	// Sprintf prints maps sorted by key
+	who.as = fmt.Sprintf("%s/%s %s %q", pod.Namespace, name, sa.UID, who.annotations)
 	if t.CacheType == kubeletconfigv1.TokenServiceAccountTokenCacheType {
 		who.as += fmt.Sprintf(" %x", sha256.Sum256([]byte(who.token)))
 	}

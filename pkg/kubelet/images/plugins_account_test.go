@@ -23,7 +23,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// attributesOf has a plugin know of service accounts.
+// attributesOf returns the configuration of a plugin that uses service accounts.
 func attributesOf(cache, required, optional string) string {
 	return fmt.Sprintf("  tokenAttributes: {serviceAccountTokenAudience: reg, cacheType: %s, requireServiceAccount: true, requiredServiceAccountAnnotationKeys: [%s], optionalServiceAccountAnnotationKeys: [%s]}\n", cache, required, optional)
 }
@@ -32,8 +32,8 @@ func accountPod(name, account string) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: v1.PodSpec{ServiceAccountName: account}}
 }
 
-// TestAccountsThatDoNotAsk: an account that lacks an annotation is not for the plugin; that is
-// no failure of it.
+// TestAccountsThatDoNotAsk checks that a plugin is not called, and no failure is logged, for an
+// account that lacks a required annotation.
 func TestAccountsThatDoNotAsk(t *testing.T) {
 	dir, c := t.TempDir(), clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	answer := response("CredentialProviderResponse", "Image", "", `{"reg.example":{"username":"u","password":"p"}}`)
@@ -57,7 +57,8 @@ func TestAccountsThatDoNotAsk(t *testing.T) {
 	}
 }
 
-// TestTokenAsPassword: a plugin may hand a pod's token on as the password only if nobody else is given it.
+// TestTokenAsPassword checks that a plugin may return a pod's token as the password only if the
+// answer is cached for that token alone.
 func TestTokenAsPassword(t *testing.T) {
 	for cache, want := range map[string]int{"ServiceAccount": 0, "Token": 1} {
 		dir, c := t.TempDir(), clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
@@ -72,11 +73,11 @@ func TestTokenAsPassword(t *testing.T) {
 	}
 }
 
-// TestPluginsAreAskedBesideOneAnother: who waits for a plugin's answer about one image keeps
-// nobody from asking about another, and one who gives up does not wait.
+// TestPluginsAreAskedBesideOneAnother checks that calls of a plugin for different images run
+// concurrently, and that a caller whose context ends does not wait.
 func TestPluginsAreAskedBesideOneAnother(t *testing.T) {
 	dir, c := t.TempDir(), clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
-	// It answers once it was asked about both.
+	// The plugin answers once it has been called for both images.
 	script := fmt.Sprintf("#!/bin/sh\ncat >%[1]s/asked.$$\nuntil grep -qs one %[1]s/asked.* && grep -qs two %[1]s/asked.*; do sleep 0.01; done\ncat <<END\n%[2]s\nEND\n",
 		dir, response("CredentialProviderResponse", "Image", "", `{"reg.example":{"username":"u","password":"p"}}`))
 	if err := os.WriteFile(filepath.Join(dir, "slow"), []byte(script), 0o700); err != nil {
@@ -105,8 +106,8 @@ func TestPluginsAreAskedBesideOneAnother(t *testing.T) {
 	}
 }
 
-// TestPluginConfigs: all versions of the configuration are read, all its files in order, and
-// their sum is shown.
+// TestPluginConfigs checks that all versions of the configuration are read, that the files of a
+// directory are read in order, and that the hash of their content is exported.
 func TestPluginConfigs(t *testing.T) {
 	dir, bin := t.TempDir(), t.TempDir()
 	program(t, bin, "one", "")

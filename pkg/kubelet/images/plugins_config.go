@@ -24,9 +24,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// readPlugins reads a CredentialProviderConfig: a file, or a directory whose files are taken in
-// the order of their names. It also gives the sum of what the files say, each with its length
-// before it, as Kubernetes' kubelet shows it.
+// readPlugins reads a CredentialProviderConfig from a file, or from all files of a directory in the
+// order of their names. It also returns the hash of their content, each file preceded by its
+// length, as Kubernetes' kubelet exports it.
 func readPlugins(path, bin string) (list []kubeletconfigv1.CredentialProvider, sum string, err error) {
 	files, err := pluginFiles(path)
 	if err != nil {
@@ -62,7 +62,7 @@ func readPlugins(path, bin string) (list []kubeletconfigv1.CredentialProvider, s
 	return list, fmt.Sprintf("sha256:%x", hash.Sum(nil)), nil
 }
 
-// decodePlugins decodes one file, of any version.
+// decodePlugins decodes one file of any version.
 func decodePlugins(b []byte) ([]kubeletconfigv1.CredentialProvider, error) {
 	c := kubeletconfigv1.CredentialProviderConfig{}
 	if err := yaml.UnmarshalStrict(b, &c); err != nil {
@@ -73,7 +73,8 @@ func decodePlugins(b []byte) ([]kubeletconfigv1.CredentialProvider, error) {
 		return nil, fmt.Errorf("is %s %s, not %s CredentialProviderConfig", c.APIVersion, c.Kind, kubeletconfigv1.SchemeGroupVersion)
 	}
 	for _, p := range c.Providers {
-		if p.TokenAttributes != nil && c.APIVersion != versions[0] { // the one field that the others have not
+		// the only field that other versions do not have
+		if p.TokenAttributes != nil && c.APIVersion != versions[0] {
 			return nil, fmt.Errorf("%s has no tokenAttributes", c.APIVersion)
 		}
 	}
@@ -104,7 +105,7 @@ func pluginFiles(path string) ([]string, error) {
 func checkPlugin(p *kubeletconfigv1.CredentialProvider, bin string) error {
 	switch {
 	case p.Name == "" || p.Name == "." || p.Name == ".." || strings.ContainsAny(p.Name, "/ \t\n"):
-		return errors.New("the name is not that of a program")
+		return errors.New("the name is not a valid program name")
 	case len(p.MatchImages) == 0:
 		return errors.New("matchImages is required")
 	case p.DefaultCacheDuration == nil || p.DefaultCacheDuration.Duration < 0:
@@ -130,12 +131,12 @@ func checkPlugin(p *kubeletconfigv1.CredentialProvider, bin string) error {
 	return nil
 }
 
-// pluginVersions are those of what plugins are asked and answer.
+// pluginVersions returns the supported versions of requests and answers.
 func pluginVersions() []string {
 	return []string{pluginapi.SchemeGroupVersion.String(), pluginv1beta1.SchemeGroupVersion.String(), pluginv1alpha1.SchemeGroupVersion.String()}
 }
 
-// checkToken checks what a plugin is to know of service accounts.
+// checkToken checks which service account data a plugin requests.
 func checkToken(p *kubeletconfigv1.CredentialProvider) error {
 	t := p.TokenAttributes
 	if t == nil {

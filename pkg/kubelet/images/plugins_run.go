@@ -18,8 +18,9 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 )
 
-// pluginTimeout bounds one call of a plugin, maxAnswer what it may say. A program that was killed may have
-// left another behind that has its output; that is waited for no longer than afterKill.
+// pluginTimeout is the timeout of one call of a plugin, and maxAnswer the maximum size of its
+// answer. If a plugin is killed, a child process may keep its output open; the kubelet waits for
+// that for at most afterKill.
 const (
 	pluginTimeout = time.Minute
 	maxAnswer     = 1 << 20
@@ -62,7 +63,7 @@ func (p *Plugins) run(ctx context.Context, one *plugin, request *pluginapi.Crede
 	return response, nil
 }
 
-// bounded keeps the beginning of what is written.
+// bounded keeps the beginning of its output up to a limit.
 type bounded struct {
 	bytes.Buffer
 	left int

@@ -23,8 +23,8 @@ import (
 
 const pluginHead = "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n"
 
-// program is a plugin that notes what it was asked, and answers with the word of its environment
-// and what is in body.
+// program writes a plugin that records its requests and answers with a word from its environment
+// and with body.
 func program(t *testing.T, dir, name, body string) {
 	t.Helper()
 	script := fmt.Sprintf("#!/bin/sh\ncat >>%s/%s.asked\necho >>%s/%s.asked\ncat <<END\n%s\nEND\n", dir, name, dir, name, body)
@@ -117,7 +117,7 @@ func TestPlugins(t *testing.T) {
 	}
 }
 
-// credentialsOfNode reports whether a login belongs to anybody.
+// credentialsOfNode reports whether a login for the image comes from an account or a secret.
 func (p *Plugins) credentialsOfNode(t *testing.T, image string) bool {
 	t.Helper()
 	for _, l := range p.logins(t.Context(), &v1.Pod{}, image) {
@@ -166,7 +166,8 @@ func TestPluginsWithServiceAccounts(t *testing.T) {
 	}
 }
 
-// TestPulledForAnAccount: an image that was pulled for a service account is for its pods alone.
+// TestPulledForAnAccount checks that only pods with the same service account may use an image that
+// was pulled for it.
 func TestPulledForAnAccount(t *testing.T) {
 	dir, c := t.TempDir(), clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	program(t, dir, "account", response("CredentialProviderResponse", "Image", "", `{"reg.example":{"username":"u","password":"p"}}`))

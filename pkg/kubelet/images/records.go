@@ -24,24 +24,24 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/checkpoint"
 )
 
-// maxSecrets bounds how many secrets a record gets beside the one that the image was pulled with.
+// maxSecrets is the maximum number of secrets that are added to a record.
 const maxSecrets = 100
 
-// Records remember with which secrets images were pulled, in the files that Kubernetes' kubelet
-// has, so that a pod does not get at an image that is on the node without being allowed to pull
-// it. They are safe for concurrent use.
+// Records record the secrets with which images were pulled, in the files of Kubernetes' kubelet, so
+// that a pod cannot use an image on the node that it may not pull. They are safe for concurrent
+// use.
 type Records struct {
 	pulling, pulled string // directories
 	policy          kubeletconfig.ImagePullCredentialsVerificationPolicy
-	allowed         []string // full names; those that end in / stand for all that begin so
+	allowed         []string // full names; one that ends in / stands for all names with that prefix
 	clock           clock.Clock
 	log             *slog.Logger
 
-	mu     sync.Mutex // held while files are looked at or changed
+	mu     sync.Mutex // held while files are read or written
 	wanted map[string]int
 }
 
-// NewRecords keeps records below a directory.
+// NewRecords opens the records below a directory, and creates the directory.
 func NewRecords(dir string, c *kubeletconfig.KubeletConfiguration, cl clock.Clock, log *slog.Logger) (*Records, error) {
 	r := &Records{
 		pulling: filepath.Join(dir, "pulling"), pulled: filepath.Join(dir, "pulled"),
@@ -81,7 +81,7 @@ func file(dir, of string) string {
 	return filepath.Join(dir, fmt.Sprintf("sha256-%x", sha256.Sum256([]byte(of))))
 }
 
-// bare is an image's full name without tag and digest.
+// bare returns an image's full name without tag and digest.
 func bare(image string) string {
 	named, err := reference.ParseDockerRef(image)
 	if err != nil {
@@ -90,8 +90,8 @@ func bare(image string) string {
 	return named.Name()
 }
 
-// Begin notes that an image is about to be pulled. Without that note it must not be: if the
-// kubelet ended meanwhile, the image would be taken for one that anybody may have.
+// Begin records that a pull is about to begin. If that fails the image must not be pulled: after a
+// crash of the kubelet the image would count as one that all pods may use.
 func (r *Records) Begin(image string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,14 +107,15 @@ func typeOf(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: kubeletconfig.SchemeGroupVersion.String(), Kind: kind}
 }
 
-// Failed notes that an image was not pulled.
+// Failed records that a pull has failed.
 func (r *Records) Failed(image string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.end(image)
 }
 
-// end takes a note back when nobody pulls the image any more. The caller holds the lock.
+// end removes the record of Begin when no pull of the image is running any more. The caller holds
+// the lock.
 func (r *Records) end(image string) {
 	if r.wanted[image]--; r.wanted[image] > 0 {
 		return
@@ -125,19 +126,19 @@ func (r *Records) end(image string) {
 	}
 }
 
-// Pulled notes with what an image was pulled: with a secret, for a service account, or with what
-// every pod of the node has.
+// Pulled records what an image was pulled with: a secret, a service account, or the node's
+// credentials.
 func (r *Records) Pulled(image, id string, with credential) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.add(image, id, with); err != nil {
 		r.log.Warn("Failed to record a pull", "image", image, "err", err)
-		return // the note of the pull stays, so that the image is not for everybody
+		return // the record of Begin remains, so that not all pods may use the image
 	}
 	r.end(image)
 }
 
-// add adds to the record of an image. The caller holds the lock.
+// add adds a credential to the record of an image. The caller holds the lock.
 func (r *Records) add(image, id string, with credential) error {
 	record, found := r.read(id)
 	if !found {
@@ -173,7 +174,7 @@ func sameSecret(a, b kubeletconfig.ImagePullSecret) bool {
 	return a.UID == b.UID && a.Namespace == b.Namespace && a.Name == b.Name
 }
 
-// read reads the record of an image; one that cannot be read is there and says nothing. The
+// read reads the record of an image. A record that cannot be parsed counts as an empty one. The
 // caller holds the lock.
 func (r *Records) read(id string) (kubeletconfig.ImagePulledRecord, bool) {
 	record := kubeletconfig.ImagePulledRecord{}
@@ -185,7 +186,8 @@ func (r *Records) read(id string) (kubeletconfig.ImagePulledRecord, bool) {
 	return record, found
 }
 
-// MayUse reports whether a pod with these credentials gets at an image that is on the node without pulling it.
+// MayUse reports whether a pod with these credentials may use an image on the node without pulling
+// it.
 func (r *Records) MayUse(image, id string, credentials func() []credential) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -204,7 +206,8 @@ func (r *Records) MayUse(image, id string, credentials func() []credential) bool
 		if !covers(has, mine) {
 			continue
 		}
-		if len(has.KubernetesSecrets) < maxSecrets { // the other half of a secret may change next
+		// Record this credential too: the secret that matched may be changed later.
+		if len(has.KubernetesSecrets) < maxSecrets {
 			if err := r.add(image, id, mine); err != nil {
 				r.log.Warn("Failed to record the credentials of an image", "image", image, "err", err)
 			}
@@ -214,8 +217,8 @@ func (r *Records) MayUse(image, id string, credentials func() []credential) bool
 	return false
 }
 
-// covers reports whether an image was pulled with a credential: with the same secret, with
-// another one that says the same, or for the same service account.
+// covers reports whether an image was pulled with a credential: with the same secret, with another
+// secret of the same content, or for the same service account.
 func covers(has kubeletconfig.ImagePullCredentials, mine credential) bool {
 	if mine.account != nil {
 		return slices.Contains(has.KubernetesServiceAccounts, *mine.account)
@@ -225,7 +228,8 @@ func covers(has kubeletconfig.ImagePullCredentials, mine credential) bool {
 	})
 }
 
-// verifies reports whether the policy asks for secrets. The caller holds the lock.
+// verifies reports whether the policy requires credentials for the image. The caller holds the
+// lock.
 func (r *Records) verifies(image string, recorded bool) bool {
 	switch r.policy {
 	case kubeletconfig.NeverVerify:
@@ -242,7 +246,7 @@ func (r *Records) verifies(image string, recorded bool) bool {
 	return recorded || err == nil
 }
 
-// Prune drops the records of images that were not on the node at that time.
+// Prune removes the records of images that were not on the node at a time.
 func (r *Records) Prune(ids []string, at time.Time) {
 	keep := map[string]bool{}
 	for _, id := range ids {
@@ -252,7 +256,7 @@ func (r *Records) Prune(ids []string, at time.Time) {
 	defer r.mu.Unlock()
 	list, err := filepath.Glob(filepath.Join(r.pulled, "sha256-*"))
 	if err != nil {
-		return // the pattern is good
+		return // the pattern is valid
 	}
 	for _, path := range list {
 		record := kubeletconfig.ImagePulledRecord{}

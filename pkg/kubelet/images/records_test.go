@@ -43,12 +43,12 @@ func TestRecords(t *testing.T) {
 		}
 	}
 	r := open(dir, "")
-	may(r, image, id, nil, true) // it was there before
+	may(r, image, id, nil, true) // it was on the node before
 	if err := r.Begin(image); err != nil {
 		t.Fatal(err)
 	}
-	may(r, image, id, secret("a", "1"), false) // who knows what is being pulled
-	r = open(dir, "")                          // the kubelet ended, and the runtime went on
+	may(r, image, id, secret("a", "1"), false) // the image may be the one that is being pulled
+	r = open(dir, "")                          // the kubelet crashed while the runtime continued
 	may(r, image, id, secret("a", "1"), false)
 	if err := r.Begin(image); err != nil {
 		t.Fatal(err)
@@ -58,9 +58,10 @@ func TestRecords(t *testing.T) {
 	may(r, image, id, nil, false)
 	may(r, image, id, secret("b", "2"), false)
 	may(r, image, id, secret("b", "1"), true) // the same login
-	may(r, image, id, secret("b", "3"), true) // of a secret that had it, and has another one now
+	may(r, image, id, secret("b", "3"), true) // from a secret that had this login and was changed
 	may(r, image, id, secret("c", "3"), true)
-	may(r, "registry.example/other:1", id, secret("a", "1"), false) // another name of the same image
+	// another name of the same image
+	may(r, "registry.example/other:1", id, secret("a", "1"), false)
 	if err := r.Begin(image); err != nil {
 		t.Fatal(err)
 	}
@@ -81,9 +82,9 @@ func TestRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Pulled(image, id, credential{})
-	may(r, image, id, nil, true) // anybody can pull it
+	may(r, image, id, nil, true) // pulled without credentials
 
-	r.Prune([]string{"sha256:9"}, clock.Now()) // recorded while it was looked
+	r.Prune([]string{"sha256:9"}, clock.Now()) // recorded after the images were listed
 	may(r, image, id, nil, true)
 	clock.Step(time.Minute)
 	r.Prune([]string{id}, clock.Now())

@@ -52,7 +52,7 @@ func (d *Driver) CreateVolume(ctx context.Context, r *csi.CreateVolumeRequest) (
 	})
 }
 
-// wanted reads what a volume is to be.
+// wanted converts a request into the volume to create.
 func (d *Driver) wanted(r *csi.CreateVolumeRequest) (*image, error) {
 	if !identifier.MatchString(r.GetName()) {
 		return nil, status.Errorf(codes.InvalidArgument, "%q is no name of a volume", r.GetName())
@@ -63,7 +63,7 @@ func (d *Driver) wanted(r *csi.CreateVolumeRequest) (*image, error) {
 	if len(r.GetParameters()) > 0 {
 		return nil, status.Errorf(codes.InvalidArgument, "no parameters are known, there are %d", len(r.GetParameters()))
 	}
-	if err := able(r.GetVolumeCapabilities()); err != nil {
+	if err := checkCapabilities(r.GetVolumeCapabilities()); err != nil {
 		return nil, err
 	}
 	if !d.reachable(r.GetAccessibilityRequirements()) {
@@ -73,7 +73,7 @@ func (d *Driver) wanted(r *csi.CreateVolumeRequest) (*image, error) {
 	return &image{ID: r.GetName(), Size: size, Block: r.GetVolumeCapabilities()[0].GetBlock() != nil}, err
 }
 
-// rounded is the size of a volume.
+// rounded returns the size of a volume for a requested range.
 func rounded(r *csi.CapacityRange) (int64, error) {
 	size, limit := r.GetRequiredBytes(), r.GetLimitBytes()
 	if size == 0 {
@@ -92,8 +92,8 @@ func rounded(r *csi.CapacityRange) (int64, error) {
 	return size, nil
 }
 
-// able reports whether volumes can be used as somebody wants to.
-func able(all []*csi.VolumeCapability) error {
+// checkCapabilities checks that the driver supports all the requested capabilities.
+func checkCapabilities(all []*csi.VolumeCapability) error {
 	if len(all) == 0 {
 		return status.Error(codes.InvalidArgument, "what is the volume for?")
 	}
@@ -118,7 +118,7 @@ func (d *Driver) here() *csi.Topology {
 	return &csi.Topology{Segments: map[string]string{TopologyKey: d.cfg.NodeName}}
 }
 
-// reachable reports whether volumes of this node are among those that are asked for.
+// reachable reports whether this node satisfies the requested topology.
 func (d *Driver) reachable(r *csi.TopologyRequirement) bool {
 	for _, t := range r.GetRequisite() {
 		if t.GetSegments()[TopologyKey] == d.cfg.NodeName {
@@ -128,7 +128,7 @@ func (d *Driver) reachable(r *csi.TopologyRequirement) bool {
 	return len(r.GetRequisite()) == 0
 }
 
-// promise takes room on the disk.
+// promise calls take if the node's disk has room for size more bytes.
 func (d *Driver) promise(size int64, take func() error) error {
 	d.promising.Lock()
 	defer d.promising.Unlock()
@@ -155,7 +155,7 @@ func (d *Driver) DeleteVolume(_ context.Context, r *csi.DeleteVolumeRequest) (*c
 		if err != nil {
 			return nil, err
 		}
-		used, err := loopdev.Of(i.disk())
+		used, err := loopdev.DeviceOf(i.disk())
 		if err != nil {
 			return nil, err
 		}
@@ -174,7 +174,7 @@ func (d *Driver) ValidateVolumeCapabilities(_ context.Context, r *csi.ValidateVo
 	if _, err := d.find(r.GetVolumeId()); err != nil {
 		return nil, err
 	}
-	if err := able(r.GetVolumeCapabilities()); err != nil {
+	if err := checkCapabilities(r.GetVolumeCapabilities()); err != nil {
 		return &csi.ValidateVolumeCapabilitiesResponse{Message: status.Convert(err).Message()}, nil
 	}
 	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{VolumeCapabilities: r.GetVolumeCapabilities()}}, nil
@@ -208,12 +208,13 @@ func (d *Driver) ControllerExpandVolume(_ context.Context, r *csi.ControllerExpa
 				return nil, err
 			}
 		}
-		// The device is told, too: by the node service, when somebody uses the volume.
+		// The node service grows the device and the file system later, when a pod uses the volume.
 		return &csi.ControllerExpandVolumeResponse{CapacityBytes: i.Size, NodeExpansionRequired: true}, nil
 	})
 }
 
-// errKind is what is done to a volume with a file system or to a device, when it is the other.
+// errKind is the error for an operation on a file system volume that is requested for a block
+// volume, or the reverse.
 func errKind(i *image) error {
 	kind := "has a file system"
 	if i.Block {
@@ -222,5 +223,5 @@ func errKind(i *image) error {
 	return status.Error(codes.InvalidArgument, fmt.Sprintf("volume %s %s", i.ID, kind))
 }
 
-// closing joins the error of giving a device back.
-func closing(dev *loopdev.Device, err error) error { return errors.Join(err, dev.Close()) }
+// closeDevice closes a device and joins the error with err.
+func closeDevice(dev *loopdev.Device, err error) error { return errors.Join(err, dev.Close()) }

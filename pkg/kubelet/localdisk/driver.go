@@ -45,23 +45,23 @@ import (
 const (
 	// Name is the driver's name.
 	Name = "disk.csi.keelson.dev"
-	// TopologyKey is the label of nodes that says where volumes are.
+	// TopologyKey is the node label in the topology of volumes.
 	TopologyKey = Name + "/node"
-	// maxMessage bounds what the driver is asked, in bytes.
+	// maxMessage is the maximum size of a request in bytes.
 	maxMessage = 1 << 20
 )
 
-// Config is what a Driver needs.
+// Config holds a Driver's settings.
 type Config struct {
 	// RootDir is the kubelet's directory.
 	RootDir  string
 	NodeName string
-	// Version is the kubelet's.
+	// Version is the kubelet's version.
 	Version string
 	Log     *slog.Logger
 }
 
-// Driver makes volumes. It is safe for concurrent use.
+// Driver is the CSI driver. It is safe for concurrent use.
 type Driver struct {
 	csi.UnimplementedIdentityServer
 	csi.UnimplementedControllerServer
@@ -69,32 +69,33 @@ type Driver struct {
 	registration.UnimplementedRegistrationServer
 	cfg Config
 
-	promising sync.Mutex // held while room is looked for and taken; taken after a volume
+	// Held from the check for free space until the space is used; taken after a volume.
+	promising sync.Mutex
 	mu        sync.Mutex
-	busy      map[string]bool // volumes about which something is being done
+	busy      map[string]bool // volumes with an operation in progress
 }
 
-// New makes a Driver. It starts nothing.
+// New returns a Driver. It starts nothing.
 func New(cfg Config) *Driver { return &Driver{cfg: cfg, busy: map[string]bool{}} }
 
-// Dir is where the driver's files are, below the kubelet's directory.
+// Dir returns the driver's directory, which is below the kubelet's directory.
 func Dir(rootDir string) string { return filepath.Join(rootDir, "plugins", Name) }
 
 func (d *Driver) socket() string { return filepath.Join(Dir(d.cfg.RootDir), "csi.sock") }
 
-// Run serves the driver until ctx ends. Volumes stay as they are then.
+// Run serves the driver until ctx ends. Volumes stay in use after that.
 func (d *Driver) Run(ctx context.Context) error {
 	if err := os.MkdirAll(d.volumes(), 0o750); err != nil {
 		return fmt.Errorf("volumes on the node's disk: %w", err)
 	}
-	if err := d.tidy(); err != nil {
+	if err := d.removeIncomplete(); err != nil {
 		return err
 	}
 	service, err := listen(ctx, d.socket())
 	if err != nil {
 		return err
 	}
-	// Who finds this one asks for the service at once.
+	// The kubelet calls the service as soon as it finds this socket, so that comes last.
 	registrar, err := listen(ctx, filepath.Join(d.cfg.RootDir, "plugins_registry", Name+"-reg.sock"))
 	if err != nil {
 		return errors.Join(err, service.Close())
@@ -107,14 +108,14 @@ func (d *Driver) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Serve makes the driver's services those of a server.
+// Serve registers the driver's services at a server.
 func (d *Driver) Serve(s *grpc.Server) {
 	csi.RegisterIdentityServer(s, d)
 	csi.RegisterControllerServer(s, d)
 	csi.RegisterNodeServer(s, d)
 }
 
-// listen makes a socket, in place of an earlier process's.
+// listen opens a socket, in place of one of an earlier process.
 func listen(ctx context.Context, socket string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(socket), 0o750); err != nil {
 		return nil, fmt.Errorf("directory of socket: %w", err)
@@ -127,7 +128,7 @@ func listen(ctx context.Context, socket string) (net.Listener, error) {
 		return nil, fmt.Errorf("socket: %w", err)
 	}
 	if u, ok := l.(*net.UnixListener); ok {
-		u.SetUnlinkOnClose(false) // a plugin whose socket goes has left the node
+		u.SetUnlinkOnClose(false) // the kubelet unregisters a plugin whose socket is removed
 	}
 	return l, nil
 }
@@ -144,8 +145,8 @@ func serve(ctx context.Context, l net.Listener, register func(*grpc.Server)) err
 	return nil
 }
 
-// tidy removes what a killed process left half made or half gone.
-func (d *Driver) tidy() error {
+// removeIncomplete removes volumes whose creation or deletion was interrupted.
+func (d *Driver) removeIncomplete() error {
 	entries, err := os.ReadDir(d.volumes())
 	if err != nil {
 		return fmt.Errorf("volumes on the node's disk: %w", err)
@@ -153,14 +154,14 @@ func (d *Driver) tidy() error {
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), ".") {
 			if err := os.RemoveAll(filepath.Join(d.volumes(), e.Name())); err != nil {
-				return fmt.Errorf("half of a volume: %w", err)
+				return fmt.Errorf("incomplete volume: %w", err)
 			}
 		}
 	}
 	return nil
 }
 
-// alone calls f while nothing else is done about a volume.
+// alone calls f while no other operation on the volume is in progress.
 func alone[T any](d *Driver, id string, f func() (T, error)) (T, error) {
 	var none T
 	d.mu.Lock()

@@ -16,11 +16,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"keelson.dev/apiserver/leaktest"
 	"keelson.dev/keelson/pkg/loopdev"
 	"keelson.dev/keelson/test/unshare"
 )
 
-func TestMain(m *testing.M) { unshare.Run(m, unshare.Mount) }
+func TestMain(m *testing.M) { unshare.Run(leaktest.Checked{M: m}, unshare.Mount) }
 
 func newDriver(t *testing.T) *Driver {
 	t.Helper()
@@ -45,7 +46,7 @@ func request(name string, size int64, block bool) *csi.CreateVolumeRequest {
 	return &csi.CreateVolumeRequest{Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: size}, VolumeCapabilities: []*csi.VolumeCapability{capability(block)}}
 }
 
-// user is the kubelet's part about one volume.
+// user calls the node service for one volume, like the kubelet.
 type user struct {
 	t               *testing.T
 	d               *Driver
@@ -91,7 +92,7 @@ func (u *user) leave() {
 			u.t.Fatal(err)
 		}
 	}
-	if dev, err := loopdev.Of(filepath.Join(u.d.volumes(), u.id, diskName)); dev != "" || err != nil {
+	if dev, err := loopdev.DeviceOf(filepath.Join(u.d.volumes(), u.id, diskName)); dev != "" || err != nil {
 		u.t.Errorf("loop device %q is left, %v", dev, err)
 	}
 }
@@ -135,8 +136,8 @@ func remove(t *testing.T, d *Driver, id string) error {
 	return err
 }
 
-// TestFileSystem: a volume holds what it was asked for and no more, grows while it is
-// used, keeps what is on it, and leaves nothing.
+// TestFileSystem checks a volume with a file system: its size is limited, it grows while it is
+// used, it keeps its files, and its deletion removes everything.
 func TestFileSystem(t *testing.T) {
 	unshare.Need(t)
 	d := newDriver(t)
@@ -178,7 +179,7 @@ func TestFileSystem(t *testing.T) {
 	}
 }
 
-// TestDevice: the same with a device.
+// TestDevice checks the same with a block volume.
 func TestDevice(t *testing.T) {
 	unshare.Need(t)
 	d := newDriver(t)
@@ -206,7 +207,7 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-// TestRefused: what cannot be is said so, in the interface's words.
+// TestRefused checks the gRPC codes of requests that are refused.
 func TestRefused(t *testing.T) {
 	unshare.Need(t)
 	d := newDriver(t)
@@ -239,7 +240,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestPromises: what one volume may still need another one does not get.
+// TestPromises checks that space promised to one volume is not given to another, even if it is not
+// used yet.
 func TestPromises(t *testing.T) {
 	d := newDriver(t)
 	before, err := d.room()
@@ -253,7 +255,7 @@ func TestPromises(t *testing.T) {
 	}
 }
 
-// TestHalfMade: what a killed process left half made is no volume, and goes.
+// TestHalfMade checks that volumes whose creation was interrupted do not count and are removed.
 func TestHalfMade(t *testing.T) {
 	d := newDriver(t)
 	for _, name := range []string{making + "a", going + "b"} {
@@ -265,7 +267,7 @@ func TestHalfMade(t *testing.T) {
 		}
 	}
 	create(t, d, request("a", 16<<20, true))
-	if err := d.tidy(); err != nil {
+	if err := d.removeIncomplete(); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := os.ReadDir(d.volumes()); err != nil || len(left) != 1 || left[0].Name() != "a" {

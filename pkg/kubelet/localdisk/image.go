@@ -29,21 +29,22 @@ const (
 	recordName = "volume.json"
 	// fsType is the file system of all volumes that have one.
 	fsType = "ext4"
-	// making and going begin the names of what is half made or half gone.
+	// making and going are the prefixes of directories of volumes whose creation or deletion is in
+	// progress.
 	making, going = ".making-", ".going-"
 )
 
 const (
-	// smallest is what a file system with a journal needs to be of any use.
+	// smallest is the minimum size of a file system with a journal.
 	smallest    = 16 << 20
 	largest     = 1 << 50
 	defaultSize = 1 << 30
-	// Sizes are multiples of unit; block is what file systems count in.
+	// Sizes are multiples of unit. block is the block size of file systems.
 	unit  = 1 << 20
 	block = 4096
 )
 
-// image is a volume, as its record has it.
+// image is a volume, as stored in its record.
 type image struct {
 	ID    string `json:"id"`
 	Size  int64  `json:"size"`
@@ -57,7 +58,7 @@ var identifier = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
 func (d *Driver) volumes() string { return filepath.Join(Dir(d.cfg.RootDir), "volumes") }
 
-// find reads a volume.
+// find reads a volume's record.
 func (d *Driver) find(id string) (*image, error) {
 	if !identifier.MatchString(id) {
 		return nil, status.Errorf(codes.NotFound, "no such volume: %q", id)
@@ -76,12 +77,12 @@ func (d *Driver) find(id string) (*image, error) {
 	return i, nil
 }
 
-// make makes a volume that is there as a whole, or not at all.
+// make creates a volume, completely or not at all.
 func (d *Driver) make(ctx context.Context, i *image) error {
 	final := filepath.Join(d.volumes(), i.ID)
 	i.dir = filepath.Join(d.volumes(), making+i.ID)
 	if err := os.RemoveAll(i.dir); err != nil {
-		return fmt.Errorf("half of a volume: %w", err)
+		return fmt.Errorf("incomplete volume: %w", err)
 	}
 	if err := os.Mkdir(i.dir, 0o750); err != nil {
 		return fmt.Errorf("directory of volume: %w", err)
@@ -99,18 +100,19 @@ func (d *Driver) make(ctx context.Context, i *image) error {
 	return syncDir(d.volumes())
 }
 
-// fill makes the disk, and the file system on it.
+// fill creates the file of the volume, and the file system in it.
 func (i *image) fill(ctx context.Context) error {
 	f, err := os.OpenFile(i.disk(), os.O_CREATE|os.O_RDWR|os.O_EXCL, 0o600)
 	if err != nil {
 		return fmt.Errorf("disk of volume: %w", err)
 	}
-	defer func() { _ = f.Close() }() // what matters was synced
+	defer func() { _ = f.Close() }() // its content was synced
 	if err := f.Truncate(i.Size); err != nil {
 		return fmt.Errorf("size of volume: %w", err)
 	}
 	if !i.Block {
-		// All of it is the claim's, and what is empty takes no room on the node's disk.
+		// The root directory belongs to root, no blocks are reserved, and unused blocks take no
+		// space on the node's disk.
 		if err := command(ctx, "mkfs."+fsType, "-q", "-F", "-m", "0", "-b", strconv.Itoa(block), "-E", "root_owner=0:0,nodiscard", i.disk()); err != nil {
 			return err
 		}
@@ -121,7 +123,7 @@ func (i *image) fill(ctx context.Context) error {
 	return nil
 }
 
-// remove takes a volume away, with its name first.
+// remove deletes a volume. It renames its directory first.
 func (d *Driver) remove(i *image) error {
 	aside := filepath.Join(d.volumes(), going+i.ID)
 	if err := os.Rename(i.dir, aside); err != nil {
@@ -136,7 +138,7 @@ func (d *Driver) remove(i *image) error {
 	return nil
 }
 
-// enlarge gives a volume a larger disk. What is on it is the node service's.
+// enlarge enlarges the file of a volume. The node service enlarges what is in it.
 func (i *image) enlarge(size int64) error {
 	if err := os.Truncate(i.disk(), size); err != nil {
 		return fmt.Errorf("size of volume: %w", err)
@@ -148,7 +150,7 @@ func (i *image) enlarge(size int64) error {
 	return nil
 }
 
-// room is how much of the node's disk is free and not promised to a volume.
+// room returns how many bytes of the node's disk are free and not promised to a volume.
 func (d *Driver) room() (int64, error) {
 	var fsys unix.Statfs_t
 	if err := unix.Statfs(d.volumes(), &fsys); err != nil {
@@ -162,14 +164,15 @@ func (d *Driver) room() (int64, error) {
 	for _, disk := range disks {
 		var has unix.Stat_t
 		if err := unix.Stat(disk, &has); err != nil {
-			continue // it goes
+			continue // it is being deleted
 		}
 		left -= max(has.Size-has.Blocks*512, 0)
 	}
 	return max(left, 0), nil
 }
 
-// prepare repairs what a crash left of a file system that is not mounted, and has it fill its disk.
+// prepare repairs a file system that is not mounted, if necessary, and grows it to the size of its
+// disk.
 func (i *image) prepare(ctx context.Context) error {
 	has, err := i.filled()
 	if err != nil {
@@ -177,10 +180,10 @@ func (i *image) prepare(ctx context.Context) error {
 	}
 	args := []string{"-p", i.disk()}
 	if has < i.Size {
-		args = append(args, "-f") // only what was looked at as a whole may be given another size
+		args = append(args, "-f") // resize2fs requires a full check
 	}
 	err = command(ctx, "e2fsck", args...)
-	// 1 and 2: there were errors, and they are corrected.
+	// 1 and 2 mean that errors were found and corrected.
 	if exit := (*exec.ExitError)(nil); err != nil && (!errors.As(err, &exit) || exit.ExitCode() > 2) {
 		return err
 	}
@@ -190,7 +193,7 @@ func (i *image) prepare(ctx context.Context) error {
 	return nil
 }
 
-// filled is how much of the disk the file system covers, as its superblock has it.
+// filled returns the size of the file system according to its superblock.
 func (i *image) filled() (int64, error) {
 	f, err := os.Open(i.disk())
 	if err != nil {
@@ -206,14 +209,14 @@ func (i *image) filled() (int64, error) {
 	return blocks * block, nil
 }
 
-// resizeFS is EXT4_IOC_RESIZE_FS.
+// resizeFS is the number of the ioctl EXT4_IOC_RESIZE_FS.
 const resizeFS = 0x40086610
 
-// fillDisk has a mounted file system grow to its disk's size. Where the kernel does not let this process do
-// that, it grows when it is mounted next.
+// fillDisk grows a mounted file system to the size of its disk. If the kernel does not permit this
+// process to do so, the file system grows when it is mounted next.
 func (i *image) fillDisk(path string) error {
 	if has, err := i.filled(); err != nil || has >= i.Size {
-		return err // asked for what there is, the kernel refuses as well
+		return err // the kernel also refuses to resize to the present size
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -231,7 +234,7 @@ func (i *image) fillDisk(path string) error {
 	return fmt.Errorf("grow volume: %w", errno)
 }
 
-// command runs a program of the node's.
+// command runs a program.
 func command(ctx context.Context, name string, args ...string) error {
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if err != nil {
@@ -240,7 +243,7 @@ func command(ctx context.Context, name string, args ...string) error {
 	return nil
 }
 
-// syncDir has the names in a directory outlive a loss of power.
+// syncDir makes the entries of a directory durable.
 func syncDir(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {

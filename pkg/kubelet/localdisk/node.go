@@ -38,12 +38,12 @@ func (d *Driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRe
 	return out, nil
 }
 
-// NodeStageVolume implements csi.NodeServer: a file system is mounted, a device attached.
+// NodeStageVolume implements csi.NodeServer. It mounts a file system, or attaches a device.
 func (d *Driver) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetStagingTargetPath() == "" || r.GetVolumeCapability() == nil {
 		return nil, status.Error(codes.InvalidArgument, "which volume, where, for what?")
 	}
-	if err := able([]*csi.VolumeCapability{r.GetVolumeCapability()}); err != nil {
+	if err := checkCapabilities([]*csi.VolumeCapability{r.GetVolumeCapability()}); err != nil {
 		return nil, err
 	}
 	return alone(d, r.GetVolumeId(), func() (*csi.NodeStageVolumeResponse, error) {
@@ -66,13 +66,13 @@ func (d *Driver) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequ
 	})
 }
 
-// mount mounts the file system, unless it is.
+// mount mounts the file system unless it is mounted.
 func (i *image) mount(ctx context.Context, target string, options []string) error {
 	mounted, err := mountinfo.Mounted(target)
 	if err != nil || mounted {
 		return err
 	}
-	used, err := loopdev.Of(i.disk())
+	used, err := loopdev.DeviceOf(i.disk())
 	if err != nil {
 		return err
 	}
@@ -85,14 +85,13 @@ func (i *image) mount(ctx context.Context, target string, options []string) erro
 	if err != nil {
 		return err
 	}
-	// What is deleted in it takes no room on the node's disk any more.
+	// With discard, deleted files take no space on the node's disk.
 	if err := mount.New("").Mount(dev.Path, target, fsType, append([]string{"discard"}, options...)); err != nil {
-		return closing(dev, fmt.Errorf("mount volume: %w", err))
+		return closeDevice(dev, fmt.Errorf("mount volume: %w", err))
 	}
-	// A directory that is not empty is no place for a database. The file system's
-	// own repair makes this one again if it needs it.
+	// Some databases require an empty directory. e2fsck creates lost+found again if it needs it.
 	if err := os.Remove(filepath.Join(target, "lost+found")); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EROFS) {
-		return closing(dev, fmt.Errorf("root of volume: %w", err))
+		return closeDevice(dev, fmt.Errorf("root of volume: %w", err))
 	}
 	return dev.Close()
 }
@@ -132,7 +131,7 @@ func (d *Driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRe
 		}
 		source := r.GetStagingTargetPath()
 		if i.Block {
-			if source, err = loopdev.Of(i.disk()); err == nil && source == "" {
+			if source, err = loopdev.DeviceOf(i.disk()); err == nil && source == "" {
 				err = status.Errorf(codes.FailedPrecondition, "volume %s is not staged", i.ID)
 			}
 			if err == nil {
@@ -148,7 +147,8 @@ func (d *Driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRe
 	})
 }
 
-// staged refuses a directory at which nothing is mounted: a pod would write to the node's disk.
+// staged fails for a directory at which nothing is mounted, because a pod would write to the node's
+// disk.
 func staged(path string) error {
 	mounted, err := mountinfo.Mounted(path)
 	if err == nil && !mounted {
@@ -173,7 +173,7 @@ func (d *Driver) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublishVolu
 	})
 }
 
-// NodeExpandVolume implements csi.NodeServer: what is on a larger disk grows with it.
+// NodeExpandVolume implements csi.NodeServer. It grows the device and the file system on it.
 func (d *Driver) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetVolumePath() == "" {
 		return nil, status.Error(codes.InvalidArgument, "which volume, where?")
@@ -227,7 +227,7 @@ func file(path string) error {
 	return f.Close()
 }
 
-// bind makes source visible at target, unless it is.
+// bind bind-mounts source at target unless it is mounted.
 func bind(source, target string, readOnly bool) error {
 	mounted, err := mountinfo.Mounted(target)
 	if err != nil {
@@ -241,14 +241,14 @@ func bind(source, target string, readOnly bool) error {
 	if !readOnly {
 		return nil
 	}
-	// Whoever was killed between the two calls has left it writable.
+	// A process that was killed between the two calls has left the mount writable.
 	if err := unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
 		return fmt.Errorf("publish read-only: %w", err)
 	}
 	return nil
 }
 
-// unmount takes away what is mounted at a place, however often.
+// unmount unmounts everything at a path.
 func unmount(target string) error {
 	for {
 		mounted, err := mountinfo.Mounted(target)

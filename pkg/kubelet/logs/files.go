@@ -15,20 +15,21 @@ import (
 )
 
 const (
-	timeFormat   = "20060102-150405"
-	compressed   = ".gz"
-	unfinished   = ".tmp"
-	runtimeOwned = 2 // of the files allowed: the one being written, and the one about to be renamed
+	timeFormat = "20060102-150405"
+	compressed = ".gz"
+	unfinished = ".tmp"
+	// Of the permitted files: the one being written, and the one about to be renamed.
+	runtimeOwned = 2
 )
 
-// plan is what to do with the renamed files of a log before it is renamed itself.
+// plan says what to do with the renamed files of a log before the next one is renamed.
 type plan struct {
 	remove   []string
 	compress []string
 }
 
-// decide plans for renamed files, given by their names, so that at most maximum
-// files are there after the next renaming.
+// decide makes the plan for the renamed files with these names, so that after the next renaming
+// there are at most maximum files.
 func decide(names []string, maximum int) plan {
 	var p plan
 	whole := map[string]bool{}
@@ -39,12 +40,13 @@ func decide(names []string, maximum int) plan {
 	for _, n := range names {
 		switch {
 		case strings.HasSuffix(n, unfinished), whole[n+compressed]:
-			p.remove = append(p.remove, n) // a compression that did not end, or the original of one that did
+			// An incomplete compression, or the original of a complete one.
+			p.remove = append(p.remove, n)
 		default:
 			keep = append(keep, n)
 		}
 	}
-	slices.Sort(keep) // as they were written
+	slices.Sort(keep) // oldest first
 	if over := len(keep) - max(maximum-runtimeOwned, 0); over > 0 {
 		p.remove = append(p.remove, keep[:over]...)
 		keep = keep[over:]
@@ -57,7 +59,8 @@ func decide(names []string, maximum int) plan {
 	return p
 }
 
-// compress replaces a file in the log directory dir by its compressed form. path is the file's full path.
+// compress compresses a file in the log directory dir and removes the original. path is the file's
+// full path.
 func compress(dir *os.Root, path string) (err error) {
 	in, err := Open(path)
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 
 const (
 	linkSuffix = ".log"
-	// maxName is the longest name that is made; file systems take a little more.
+	// maxName is the maximum length of a link's name. File systems accept slightly more.
 	maxName = 251
 )
 
-// Link makes the name under which collectors of logs look for that of a
-// container: POD_NAMESPACE_CONTAINER-ID.log in dir, which leads to the log at path.
-// If that is too long the name of the pod is cut, not the ID: each run has a link of its own.
+// Link creates the link to a container's log by which log collectors find it:
+// POD_NAMESPACE_CONTAINER-ID.log in dir. If that name is too long, the pod's name is cut and not
+// the ID, so that each run has a link of its own.
 func Link(dir, namespace, pod, container, id, path string) error {
 	rest := fmt.Sprintf("_%s_%s-%s%s", namespace, container, id, linkSuffix)
 	name := pod[:min(len(pod), max(maxName-len(rest), 0))] + rest
@@ -33,8 +33,8 @@ func Link(dir, namespace, pod, container, id, path string) error {
 	return nil
 }
 
-// sweepLinks removes links to logs that are gone. A log that is just being
-// renamed leaves its renamed files, and is not gone.
+// sweepLinks removes links to logs that do not exist any more. A log that is being rotated still
+// has renamed files, and its link is kept.
 func sweepLinks(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -48,7 +48,7 @@ func sweepLinks(dir string) error {
 		link := filepath.Join(dir, e.Name())
 		to, err := os.Readlink(link)
 		if err != nil {
-			continue // not a link, so not ours
+			continue // not a link, so not created by the kubelet
 		}
 		if _, err := os.Stat(to); !errors.Is(err, fs.ErrNotExist) {
 			continue

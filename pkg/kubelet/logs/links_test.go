@@ -22,7 +22,7 @@ func TestLinks(t *testing.T) {
 	if err := os.WriteFile(path, []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // also when it is there already
+	for range 2 { // the second time the link exists
 		if err := Link(dir, "ns", "p", "c", "id", path); err != nil {
 			t.Fatal(err)
 		}
@@ -55,8 +55,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestLinksOfLongNames: collectors of logs read a link's name as POD_NAMESPACE_CONTAINER-ID.log,
-// and each run has its own.
+// TestLinksOfLongNames checks that a link's name has the form that log collectors parse,
+// POD_NAMESPACE_CONTAINER-ID.log, and that it is different for each run.
 func TestLinksOfLongNames(t *testing.T) {
 	dir := t.TempDir()
 	pod, namespace, container, id := strings.Repeat("p", 253), strings.Repeat("n", 63), strings.Repeat("c", 63), strings.Repeat("0", 63)

@@ -20,40 +20,41 @@ import (
 	"keelson.dev/keelson/pkg/beneath"
 )
 
-// Log is the log of a container that runs.
+// Log is the log of a running container.
 type Log struct {
 	ContainerID string
 	Path        string
 }
 
-// Runtime is the part of the container runtime that the logs need.
+// Runtime is the part of the container runtime that a Keeper uses.
 type Runtime interface {
-	// Logs are those of the running containers.
+	// Logs returns the logs of the running containers.
 	Logs(ctx context.Context) ([]Log, error)
-	// ReopenLog has the runtime make a container's log file anew.
+	// ReopenLog makes the runtime create a container's log file again.
 	ReopenLog(ctx context.Context, containerID string) error
 }
 
-// Config is what a Keeper needs.
+// Config holds a Keeper's settings.
 type Config struct {
 	Runtime Runtime
 	Clock   clock.Clock
 	Log     *slog.Logger
-	// Root has a directory for each pod, NAMESPACE_NAME_UID.
+	// Root is the directory with a directory NAMESPACE_NAME_UID for each pod.
 	Root string
-	// Links has links to the logs of containers, by their names.
+	// Links is the directory with links to the logs of containers.
 	Links string
-	// MaxSize is how large a file may grow, MaxFiles how many a container may have, at least 2.
+	// MaxSize is the size in bytes at which a log is rotated. MaxFiles is the maximum number of
+	// files of a container, at least 2.
 	MaxSize  int64
 	MaxFiles int
-	// Period is how often the sizes are looked at.
+	// Period is the interval between checks of the sizes.
 	Period time.Duration
 }
 
-// Keeper keeps logs within bounds.
+// Keeper rotates and removes logs.
 type Keeper struct{ cfg Config }
 
-// New makes a Keeper. It refuses bounds that cannot be kept.
+// New returns a Keeper. It fails if MaxFiles is too small.
 func New(cfg Config) (*Keeper, error) {
 	if cfg.MaxFiles < runtimeOwned {
 		return nil, fmt.Errorf("invalid containerLogMaxFiles %d, must be > 1", cfg.MaxFiles)
@@ -61,8 +62,7 @@ func New(cfg Config) (*Keeper, error) {
 	return &Keeper{cfg: cfg}, nil
 }
 
-// Run looks at the logs until ctx ends. A MaxSize that is not positive means
-// that they may grow.
+// Run rotates logs until ctx ends. If MaxSize is not positive it does nothing.
 func (k *Keeper) Run(ctx context.Context) error {
 	if k.cfg.MaxSize <= 0 {
 		return nil
@@ -81,7 +81,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// Rotate looks once at the logs of all containers that run.
+// Rotate checks the logs of all running containers once.
 func (k *Keeper) Rotate(ctx context.Context) error {
 	logs, err := k.cfg.Runtime.Logs(ctx)
 	if err != nil {
@@ -92,23 +92,24 @@ func (k *Keeper) Rotate(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		if err := k.look(ctx, l); err != nil {
+		if err := k.checkLog(ctx, l); err != nil {
 			errs = append(errs, fmt.Errorf("log %s: %w", l.Path, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (k *Keeper) look(ctx context.Context, l Log) error {
+func (k *Keeper) checkLog(ctx context.Context, l Log) error {
 	dir, err := openDirectory(l.Path)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = dir.Close() }() // a directory: Close has nothing to write
+	defer func() { _ = dir.Close() }() // Close of a directory has nothing to write
 	info, err := dir.Lstat(filepath.Base(l.Path))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		// It was renamed and the kubelet or the runtime died before there was a new one.
+		// The log was renamed, and the kubelet or the runtime ended before the runtime created a
+		// new one.
 		return k.cfg.Runtime.ReopenLog(ctx, l.ContainerID)
 	case err != nil:
 		return err
@@ -135,9 +136,8 @@ func (k *Keeper) look(ctx context.Context, l Log) error {
 	return k.rename(ctx, l, dir, next(l.Path, names, k.cfg.Clock.Now()))
 }
 
-// rename gives the log that is being written its suffix. When the runtime does
-// not begin a new one the name is given back, so that nobody looks for a log
-// in vain.
+// rename renames the log that is being written. If the runtime does not create a new one it undoes
+// that, so that readers find the log.
 func (k *Keeper) rename(ctx context.Context, l Log, dir *os.Root, to string) error {
 	from, to := filepath.Base(l.Path), filepath.Base(to)
 	if err := dir.Rename(from, to); err != nil {
@@ -149,7 +149,7 @@ func (k *Keeper) rename(ctx context.Context, l Log, dir *os.Root, to string) err
 	return nil
 }
 
-// Sweep removes the directories of pods that are not known, and the links to logs that are gone.
+// Sweep removes the directories of pods that are not known, and links to removed logs.
 func (k *Keeper) Sweep(known func(uid types.UID) bool) error {
 	entries, err := os.ReadDir(k.cfg.Root)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -171,7 +171,7 @@ func (k *Keeper) Sweep(known func(uid types.UID) bool) error {
 	return errors.Join(append(errs, sweepLinks(k.cfg.Links))...)
 }
 
-// Remove removes the log of one run of a container, with its renamed files.
+// Remove removes the log of one run of a container and its renamed files.
 func Remove(path string) error {
 	dir, err := openDirectory(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -180,7 +180,7 @@ func Remove(path string) error {
 	if err != nil {
 		return fmt.Errorf("remove log: %w", err)
 	}
-	defer func() { _ = dir.Close() }() // a directory: Close has nothing to write
+	defer func() { _ = dir.Close() }() // Close of a directory has nothing to write
 	names, err := renamed(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -193,8 +193,7 @@ func Remove(path string) error {
 	return nil
 }
 
-// podOf reads the uid out of the name of a directory; what is not named like a
-// pod's is not ours.
+// podOf returns the UID in the name of a directory. ok is false if the directory is not a pod's.
 func podOf(name string) (types.UID, bool) {
 	parts := strings.Split(name, "_")
 	if len(parts) != 3 || parts[2] == "" {

@@ -109,8 +109,8 @@ func TestRotate(t *testing.T) {
 	}
 }
 
-// TestRotateByABadClock: files are kept and removed in the order in which they were written,
-// whatever the clock says meanwhile.
+// TestRotateByABadClock checks that files are kept and removed in the order in which they were
+// written even if the clock jumps.
 func TestRotateByABadClock(t *testing.T) {
 	dir := t.TempDir()
 	w := &writer{path: filepath.Join(dir, "0.log")}
@@ -212,7 +212,7 @@ func TestRemove(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 2 { // a second time there is nothing to remove
+	for range 2 { // the second time there is nothing to remove
 		if err := logs.Remove(filepath.Join(dir, "1.log")); err != nil {
 			t.Fatal(err)
 		}

@@ -30,13 +30,13 @@ const (
 	partsOfFile      = 3
 )
 
-// Open opens a log, or a rotated one, for reading.
+// Open opens a log, or a rotated log, for reading.
 func Open(path string) (*os.File, error) {
 	root, name := place(path, partsOfFile)
 	return beneath.OpenNoLinks(root, name)
 }
 
-// openDirectory opens the directory of a log for changes in it.
+// openDirectory opens the directory of a log in order to change it.
 func openDirectory(path string) (*os.Root, error) {
 	root, name := place(filepath.Dir(path), partsOfDirectory)
 	return beneath.OpenRoot(root, name)

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// statePeriod is how often it is asked whether the container of a followed log still runs.
+	// statePeriod is how often Read checks whether the container of a followed log still runs.
 	statePeriod = 5 * time.Second
 	stampFormat = "2006-01-02T15:04:05.000000000Z07:00"
 	tailBlock   = 4096
@@ -30,40 +30,41 @@ const (
 	maxLine = 16 << 20
 )
 
-// Options say what of a log is read.
+// Options select what Read reads.
 type Options struct {
-	// Tail is how many lines from the end there are to be; nil means all.
+	// Tail is the number of lines to read at the end; nil means all.
 	Tail *int64
-	// Limit is how many bytes at most.
+	// Limit is the maximum number of bytes.
 	Limit *int64
-	// Since leaves out what is older.
+	// Since excludes older lines.
 	Since time.Time
-	// Follow goes on with what is written, until Running reports that the container does not run.
+	// Follow makes Read wait for new lines until Running reports that the container does not run.
 	Follow  bool
 	Running func(ctx context.Context) (bool, error)
-	// Timestamps begins each line with its time.
+	// Timestamps adds its time to each line.
 	Timestamps bool
-	// Stdout and Stderr take what is read; nil leaves it out.
+	// Stdout and Stderr receive the lines; a stream that is nil is left out.
 	Stdout, Stderr io.Writer
 	Clock          clock.Clock
 }
 
-// errEnough ends the reading when there is to be no more.
-var errEnough = errors.New("enough was read")
+// errEnough ends the reading when the limit is reached.
+var errEnough = errors.New("limit reached")
 
-// Read copies a container's log, in the format of the runtime interface, to where the options say.
-// A log that is followed is followed into the files that take its place.
+// Read copies a container's log, which is in the format of the CRI. If the log is followed and
+// rotated, Read continues in the new file.
 func Read(ctx context.Context, path string, o Options) error {
 	_, err := os.Lstat(path)
 	if err != nil {
-		return fmt.Errorf("failed to try resolving symlinks in path %q: %w", path, err) // Kubernetes' text, because users see it
+		// Kubernetes' text, which users see.
+		return fmt.Errorf("failed to try resolving symlinks in path %q: %w", path, err)
 	}
 	r := &reader{Options: o, path: path, remain: math.MaxInt64, lines: -1, fresh: true}
 	if o.Limit != nil {
 		r.remain = *o.Limit
 	}
 	if o.Follow {
-		// Before the first look at the file: no change is missed then.
+		// The watch begins before the first read, so that no change is missed.
 		if r.changes, err = fsnotify.NewWatcher(); err != nil {
 			return fmt.Errorf("failed to create fsnotify watcher: %w", err)
 		}
@@ -91,16 +92,17 @@ func Read(ctx context.Context, path string, o Options) error {
 type reader struct {
 	Options
 	path    string
-	changes *fsnotify.Watcher // of the directory; nil if it is not followed
+	changes *fsnotify.Watcher // watches the directory; nil if the log is not followed
 	file    *os.File
-	older   string // the last of the renamed files that are older than file; "" if there is none
-	rest    []byte // the beginning of a line that is being written
-	remain  int64  // bytes to be written yet
-	lines   int64  // lines to be read yet; negative for all
-	fresh   bool   // the next is the beginning of a line
+	older   string // the newest renamed file that is older than file; "" if there is none
+	rest    []byte // the beginning of an incomplete line
+	remain  int64  // bytes still to be written
+	lines   int64  // lines still to be read; negative for all
+	fresh   bool   // whether the next message begins a line
 }
 
-// toTail goes to where so many lines begin, and has no more read of a log that is not followed.
+// toTail seeks to the beginning of the last n lines. If the log is not followed it also limits
+// reading to them.
 func (r *reader) toTail(n int64) error {
 	if !r.Follow {
 		r.lines = n
@@ -130,20 +132,20 @@ func (r *reader) toTail(n int64) error {
 	return err
 }
 
-// all reads the log to its end; that of a log that is followed is the end of its container.
+// all reads the log to its end. A followed log ends with its container.
 func (r *reader) all(ctx context.Context) error {
 	if err := r.toEnd(r.file); err != nil {
 		return err
 	}
 	if !r.Follow {
-		return r.line(r.rest) // what is there of the last line
+		return r.line(r.rest) // the incomplete last line
 	}
 	for {
 		running, err := r.Running(ctx)
 		if err != nil {
 			return err
 		}
-		// What was written before that answer is there now.
+		// Everything that the container wrote before that answer is in the file now.
 		if err := r.onward(); err != nil {
 			return err
 		}
@@ -156,18 +158,19 @@ func (r *reader) all(ctx context.Context) error {
 	}
 }
 
-// onward reads to the end, in the file that has the name now if that is another one.
+// onward reads to the end of the file, and of the file that has the log's name now if that is
+// another one.
 func (r *reader) onward() error {
 	for {
 		next, older, err := open(r.path)
 		if errors.Is(err, fs.ErrNotExist) {
-			return r.toEnd(r.file) // it was renamed; the runtime is about to make a new one
+			return r.toEnd(r.file) // it was renamed; the runtime will create a new one soon
 		}
 		if err != nil {
 			return fmt.Errorf("failed to open log file %q: %w", r.path, err)
 		}
 		same, err := sameFile(r.file, next)
-		// The runtime writes to the new one only once that is there: the end of the old one is its end.
+		// The runtime writes to a new file only once it exists, so the old one is complete.
 		err = errors.Join(err, r.toEnd(r.file))
 		if err == nil && !same {
 			if err = r.line(r.rest); err == nil {
@@ -191,7 +194,7 @@ func sameFile(a, b *os.File) (bool, error) {
 	return err == nil && os.SameFile(x, y), err
 }
 
-// wait returns when the log may have changed, or it is time to ask for the container.
+// wait returns when the log may have changed, or when it is time to check the container.
 func (r *reader) wait(ctx context.Context) error {
 	t := r.Clock.NewTimer(statePeriod)
 	defer t.Stop()
@@ -203,9 +206,9 @@ func (r *reader) wait(ctx context.Context) error {
 			return nil
 		case e := <-r.changes.Events:
 			if filepath.Base(e.Name) != filepath.Base(r.path) {
-				continue // another run's
+				continue // a file of another run
 			}
-			// Only what is written is new; whether the container runs is asked at its time.
+			// This event means only new lines; the check of the container waits for its time.
 			if err := r.onward(); err != nil {
 				return err
 			}
@@ -213,12 +216,12 @@ func (r *reader) wait(ctx context.Context) error {
 			if !errors.Is(err, fsnotify.ErrEventOverflow) {
 				return fmt.Errorf("watch of the log: %w", err)
 			}
-			return nil // something was missed: look
+			return nil // events were lost, so read
 		}
 	}
 }
 
-// toEnd reads all whole lines that there are.
+// toEnd reads all complete lines.
 func (r *reader) toEnd(file io.Reader) error {
 	in := bufio.NewReader(file)
 	for {
@@ -242,7 +245,7 @@ func (r *reader) toEnd(file io.Reader) error {
 	}
 }
 
-// line writes what a line of the file says. A line that cannot be read is passed over.
+// line writes the message in a line of the file. A line that cannot be parsed is skipped.
 func (r *reader) line(text []byte) error {
 	if len(text) == 0 {
 		return nil
@@ -279,14 +282,15 @@ func (r *reader) line(text []byte) error {
 	return nil
 }
 
-// message is a line of the log.
+// message is a parsed line of the log.
 type message struct {
 	time   time.Time
 	stderr bool
-	text   []byte // with the end of the line, if it has one
+	text   []byte // including the newline, if the line is complete
 }
 
-// parse reads a line such as "2016-10-06T00:17:09.669794202Z stdout P text": P marks a part of a longer one.
+// parse parses a line such as "2016-10-06T00:17:09.669794202Z stdout P text". P marks a part of a
+// longer line.
 func parse(line []byte) (message, bool) {
 	parts := bytes.SplitN(line, []byte(" "), 4)
 	if len(parts) != 4 {

@@ -24,7 +24,7 @@ import (
 
 const stamp = "2026-01-02T03:04:05.000000001Z"
 
-// file is a log as the runtime writes it.
+// file is a log that the test writes like the runtime.
 type file struct {
 	t    *testing.T
 	path string
@@ -53,20 +53,23 @@ func (f *file) rotate(to string) {
 	}
 }
 
-// TestFollowOverRotations rotates at the moments between two looks of the reader: nothing is
-// lost, nothing comes twice, and it does not wait for what will not come.
+// TestFollowOverRotations rotates the log between two reads and checks that no line is lost or
+// repeated, and that the reader does not wait for lines that will not come.
 func TestFollowOverRotations(t *testing.T) {
 	f := &file{t, filepath.Join(t.TempDir(), "0.log")}
 	f.line("one")
 	steps := []func(){
-		func() { f.line("two"); f.rotate(".1"); f.line("three") },                   // the file that was read to its end is another one
-		func() { f.rotate(".2") },                                                   // no file has the name
-		func() { f.line("four"); f.write(stamp + " stdout P fi"); f.write("ve\n") }, // a part of a line
-		func() { f.write(stamp + " stdout F !\n") },                                 // and its end
-		func() { f.rotate(".3"); f.line("six"); f.rotate(".4"); f.line("seven") },   // faster than it is read
+		// A file that was read to its end is renamed.
+		func() { f.line("two"); f.rotate(".1"); f.line("three") },
+		func() { f.rotate(".2") }, // no file has the log's name
+		// A part of a line.
+		func() { f.line("four"); f.write(stamp + " stdout P fi"); f.write("ve\n") },
+		func() { f.write(stamp + " stdout F !\n") }, // and its end
+		// Rotated twice between two reads.
+		func() { f.rotate(".3"); f.line("six"); f.rotate(".4"); f.line("seven") },
 	}
 	next := 0
-	// Time passes at once: it is asked for the container, and told that it does not run once all is done.
+	// The clock does not wait: the reader asks at once, and the answer is no after the last step.
 	running := func(context.Context) (bool, error) {
 		if next == len(steps) {
 			return false, nil
@@ -84,9 +87,8 @@ func TestFollowOverRotations(t *testing.T) {
 	}
 }
 
-// TestFollowFromBehind: while the reader stands still, the log is rotated as the Keeper does it,
-// by a clock that is set back. Whatever of it is still there is read, in the order in which it
-// was written; what was removed meanwhile is not.
+// TestFollowFromBehind rotates the log as the Keeper does while the reader stands still and the
+// clock is set back. All files that still exist are read in the order in which they were written.
 func TestFollowFromBehind(t *testing.T) {
 	for name, c := range map[string]struct {
 		files int
@@ -100,7 +102,7 @@ func TestFollowFromBehind(t *testing.T) {
 				t.Fatal(err)
 			}
 			f.line("old")
-			if err := k.look(t.Context(), Log{Path: f.path}); err != nil {
+			if err := k.checkLog(t.Context(), Log{Path: f.path}); err != nil {
 				t.Fatal(err)
 			}
 			f.line("0")
@@ -113,7 +115,7 @@ func TestFollowFromBehind(t *testing.T) {
 					if i == 3 {
 						now.SetTime(now.Now().Add(-48 * time.Hour))
 					}
-					if err := k.look(t.Context(), Log{Path: f.path}); err != nil {
+					if err := k.checkLog(t.Context(), Log{Path: f.path}); err != nil {
 						t.Fatal(err)
 					}
 					f.line(fmt.Sprint(i))
@@ -131,17 +133,17 @@ func TestFollowFromBehind(t *testing.T) {
 	}
 }
 
-// reopened is a runtime that makes a new file when it next writes.
+// reopened is a runtime that creates the new file with its next write.
 type reopened struct{ Runtime }
 
 func (reopened) ReopenLog(context.Context, string) error { return nil }
 
-// hurried is a clock whose timers have always rung.
+// hurried is a clock whose timers fire at once.
 type hurried struct{ clock.Clock }
 
 func (h hurried) NewTimer(time.Duration) utilclock.Timer { return h.Clock.NewTimer(0) }
 
-// TestFollowSees: what is written while it waits is read without its being time for anything.
+// TestFollowSees checks that a waiting reader sees new lines without a timer.
 func TestFollowSees(t *testing.T) {
 	f := &file{t, filepath.Join(t.TempDir(), "0.log")}
 	f.line("one")
@@ -170,12 +172,12 @@ func TestFollowSees(t *testing.T) {
 	}
 }
 
-// stopped is a clock whose timers never ring.
+// stopped is a clock whose timers never fire.
 type stopped struct{ clock.Clock }
 
 func (s stopped) NewTimer(time.Duration) utilclock.Timer { return s.Clock.NewTimer(24 * time.Hour) }
 
-// TestTail compares with cutting the lines off in memory, for files of all sizes.
+// TestTail compares with a computation in memory, for files of many sizes.
 func TestTail(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -199,7 +201,7 @@ func TestTail(t *testing.T) {
 		if err := Read(rt.Context(), path, Options{Tail: &n, Stdout: &out, Clock: clock.Real()}); err != nil {
 			rt.Fatal(err)
 		}
-		// A line without its end does not count when the beginning is looked for, but when lines are read.
+		// An incomplete line does not count for the position where reading begins, but is read.
 		from := len(lines) - int(n)
 		if !whole && len(lines) > 0 {
 			from--

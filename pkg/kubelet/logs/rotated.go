@@ -16,19 +16,18 @@ import (
 	"time"
 )
 
-// headSize is how much of the beginnings of two files is compared to report whether they are the
-// same: lines begin with their time.
+// headSize is how many bytes at the beginning of two files are compared to decide whether they are
+// the same log. Lines begin with their time.
 const headSize = 512
 
-// next is the name for the file that is being written, given those of the renamed files: that of
-// the time, but later than all of them, since their order is that of the names and a clock may
-// be set back.
+// next returns the name to rename the written file to. It contains the time, but sorts after all
+// names of renamed files: their order is that of the names, and the clock may be set back.
 func next(path string, names []string, now time.Time) string {
 	at := now.Format(timeFormat)
 	for _, n := range names {
 		before, err := time.Parse(timeFormat, strings.TrimPrefix(plain(n), path+"."))
 		if err != nil {
-			continue // somebody else's
+			continue // not created by the kubelet
 		}
 		if after := before.Add(time.Second).Format(timeFormat); after > at {
 			at = after
@@ -37,10 +36,10 @@ func next(path string, names []string, now time.Time) string {
 	return path + "." + at
 }
 
-// plain is the name of a renamed file before it was compressed.
+// plain returns the name that a renamed file had before it was compressed.
 func plain(name string) string { return strings.TrimSuffix(name, compressed) }
 
-// written are the renamed files of a log as they were written, by their names before they were compressed.
+// written returns the renamed files of a log, oldest first, by their names without compression.
 func written(path string) ([]string, error) {
 	names, err := renamed(path)
 	if err != nil {
@@ -56,7 +55,7 @@ func written(path string) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// open opens the log that is being written, and tells the last of the files that are older.
+// open opens the log that is being written, and returns the newest of the older files.
 func open(path string) (file *os.File, older string, err error) {
 	for {
 		before, err := written(path)
@@ -68,7 +67,7 @@ func open(path string) (file *os.File, older string, err error) {
 			return nil, "", err
 		}
 		after, err := written(path)
-		if err == nil && last(before) == last(after) { // it is not one that was renamed meanwhile
+		if err == nil && last(before) == last(after) { // the log was not rotated meanwhile
 			return file, last(after), nil
 		}
 		if err = errors.Join(err, file.Close()); err != nil {
@@ -84,9 +83,8 @@ func last(names []string) string {
 	return names[len(names)-1]
 }
 
-// between reads what was written after the file that was read to its end, and before the one
-// that is written now, to which older is the last of the older ones. What was removed meanwhile
-// cannot be read.
+// between reads the files that were written after the file that was read to its end and before the
+// present one. older is the newest of them. Files that were removed meanwhile are skipped.
 func (r *reader) between(older string) error {
 	names, err := written(r.path)
 	if err != nil {
@@ -105,7 +103,8 @@ func (r *reader) between(older string) error {
 	return nil
 }
 
-// renamed reads a renamed file, unless it is the one that was read, which only the first may be.
+// renamed reads a renamed file. The first one may be the file that was read already, and is skipped
+// then.
 func (r *reader) renamed(name string, first bool) error {
 	in, err := openRenamed(name)
 	if err != nil {
@@ -139,7 +138,7 @@ func head(in io.Reader) ([]byte, error) {
 	return out[:n], nil
 }
 
-// openRenamed opens a renamed file, compressed or not yet.
+// openRenamed opens a renamed file, which may be compressed.
 func openRenamed(name string) (io.ReadCloser, error) {
 	f, err := Open(name)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {

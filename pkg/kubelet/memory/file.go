@@ -18,7 +18,8 @@ type MemoryManagerCheckpoint struct {
 	Checksum     checkpoint.Checksum        `json:"checksum"`
 }
 
-// load takes up what was given before, if that fits the configuration and the machine.
+// load reads the assignments from the file and checks that they fit the configuration and the
+// machine.
 func (m *Manager) load() error {
 	s := MemoryManagerCheckpoint{}
 	found, err := checkpoint.Read(m.cfg.File, &s)
@@ -73,7 +74,7 @@ func (m *Manager) write() error {
 	return checkpoint.WriteDurably(m.cfg.File, s)
 }
 
-// save writes the file; what could not be written is written with the next change. The caller holds the lock.
+// save writes the file. After a failure the next change writes it again. The caller holds the lock.
 func (m *Manager) save() {
 	if err := m.write(); err != nil {
 		m.cfg.Log.Warn("Failed to save assigned memory", "err", err)

@@ -18,14 +18,14 @@ func (m *Manager) Hints(pod *v1.Pod, c *v1.Container) numa.Hints {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if has := m.given[string(pod.UID)][c.Name]; has != nil {
-		return again(has, want)
+		return repeatHints(has, want)
 	}
 	return m.hintsFor(pod, want)
 }
 
 // PodHints implements numa.Provider.
 func (m *Manager) PodHints(pod *v1.Pod) numa.Hints {
-	if !m.sees(pod) {
+	if !m.managesPod(pod) {
 		return nil
 	}
 	m.mu.Lock()
@@ -33,14 +33,14 @@ func (m *Manager) PodHints(pod *v1.Pod) numa.Hints {
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
 			if has := m.given[string(pod.UID)][list[i].Name]; has != nil {
-				return again(has, m.asks(pod, &list[i]))
+				return repeatHints(has, m.asks(pod, &list[i]))
 			}
 		}
 	}
 	return m.hintsFor(pod, m.asksInAll(pod))
 }
 
-// asksInAll is what the pod needs at one time.
+// asksInAll returns what the pod requests at one time.
 func (m *Manager) asksInAll(pod *v1.Pod) map[v1.ResourceName]uint64 {
 	most, lasting := map[v1.ResourceName]uint64{}, map[v1.ResourceName]uint64{}
 	for i := range pod.Spec.InitContainers {
@@ -64,8 +64,9 @@ func (m *Manager) asksInAll(pod *v1.Pod) map[v1.ResourceName]uint64 {
 	return most
 }
 
-// again are the hints of what was given before; something else than asked for suits nobody.
-func again(has []Block, want map[v1.ResourceName]uint64) numa.Hints {
+// repeatHints returns the hints for memory that was assigned before. If it is not what is
+// requested, no node fits.
+func repeatHints(has []Block, want map[v1.ResourceName]uint64) numa.Hints {
 	out := numa.Hints{}
 	for name := range want {
 		out[string(name)] = []numa.Hint{}
@@ -81,7 +82,8 @@ func again(has []Block, want map[v1.ResourceName]uint64) numa.Hints {
 	return out
 }
 
-// hintsFor are the hints of each resource, which are the same. The caller holds the lock.
+// hintsFor returns the hints by resource. They are the same for all resources. The caller holds the
+// lock.
 func (m *Manager) hintsFor(pod *v1.Pod, want map[v1.ResourceName]uint64) numa.Hints {
 	list := m.hints(pod, want)
 	if list == nil {
@@ -94,8 +96,8 @@ func (m *Manager) hintsFor(pod *v1.Pod, want map[v1.ResourceName]uint64) numa.Hi
 	return out
 }
 
-// hints are the sets of nodes that have enough of all that is wanted and may give together. The
-// caller holds the lock.
+// hints returns the sets of nodes that have enough of all resources in want and may be used
+// together. The caller holds the lock.
 func (m *Manager) hints(pod *v1.Pod, want map[v1.ResourceName]uint64) []numa.Hint {
 	var out []numa.Hint
 	fewest := len(m.cfg.Layout.Nodes)
@@ -115,5 +117,5 @@ func (m *Manager) hints(pod *v1.Pod, want map[v1.ResourceName]uint64) []numa.Hin
 		}
 		out = append(out, numa.Hint{Nodes: nodes})
 	}
-	return numa.Prefer(out, fewest)
+	return numa.MarkPreferred(out, fewest)
 }

@@ -13,39 +13,39 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/numa"
 )
 
-// The types of the file have Kubernetes' names: they go into its checksum.
+// The types of the file have the names of Kubernetes' types, because the checksum depends on them.
 
-// MemoryTable is what a node has of a resource, in bytes.
+// MemoryTable is the state of a resource on a node, in bytes.
 type MemoryTable struct {
 	TotalMemSize   uint64 `json:"total"`
 	SystemReserved uint64 `json:"systemReserved"`
 	Allocatable    uint64 `json:"allocatable"`
-	Reserved       uint64 `json:"reserved"` // what was given
+	Reserved       uint64 `json:"reserved"` // assigned to containers
 	Free           uint64 `json:"free"`
 }
 
-// NUMANodeState is what a node has, and what was given of it.
+// NUMANodeState is the state of a node.
 type NUMANodeState struct {
 	NumberOfAssignments int                              `json:"numberOfAssignments"`
 	MemoryMap           map[v1.ResourceName]*MemoryTable `json:"memoryMap"`
-	// Cells are the nodes with which it gives together, itself among them.
+	// Cells are the nodes of the set that this node is used with, including itself.
 	Cells []int `json:"cells"`
 }
 
-// NUMANodeMap are the machine's nodes.
+// NUMANodeMap holds the nodes of the machine.
 type NUMANodeMap map[int]*NUMANodeState
 
-// Block is what a container has of a resource.
+// Block is the amount of a resource that a container has.
 type Block struct {
 	NUMAAffinity []int           `json:"numaAffinity"`
 	Type         v1.ResourceName `json:"type"`
 	Size         uint64          `json:"size"`
 }
 
-// ContainerMemoryAssignments is what containers have, by pod and name.
+// ContainerMemoryAssignments holds the assignments by pod and container name.
 type ContainerMemoryAssignments map[string]map[string][]Block
 
-// machine is what a machine can give at first.
+// machine returns the initial state of a machine.
 func machine(l *numa.Layout, reserved map[int]map[v1.ResourceName]uint64) NUMANodeMap {
 	out := NUMANodeMap{}
 	for _, n := range l.Nodes {
@@ -70,7 +70,7 @@ func hugePages(size uint64) v1.ResourceName {
 	return v1.ResourceName(v1.ResourceHugePagesPrefix + resource.NewQuantity(int64(size), resource.BinarySI).String())
 }
 
-// free and allocatable sum what nodes have of a resource.
+// free returns the unassigned bytes of a resource on nodes, and allocatable their total.
 func (s NUMANodeMap) free(nodes numa.Mask, name v1.ResourceName) uint64 {
 	return s.sum(nodes, name, func(t *MemoryTable) uint64 { return t.Free })
 }
@@ -89,7 +89,7 @@ func (s NUMANodeMap) sum(nodes numa.Mask, name v1.ResourceName, f func(*MemoryTa
 	return total
 }
 
-// apart reports whether one of the nodes gives on its own, or with others than these.
+// apart reports whether one of the nodes is used alone, or with other nodes than these.
 func (s NUMANodeMap) apart(nodes numa.Mask) bool {
 	if nodes.Count() == 1 {
 		return false
@@ -99,10 +99,10 @@ func (s NUMANodeMap) apart(nodes numa.Mask) bool {
 	})
 }
 
-// grouped reports whether a node gives together with others.
+// grouped reports whether a node is used together with others.
 func (s NUMANodeMap) grouped(node int) bool { return len(s[node].Cells) > 1 }
 
-// give takes so much of a resource from nodes, of each as much as it has.
+// give assigns size bytes of a resource on nodes, from each node as much as it has.
 func (s NUMANodeMap) give(nodes []int, name v1.ResourceName, size uint64) {
 	for _, id := range nodes {
 		n := s[id]
@@ -119,7 +119,7 @@ func (s NUMANodeMap) give(nodes []int, name v1.ResourceName, size uint64) {
 	}
 }
 
-// takeBack is the reverse of give.
+// takeBack undoes give.
 func (s NUMANodeMap) takeBack(nodes []int, name v1.ResourceName, size uint64) {
 	for _, id := range nodes {
 		n := s[id]
@@ -140,8 +140,8 @@ func (s NUMANodeMap) takeBack(nodes []int, name v1.ResourceName, size uint64) {
 	}
 }
 
-// fits reports whether two machines have the same, and have given the same as a whole: what a set of
-// nodes gave together may be written differently among them.
+// fits reports whether two machines have the same resources and the same assignments for each set
+// of nodes. They may differ in how much of an assignment each node of a set contributes.
 func (s NUMANodeMap) fits(o NUMANodeMap) bool {
 	if !slices.Equal(slices.Sorted(maps.Keys(s)), slices.Sorted(maps.Keys(o))) {
 		return false

@@ -24,27 +24,28 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// Policies, as Kubernetes names them.
+// Names of the policies, as in Kubernetes.
 const (
 	PolicyNone   = "None"
 	PolicyStatic = "Static"
 )
 
-// Config is what a Manager is made of.
+// Config holds a Manager's settings.
 type Config struct {
 	Layout *numa.Layout
 	// Policy is PolicyNone or PolicyStatic.
 	Policy string
-	// Reserved is what of each node is for nobody; together it has to be NodeReserved, what is for no pod.
+	// Reserved is the memory of each node that is not assigned. Its sum must be NodeReserved, which
+	// is what the node reserves.
 	Reserved     []kubeletconfig.MemoryReservation
 	NodeReserved v1.ResourceList
-	// File is where what was given is kept.
+	// File is the path of the file with the assignments.
 	File    string
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 }
 
-// Manager gives memory to containers. It is safe for concurrent use.
+// Manager assigns memory to containers. It is safe for concurrent use.
 type Manager struct {
 	cfg             Config
 	kept            map[int]map[v1.ResourceName]uint64
@@ -57,7 +58,7 @@ type Manager struct {
 
 var _ numa.Provider = (*Manager)(nil)
 
-// New makes a Manager with what the file remembers.
+// New returns a Manager with the assignments from the file.
 func New(cfg Config) (*Manager, error) {
 	m := &Manager{cfg: cfg, given: ContainerMemoryAssignments{}}
 	m.requests = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_memory_manager_pinning_requests_total",
@@ -81,7 +82,7 @@ func New(cfg Config) (*Manager, error) {
 	return m, m.load()
 }
 
-// reserve reads what is for nobody, which has to be what the node keeps from pods.
+// reserve reads the reserved memory and checks its sum.
 func (m *Manager) reserve() error {
 	m.kept = map[int]map[v1.ResourceName]uint64{}
 	total := map[v1.ResourceName]resource.Quantity{}
@@ -111,27 +112,27 @@ func (m *Manager) reserve() error {
 	return nil
 }
 
-// counts reports whether the Manager sees to a resource.
+// counts reports whether the Manager assigns a resource.
 func counts(name v1.ResourceName) bool {
 	return name == v1.ResourceMemory || strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
-// Static reports whether memory is given at all.
+// Static reports whether memory is assigned at all.
 func (m *Manager) Static() bool { return m.cfg.Policy == PolicyStatic }
 
-// asks is what the container is to have, by resource.
+// asks returns what the container requests, by resource.
 func (m *Manager) asks(pod *v1.Pod, c *v1.Container) map[v1.ResourceName]uint64 {
-	if !m.sees(pod) {
+	if !m.managesPod(pod) {
 		return nil
 	}
-	return wants(c.Resources.Requests)
+	return requestedBytes(c.Resources.Requests)
 }
 
-func (m *Manager) sees(pod *v1.Pod) bool {
+func (m *Manager) managesPod(pod *v1.Pod) bool {
 	return m.Static() && qos.Class(pod) == v1.PodQOSGuaranteed && !helpers.IsPodLevelResourcesSet(pod)
 }
 
-func wants(l v1.ResourceList) map[v1.ResourceName]uint64 {
+func requestedBytes(l v1.ResourceList) map[v1.ResourceName]uint64 {
 	out := map[v1.ResourceName]uint64{}
 	for name, q := range l {
 		if counts(name) {
@@ -141,7 +142,8 @@ func wants(l v1.ResourceList) map[v1.ResourceName]uint64 {
 	return out
 }
 
-// leaves is what init containers of these nodes leave to those after them. The caller holds the lock.
+// leaves returns how much memory on these nodes init containers leave to later containers. The
+// caller holds the lock.
 func (m *Manager) leaves(pod *v1.Pod, nodes numa.Mask, name v1.ResourceName) uint64 {
 	most := uint64(0)
 	for i := range pod.Spec.InitContainers {
@@ -191,7 +193,8 @@ func (m *Manager) allocate(pod *v1.Pod, c *v1.Container, want map[v1.ResourceNam
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		size := want[name]
 		blocks = append(blocks, Block{NUMAAffinity: nodes.Nodes(), Type: name, Size: size})
-		// What an init container had is written to the one that has it now: the sum is what the pod has.
+		// Memory of an init container is moved to the container that uses it now, so that the sum
+		// is the memory of the pod.
 		m.nodes.give(nodes.Nodes(), name, size-m.inherit(pod, c, nodes, name, size))
 	}
 	if m.given[uid] == nil {
@@ -202,8 +205,8 @@ func (m *Manager) allocate(pod *v1.Pod, c *v1.Container, want map[v1.ResourceNam
 	return nil
 }
 
-// inherit takes up to size from the blocks of init containers before, and returns how much that
-// was. The caller holds the lock.
+// inherit takes up to size bytes from the blocks of earlier init containers, and returns how much
+// it took. The caller holds the lock.
 func (m *Manager) inherit(pod *v1.Pod, c *v1.Container, nodes numa.Mask, name v1.ResourceName, size uint64) uint64 {
 	got := uint64(0)
 	for i := range pod.Spec.InitContainers {
@@ -226,8 +229,8 @@ func (m *Manager) inherit(pod *v1.Pod, c *v1.Container, nodes numa.Mask, name v1
 	return got
 }
 
-// choose finds the nodes that give: those of the hint if they have enough, more nodes around them
-// if not, the best ones if there is no hint. The caller holds the lock.
+// choose returns the nodes to use: those of the hint if they have enough memory, more nodes around
+// them if not, or the best ones without a hint. The caller holds the lock.
 func (m *Manager) choose(pod *v1.Pod, want map[v1.ResourceName]uint64, near numa.Hint) (numa.Mask, error) {
 	best := near
 	if near.Nodes == 0 {
@@ -239,7 +242,8 @@ func (m *Manager) choose(pod *v1.Pod, want map[v1.ResourceName]uint64, near numa
 			return 0, errors.New("[memorymanager] failed to find the default preferred hint")
 		}
 	}
-	// A node that gives together with others does not do so alone, even if others only asked for it.
+	// A node that is used together with others cannot be used alone, even if the others have no
+	// assignments any more.
 	enough := best.Nodes.Count() != 1 || !m.nodes.grouped(best.Nodes.Nodes()[0])
 	for name, size := range want {
 		enough = enough && m.nodes.free(best.Nodes, name) >= size
@@ -271,8 +275,8 @@ func bestOf(hints []numa.Hint) numa.Hint {
 	return best
 }
 
-// On returns the nodes that a container is to have memory of; none stands for all.
-func (m *Manager) On(pod types.UID, container string) numa.Mask {
+// AllowedNodes returns the nodes from which a container may get memory. An empty mask means all.
+func (m *Manager) AllowedNodes(pod types.UID, container string) numa.Mask {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out numa.Mask
@@ -282,14 +286,14 @@ func (m *Manager) On(pod types.UID, container string) numa.Mask {
 	return out
 }
 
-// Blocks are what a container has.
+// Blocks returns what a container has.
 func (m *Manager) Blocks(pod types.UID, container string) []Block {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.given[string(pod)][container])
 }
 
-// Allocatable is what each node can give.
+// Allocatable returns what each node can assign.
 func (m *Manager) Allocatable() []Block {
 	if !m.Static() {
 		return nil
@@ -307,7 +311,7 @@ func (m *Manager) Allocatable() []Block {
 	return out
 }
 
-// Pods are the pods that were given memory.
+// Pods returns the pods that have memory assigned.
 func (m *Manager) Pods() []types.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -318,7 +322,7 @@ func (m *Manager) Pods() []types.UID {
 	return out
 }
 
-// Free takes back what a pod has of which nothing runs any more.
+// Free releases the memory of a pod whose containers have all ended.
 func (m *Manager) Free(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

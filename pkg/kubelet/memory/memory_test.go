@@ -26,8 +26,8 @@ import (
 
 const gi = 1 << 30
 
-// configOf is a machine with nodes of 10 GiB each, of which the first keeps one, and with 2 GiB
-// of huge pages on each.
+// configOf returns a configuration for nodes with 10 GiB of memory, of which 1 GiB is reserved on
+// the first, and 2 GiB of huge pages each.
 func configOf(file string, nodes int) Config {
 	l := &numa.Layout{}
 	for i := range nodes {
@@ -49,7 +49,8 @@ func newManager(t *testing.T, cfg Config) *Manager {
 	return m
 }
 
-// podOf has a container for each amount: i stands for an init container, h adds huge pages.
+// podOf returns a pod with a container for each amount. The prefix i means an init container, h
+// adds huge pages.
 func podOf(uid string, amounts ...string) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}}
 	for i, text := range amounts {
@@ -86,7 +87,7 @@ func TestManager(t *testing.T) {
 		restart bool
 		on      string // nodes of the containers
 		err     string
-		all     string // free memory of the nodes in GiB at the end of the step, if said
+		all     string // free memory of the nodes in GiB after the step; empty to skip the check
 	}
 	for name, steps := range map[string][]step{
 		"one node after the other": {
@@ -143,7 +144,7 @@ func TestManager(t *testing.T) {
 					var on [][]int
 					for _, list := range [][]v1.Container{s.pod.Spec.InitContainers, s.pod.Spec.Containers} {
 						for _, c := range list {
-							on = append(on, m.On(s.pod.UID, c.Name).Nodes())
+							on = append(on, m.AllowedNodes(s.pod.UID, c.Name).Nodes())
 						}
 					}
 					if got != s.err || s.err == "" && fmt.Sprint(on) != s.on {
@@ -187,8 +188,8 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
-// TestAccount: whatever comes and goes, each node has given what its pods have, and alone or
-// with one set of others.
+// TestAccount checks with random pods that each node has assigned exactly what its pods have, and
+// is used alone or with one set of other nodes.
 func TestAccount(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -252,7 +253,8 @@ func TestAccount(t *testing.T) {
 	})
 }
 
-// TestChecksum: the sum is the one that Kubernetes' kubelet writes for the same content.
+// TestChecksum checks that the checksum is the one that Kubernetes' kubelet writes for the same
+// content.
 func TestChecksum(t *testing.T) {
 	s := MemoryManagerCheckpoint{PolicyName: "static",
 		MachineState: NUMANodeMap{0: {MemoryMap: map[v1.ResourceName]*MemoryTable{v1.ResourceMemory: {Allocatable: 1536, Free: 1024, Reserved: 512, SystemReserved: 512, TotalMemSize: 2048}}, Cells: []int{}}},

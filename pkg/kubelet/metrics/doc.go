@@ -25,14 +25,15 @@ func histogram(name, help string, buckets []float64, labels ...string) *promethe
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 }
 
-// register registers collectors; without a registry they count for nobody.
+// register registers collectors. Without a registry it does nothing.
 func register(r prometheus.Registerer, list ...prometheus.Collector) {
 	if r != nil {
 		r.MustRegister(list...)
 	}
 }
 
-// static is the label of that name: Kubernetes has it empty for pods of the API.
+// static returns the value of the label "static", which Kubernetes leaves empty for pods from the
+// API.
 func static(is bool) string {
 	if is {
 		return "true"

@@ -16,7 +16,7 @@ const (
 	CgroupDestroy = "destroy"
 )
 
-// Node counts what is done to keep the node in order. It is safe for concurrent use.
+// Node holds the metrics about the node's upkeep. It is safe for concurrent use.
 type Node struct {
 	evictions *prometheus.CounterVec
 	age       *prometheus.HistogramVec
@@ -29,7 +29,7 @@ type Node struct {
 	latency          prometheus.Histogram
 }
 
-// NewNode makes it; r may be nil.
+// NewNode registers the metrics; r may be nil.
 func NewNode(r prometheus.Registerer) *Node {
 	m := &Node{
 		evictions: counter("kubelet_evictions", "[ALPHA] Pods that were ended because the node ran short, or because they kept more than they may, by the signal.", "eviction_signal"),
@@ -55,15 +55,15 @@ func NewNode(r prometheus.Registerer) *Node {
 	return m
 }
 
-// Evicted counts a pod that was ended for a signal.
+// Evicted counts a pod that was evicted because of a signal.
 func (m *Node) Evicted(signal string) { m.evictions.WithLabelValues(signal).Inc() }
 
-// StatsAge tells how old the measurement of a signal was when it was acted upon.
+// StatsAge records the age of a measurement when its signal was acted on.
 func (m *Node) StatsAge(signal string, age time.Duration) {
 	m.age.WithLabelValues(signal).Observe(age.Seconds())
 }
 
-// sizes are the classes of images, each with what its images are larger than, the largest first.
+// sizes are the size classes of images with their lower bounds, largest first.
 var sizes = []struct {
 	above uint64
 	label string
@@ -72,7 +72,7 @@ var sizes = []struct {
 	{5 << 30, "5GB-10GB"}, {1 << 30, "1GB-5GB"}, {500 << 20, "500MB-1GB"}, {100 << 20, "100MB-500MB"}, {10 << 20, "10MB-100MB"}, {0, "0-10MB"},
 }
 
-// Pulled tells how long a pull of an image of that size took; 0 is an unknown one.
+// Pulled records the duration of a pull of an image; size is 0 if it is not known.
 func (m *Node) Pulled(size uint64, took time.Duration) {
 	label := "N/A"
 	for _, s := range sizes {
@@ -84,13 +84,13 @@ func (m *Node) Pulled(size uint64, took time.Duration) {
 	m.pulls.WithLabelValues(label).Observe(took.Seconds())
 }
 
-// Cgroup tells how long an operation on a cgroup took.
+// Cgroup records the duration of an operation on a cgroup.
 func (m *Node) Cgroup(operation string, took time.Duration) {
 	m.cgroups.WithLabelValues(operation).Observe(took.Seconds())
 }
 
-// Listed reports that the runtime was listed, when that began and ended, and when it began the
-// last time (zero: never).
+// Listed records a listing of the runtime, with its begin and end and the begin of the previous
+// one, or zero if there was none.
 func (m *Node) Listed(last, begun, ended time.Time) {
 	if !last.IsZero() {
 		m.interval.Observe(begun.Sub(last).Seconds())
@@ -99,7 +99,7 @@ func (m *Node) Listed(last, begun, ended time.Time) {
 	m.seen.Set(float64(begun.Unix()))
 }
 
-// Stream counts a stream of events that was opened, or one that was not or broke.
+// Stream counts an event stream that was opened, or with ok false one that failed or broke.
 func (m *Node) Stream(ok bool) {
 	if ok {
 		m.streams.Inc()
@@ -108,5 +108,5 @@ func (m *Node) Stream(ok bool) {
 	}
 }
 
-// Event tells how long an event of the runtime took to arrive.
+// Event records how long an event of the runtime took to arrive.
 func (m *Node) Event(took time.Duration) { m.latency.Observe(max(took, 0).Seconds()) }

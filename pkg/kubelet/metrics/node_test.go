@@ -22,7 +22,7 @@ func TestPullsBySize(t *testing.T) {
 	series := func(label string) string {
 		return `kubelet_image_pull_duration_seconds_count{image_size_in_bytes="` + label + `"}`
 	}
-	metricstest.Want(t, metricstest.Scrape(t, r), map[string]float64{
+	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{
 		series("N/A"): 1, series("0-10MB"): 2, series("10MB-100MB"): 1, series("500MB-1GB"): 1, series("1GB-5GB"): 1, series("GT100GB"): 1,
 		`kubelet_image_pull_duration_seconds_sum{image_size_in_bytes="0-10MB"}`: 4,
 	})
@@ -38,7 +38,7 @@ func TestListings(t *testing.T) {
 	m.Stream(false)
 	m.Event(-time.Second) // the clock was set back
 	m.Event(time.Second)
-	metricstest.Want(t, metricstest.Scrape(t, r), map[string]float64{
+	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{
 		"kubelet_pleg_relist_duration_seconds_count": 2, "kubelet_pleg_relist_duration_seconds_sum": 3,
 		"kubelet_pleg_relist_interval_seconds_count": 1, "kubelet_pleg_relist_interval_seconds_sum": 10, "kubelet_pleg_last_seen_seconds": 1010,
 		"kubelet_evented_pleg_connection_success_count": 1, "kubelet_evented_pleg_connection_error_count": 1,

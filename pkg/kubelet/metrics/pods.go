@@ -13,15 +13,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Kinds of containers, as labels name them.
+// Kinds of containers, as in labels.
 const (
 	Container          = "container"
 	InitContainer      = "init_container"
 	EphemeralContainer = "ephemeral_container"
 )
 
-// Operations of workers: a look at a pod that is to run, by what caused it; the end of its
-// containers; and what comes after.
+// Operations of workers: syncing a pod, by the cause; stopping its containers; and cleaning up.
 const (
 	Create     = "create"
 	Update     = "update"
@@ -30,7 +29,7 @@ const (
 	Terminated = "terminated"
 )
 
-// Pods count what is done for pods. They are safe for concurrent use.
+// Pods holds the metrics about pods. It is safe for concurrent use.
 type Pods struct {
 	started, failed           prometheus.Counter
 	namespaced, notNamespaced prometheus.Counter
@@ -52,7 +51,7 @@ type Pods struct {
 	fellBack, sleepsCut prometheus.Counter
 }
 
-// NewPods makes them; r may be nil.
+// NewPods registers the metrics; r may be nil.
 func NewPods(r prometheus.Registerer) *Pods {
 	m := &Pods{
 		sandboxes: histogram("kubelet_run_podsandbox_duration_seconds",
@@ -94,14 +93,15 @@ func NewPods(r prometheus.Registerer) *Pods {
 		"[ALPHA] How long the API server did not have the newest status of a pod, from the first change that it had not.",
 		[]float64{0.010, 0.050, 0.100, 0.500, 1, 5, 10, 20, 30, 45, 60})
 	for _, is := range []bool{false, true} {
-		m.restarted.WithLabelValues(static(is)) // told from the beginning
+		m.restarted.WithLabelValues(static(is)) // exported as 0 from the start
 	}
 	register(r, m.started, m.failed, m.namespaced, m.notNamespaced, m.sandboxes, m.sandboxErrors, m.containers, m.containerErrors, m.terminated,
 		m.requested, m.mounted, m.unmounted, m.restarted, m.orphaned, m.rejected, m.preempted, m.operations, m.first, m.size, m.written, m.fellBack, m.sleepsCut)
 	return m
 }
 
-// Sandbox counts an attempt to make the sandbox of a pod; the result is called when it is over.
+// Sandbox counts an attempt to create the sandbox of a pod. The caller calls over when it has
+// ended.
 func (m *Pods) Sandbox(pod *v1.Pod, handler string) (over func(took time.Duration, err error)) {
 	m.started.Inc()
 	if ownUsers(pod) {
@@ -114,13 +114,13 @@ func (m *Pods) Sandbox(pod *v1.Pod, handler string) (over func(took time.Duratio
 		}
 		m.sandboxErrors.WithLabelValues(handler).Inc()
 		m.failed.Inc()
-		m.NotBegun(pod)
+		m.SandboxWithoutContainers(pod)
 	}
 }
 
-// NotBegun counts a pod whose sandbox was made, but not all of what was to run in it at once:
-// what is wrong with a user namespace is often told by the containers' creation.
-func (m *Pods) NotBegun(pod *v1.Pod) {
+// SandboxWithoutContainers counts a pod whose sandbox was created, but not all containers that
+// start with it. Errors about a user namespace often appear only then.
+func (m *Pods) SandboxWithoutContainers(pod *v1.Pod) {
 	if ownUsers(pod) {
 		m.notNamespaced.Inc()
 	}
@@ -128,20 +128,19 @@ func (m *Pods) NotBegun(pod *v1.Pod) {
 
 func ownUsers(pod *v1.Pod) bool { return pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers }
 
-// Start counts an attempt to start a container of a kind, StartFailed that it failed, for a
-// reason that container statuses have.
+// Start counts an attempt to start a container.
 func (m *Pods) Start(kind string) { m.containers.WithLabelValues(kind).Inc() }
 
-// StartFailed counts an attempt that failed.
+// StartFailed counts a failed attempt with the reason that the container's status shows.
 func (m *Pods) StartFailed(kind, reason string) {
 	m.containerErrors.WithLabelValues(kind, reason).Inc()
 }
 
-// refusedMount is how the runtime begins what it says of images that it could not mount.
+// refusedMount is the prefix of the runtime's message if it cannot mount an image.
 const refusedMount = "ImageVolumeMountFailed"
 
-// ImageVolumes counts the images that a container was made with, in so many mounts, or was not:
-// then the runtime says why.
+// ImageVolumes counts the images that a container mounts and their mounts. refusal is the runtime's
+// error if the container was not created.
 func (m *Pods) ImageVolumes(images, mounts int, refusal string) {
 	m.requested.Add(float64(images))
 	switch {
@@ -152,7 +151,7 @@ func (m *Pods) ImageVolumes(images, mounts int, refusal string) {
 	}
 }
 
-// Ended counts the runs of containers that a status shows as ended, and the one before it does not.
+// Ended counts the runs of containers that have ended in the status after, but not in before.
 func (m *Pods) Ended(before, after *v1.PodStatus) {
 	for _, list := range []struct {
 		kind          string
@@ -163,8 +162,8 @@ func (m *Pods) Ended(before, after *v1.PodStatus) {
 		{EphemeralContainer, before.EphemeralContainerStatuses, after.EphemeralContainerStatuses},
 	} {
 		for i := range list.after {
-			known := ended(list.before, list.after[i].Name)
-			for _, t := range ended(list.after, list.after[i].Name) {
+			known := terminatedStates(list.before, list.after[i].Name)
+			for _, t := range terminatedStates(list.after, list.after[i].Name) {
 				if !slices.ContainsFunc(known, func(k *v1.ContainerStateTerminated) bool { return k.ContainerID == t.ContainerID }) {
 					m.terminated.WithLabelValues(list.kind, strconv.Itoa(int(t.ExitCode)), t.Reason).Inc()
 				}
@@ -173,8 +172,9 @@ func (m *Pods) Ended(before, after *v1.PodStatus) {
 	}
 }
 
-// ended are the runs of a container that its status tells the end of: the newest, and the one before.
-func ended(list []v1.ContainerStatus, name string) (out []*v1.ContainerStateTerminated) {
+// terminatedStates returns the ended runs of a container that a status contains: the newest run and
+// the previous one.
+func terminatedStates(list []v1.ContainerStatus, name string) (out []*v1.ContainerStateTerminated) {
 	for i := range list {
 		if list[i].Name != name {
 			continue
@@ -188,13 +188,14 @@ func ended(list []v1.ContainerStatus, name string) (out []*v1.ContainerStateTerm
 	return out
 }
 
-// Restarted counts a pod that came again before what was left of it had gone.
+// Restarted counts a pod that was added again before the worker of the earlier one had finished.
 func (m *Pods) Restarted(isStatic bool) { m.restarted.WithLabelValues(static(isStatic)).Inc() }
 
-// Orphaned counts a pod that the runtime has and nobody knows.
+// Orphaned counts a pod that exists only in the runtime.
 func (m *Pods) Orphaned() { m.orphaned.Inc() }
 
-// rejections are the reasons that are told as they are. Others may have any name: a resource's, for one.
+// rejections are the reasons that are used as label values. All others are counted together,
+// because a reason may contain the name of a resource.
 var rejections = []string{
 	"AppArmor", "PodOSSelectorNodeLabelDoesNotMatch", "PodOSNotSupported", "InvalidNodeInfo", "InitContainerRestartPolicyForbidden",
 	"SupplementalGroupsPolicyNotSupported", "UnexpectedAdmissionError", "UnknownReason", "UnexpectedPredicateFailureType",
@@ -202,7 +203,7 @@ var rejections = []string{
 	"Evicted", "SysctlForbidden", "TopologyAffinityError", "NodeShutdown", "VolumeAttachmentLimitExceeded",
 }
 
-// Rejected counts a pod that the node did not take.
+// Rejected counts a pod that the node rejected.
 func (m *Pods) Rejected(reason string) {
 	switch {
 	case slices.Contains(rejections, reason):
@@ -214,25 +215,26 @@ func (m *Pods) Rejected(reason string) {
 	m.rejected.WithLabelValues(reason).Inc()
 }
 
-// Preempted counts a pod that made room for another; "" if no resource was missing.
+// Preempted counts a pod that was ended for another one. resource is the missing resource, or "" if
+// none was missing.
 func (m *Pods) Preempted(resource string) { m.preempted.WithLabelValues(resource).Inc() }
 
-// FellBack counts a lifecycle handler that asked over HTTPS and succeeded over HTTP.
+// FellBack counts a lifecycle handler that failed over HTTPS and succeeded over HTTP.
 func (m *Pods) FellBack() { m.fellBack.Inc() }
 
-// SleepCut counts a lifecycle handler whose sleep ended before its time.
+// SleepCut counts a lifecycle handler whose sleep was cut short.
 func (m *Pods) SleepCut() { m.sleepsCut.Inc() }
 
-// Worked tells how long an operation of a worker took.
-func (m *Pods) Worked(operation string, took time.Duration) {
+// OperationDone records the duration of a worker's operation.
+func (m *Pods) OperationDone(operation string, took time.Duration) {
 	m.operations.WithLabelValues(operation).Observe(took.Seconds())
 }
 
-// First tells how long a new pod waited for its worker.
-func (m *Pods) First(waited time.Duration) { m.first.Observe(waited.Seconds()) }
+// WorkerStarted records how long a new pod waited for its worker.
+func (m *Pods) WorkerStarted(waited time.Duration) { m.first.Observe(waited.Seconds()) }
 
-// Admitted counts the containers of a pod that this kubelet takes up.
+// Admitted records the number of containers of an admitted pod.
 func (m *Pods) Admitted(pod *v1.Pod) { m.size.Observe(float64(len(pod.Spec.Containers))) }
 
-// StatusWritten tells how long the API server had an old status of a pod.
+// StatusWritten records for how long the API server had an old status of a pod.
 func (m *Pods) StatusWritten(waited time.Duration) { m.written.Observe(waited.Seconds()) }

@@ -23,7 +23,7 @@ func TestSandboxes(t *testing.T) {
 	m.Sandbox(&v1.Pod{Spec: v1.PodSpec{HostUsers: &yes}}, "kata")(time.Second, errors.New("no room"))
 	m.Sandbox(&v1.Pod{Spec: v1.PodSpec{HostUsers: &no}}, "")(time.Second, nil)
 	m.Sandbox(&v1.Pod{Spec: v1.PodSpec{HostUsers: &no}}, "")(time.Second, errors.New("cannot be"))
-	metricstest.Want(t, metricstest.Scrape(t, r), map[string]float64{
+	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{
 		"kubelet_started_pods_total": 4, "kubelet_started_pods_errors_total": 2,
 		"kubelet_started_user_namespaced_pods_total": 2, "kubelet_started_user_namespaced_pods_errors_total": 1,
 		`kubelet_run_podsandbox_duration_seconds_count{runtime_handler=""}`: 3, `kubelet_run_podsandbox_duration_seconds_sum{runtime_handler="kata"}`: 1,
@@ -31,7 +31,8 @@ func TestSandboxes(t *testing.T) {
 	})
 }
 
-// run is the status of a container whose newest run is over, or runs, and whose run before it is over.
+// run returns the status of a container with the ID of its newest run, if that has ended, and of
+// the ended run before it.
 func run(name, now, before string, code int32) v1.ContainerStatus {
 	over := func(id string) v1.ContainerState {
 		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ContainerID: id, ExitCode: code, Reason: "Error"}}
@@ -46,7 +47,8 @@ func run(name, now, before string, code int32) v1.ContainerStatus {
 	return s
 }
 
-// TestEnded: each run is counted once, also one whose end is seen only when the next run has begun or is over.
+// TestEnded checks that each run is counted once, also if its end is seen only after the next run
+// has begun or ended.
 func TestEnded(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m := metrics.NewPods(r)
@@ -54,17 +56,20 @@ func TestEnded(t *testing.T) {
 		{},
 		{ContainerStatuses: []v1.ContainerStatus{run("a", "", "", 139)}},
 		{ContainerStatuses: []v1.ContainerStatus{run("a", "1", "", 139)}},
-		{ContainerStatuses: []v1.ContainerStatus{run("a", "1", "", 139)}},                                                                     // nothing new
-		{ContainerStatuses: []v1.ContainerStatus{run("a", "", "1", 139)}},                                                                     // runs again
-		{ContainerStatuses: []v1.ContainerStatus{run("a", "", "2", 139)}},                                                                     // ended and started unseen
-		{ContainerStatuses: []v1.ContainerStatus{run("a", "4", "3", 139)}},                                                                    // two at once
-		{ContainerStatuses: []v1.ContainerStatus{run("a", "4", "3", 139)}, InitContainerStatuses: []v1.ContainerStatus{run("i", "5", "", 0)}}, // another kind
+		{ContainerStatuses: []v1.ContainerStatus{run("a", "1", "", 139)}}, // unchanged
+		{ContainerStatuses: []v1.ContainerStatus{run("a", "", "1", 139)}}, // runs again
+		// Ended and started between two statuses.
+		{ContainerStatuses: []v1.ContainerStatus{run("a", "", "2", 139)}},
+		// Two ends between two statuses.
+		{ContainerStatuses: []v1.ContainerStatus{run("a", "4", "3", 139)}},
+		// Another kind of container.
+		{ContainerStatuses: []v1.ContainerStatus{run("a", "4", "3", 139)}, InitContainerStatuses: []v1.ContainerStatus{run("i", "5", "", 0)}},
 		{ContainerStatuses: []v1.ContainerStatus{run("a", "4", "3", 139)}, EphemeralContainerStatuses: []v1.ContainerStatus{run("e", "6", "", 1)}},
 	}
 	for i := 1; i < len(statuses); i++ {
 		m.Ended(&statuses[i-1], &statuses[i])
 	}
-	metricstest.Want(t, metricstest.Scrape(t, r), map[string]float64{
+	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{
 		`kubelet_terminated_containers_total{container_type="container",exit_code="139",reason="Error"}`:         4,
 		`kubelet_terminated_containers_total{container_type="init_container",exit_code="0",reason="Error"}`:      1,
 		`kubelet_terminated_containers_total{container_type="ephemeral_container",exit_code="1",reason="Error"}`: 1,
@@ -77,14 +82,13 @@ func TestImageVolumes(t *testing.T) {
 	m.ImageVolumes(0, 0, "out of memory")
 	m.ImageVolumes(2, 3, "")
 	m.ImageVolumes(1, 2, "ImageVolumeMountFailed: no such directory")
-	m.ImageVolumes(1, 1, "out of memory") // which says nothing of the mount
-	metricstest.Want(t, metricstest.Scrape(t, r), map[string]float64{
+	m.ImageVolumes(1, 1, "out of memory") // an error that is not about the mount
+	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{
 		"kubelet_image_volume_requested_total": 4, "kubelet_image_volume_mounted_succeed_total": 3, "kubelet_image_volume_mounted_errors_total": 2,
 	})
 }
 
-// TestRejectionsAreFew: whatever resources and predicates there are, the reasons are those that
-// Kubernetes tells.
+// TestRejectionsAreFew checks that the label has only Kubernetes' values, whatever resources exist.
 func TestRejectionsAreFew(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m := metrics.NewPods(r)
@@ -92,7 +96,7 @@ func TestRejectionsAreFew(t *testing.T) {
 		m.Rejected(reason)
 	}
 	got := metricstest.Scrape(t, r)
-	metricstest.Want(t, got, map[string]float64{
+	metricstest.Expect(t, got, map[string]float64{
 		`kubelet_admission_rejections_total{reason="OutOfcpu"}`: 1, `kubelet_admission_rejections_total{reason="OutOfExtendedResources"}`: 2,
 		`kubelet_admission_rejections_total{reason="Other"}`: 2, `kubelet_admission_rejections_total{reason="Evicted"}`: 1,
 		`kubelet_admission_rejections_total{reason="NodePorts"}`: -1,
@@ -115,7 +119,7 @@ func TestState(t *testing.T) {
 		},
 	})
 	got := metricstest.Scrape(t, r)
-	metricstest.Want(t, got, map[string]float64{
+	metricstest.Expect(t, got, map[string]float64{
 		`kubelet_node_name{node="n1"}`: 1, "kubelet_cgroup_version": 2, "kubelet_running_pods": 3, "kubelet_mirror_pods": 1, "kubelet_managed_ephemeral_containers": 2,
 		`kubelet_running_containers{container_state="running"}`: 4, `kubelet_running_containers{container_state="created"}`: 0,
 		`kubelet_desired_pods{static=""}`: 5, `kubelet_desired_pods{static="true"}`: 1, `kubelet_active_pods{static=""}`: 2, `kubelet_active_pods{static="true"}`: 1,

@@ -5,12 +5,12 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// accessMode is how Kubernetes abbreviates that of the volumes that are mounted with an SELinux
-// label: ReadWriteOncePod.
+// accessMode is the label value for ReadWriteOncePod, the access mode of volumes that are mounted
+// with an SELinux label.
 const accessMode = "RWOP"
 
-// Labels counts what comes of mounting volumes with an SELinux label. What fails is counted
-// again when it is tried again. They are gauges, as Kubernetes has them, and only grow.
+// Labels holds the metrics about mounting volumes with an SELinux label. A failure is counted again
+// with each retry. As in Kubernetes they are gauges, although they only grow.
 type Labels struct {
 	container, pod, volume, admitted *prometheus.GaugeVec
 }
@@ -33,16 +33,18 @@ func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 }
 
-// Unknown counts a container whose label cannot be told.
-func (l *Labels) Unknown() { l.container.WithLabelValues(accessMode).Inc() }
+// LabelError counts a container whose label cannot be determined.
+func (l *Labels) LabelError() { l.container.WithLabelValues(accessMode).Inc() }
 
-// Differ counts a pod whose containers want a volume with different labels.
-func (l *Labels) Differ() { l.pod.WithLabelValues(accessMode).Inc() }
+// PodMismatch counts a pod whose containers need a volume with different labels.
+func (l *Labels) PodMismatch() { l.pod.WithLabelValues(accessMode).Inc() }
 
-// Other counts a volume of a driver that is mounted with another label.
-func (l *Labels) Other(driver string) { l.volume.WithLabelValues(plugin(driver), accessMode).Inc() }
+// VolumeMismatch counts a volume that is mounted with another label than a pod needs.
+func (l *Labels) VolumeMismatch(driver string) {
+	l.volume.WithLabelValues(plugin(driver), accessMode).Inc()
+}
 
-// Admitted counts a volume of a driver that is mounted with the label that is wanted.
+// Admitted counts a volume that is mounted with the label that the pod needs.
 func (l *Labels) Admitted(driver string) {
 	l.admitted.WithLabelValues(plugin(driver), accessMode).Inc()
 }

@@ -13,8 +13,8 @@ const (
 	IsUnknown = "unknown"
 )
 
-// What a worker does with its pod, and who wants the pod: the API or a file; nobody any more;
-// nobody that the kubelet knows of, since it is in the runtime alone.
+// What a worker does with its pod, and where the pod comes from: the API or a file; deleted there;
+// or found only in the runtime.
 const (
 	Syncing      = "sync"
 	Terminating  = "terminating"
@@ -25,33 +25,33 @@ const (
 	RuntimeOnly = "runtime_only"
 )
 
-// Worker is what a worker is counted as.
+// Worker describes a worker by its labels.
 type Worker struct {
 	Lifecycle, Config string
 	Static            bool
 }
 
-// Census is what the workers have.
+// Census is the state of all workers.
 type Census struct {
-	// Sandboxes are the pods with a sandbox that is up.
+	// Sandboxes is the number of pods with a ready sandbox.
 	Sandboxes int
-	// Containers are all that the runtime has, by their state.
+	// Containers counts all containers in the runtime by state.
 	Containers map[string]int
 	Workers    map[Worker]int
 }
 
 // Counts are numbers of pods.
 type Counts struct {
-	// Desired and Active pods, of the API and of files: all that are to be here, and those of
-	// them that have not ended.
+	// Desired counts the pods that are assigned to the node, and Active those of them that have not
+	// ended, both by whether they are static.
 	Desired, Active map[bool]int
 	Mirrors         int
-	Ephemeral       int // containers of desired pods
+	Ephemeral       int // ephemeral containers of desired pods
 }
 
-// State is what is counted when somebody asks.
+// State exports metrics that are computed on each scrape.
 type State struct {
-	// Node is the node's name, CgroupVersion 1 or 2.
+	// Node is the node's name. CgroupVersion is 1 or 2.
 	Node          string
 	CgroupVersion int
 	Census        func() Census
@@ -82,7 +82,7 @@ func (*State) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. What is not there is told as 0.
+// Collect implements prometheus.Collector. It exports 0 for what does not exist.
 func (s *State) Collect(ch chan<- prometheus.Metric) {
 	tell := func(d *prometheus.Desc, n int, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
@@ -106,7 +106,7 @@ func (s *State) Collect(ch chan<- prometheus.Metric) {
 			tell(workingPods, census.Workers[Worker{lifecycle, Desired, is}], lifecycle, Desired, static(is))
 			tell(workingPods, census.Workers[Worker{lifecycle, Orphan, is}], lifecycle, Orphan, static(is))
 		}
-		// Of what the runtime alone knows it cannot be said where it came from.
+		// It is not known whether pods that exist only in the runtime were static.
 		tell(workingPods, census.Workers[Worker{lifecycle, RuntimeOnly, false}], lifecycle, RuntimeOnly, "unknown")
 	}
 }

@@ -13,8 +13,8 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Operations on volumes: of file systems, of devices, and taking a volume that no pod has any
-// more off the node.
+// Operations on volumes: mounting and unmounting file systems, the same for block devices, and
+// removing a volume that no pod uses from the node.
 const (
 	VolumeMount   = "volume_mount"
 	VolumeUnmount = "volume_unmount"
@@ -23,15 +23,15 @@ const (
 	UnmountDevice = "unmount_device"
 )
 
-// Storage counts what is done for volumes. It is safe for concurrent use.
+// Storage holds the metrics about volumes. It is safe for concurrent use.
 type Storage struct {
-	// Labels counts mounts with SELinux labels.
+	// Labels are the metrics about SELinux labels.
 	Labels *Labels
 
 	operations, calls *prometheus.HistogramVec
 }
 
-// NewStorage makes it; r may be nil.
+// NewStorage registers the metrics; r may be nil.
 func NewStorage(r prometheus.Registerer) *Storage {
 	buckets := []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}
 	m := &Storage{
@@ -45,10 +45,10 @@ func NewStorage(r prometheus.Registerer) *Storage {
 	return m
 }
 
-// Volumes of plugins that were moved to drivers are the drivers' from the beginning here.
+// No volume is migrated from an in-tree plugin to a driver: those plugins never existed here.
 const migrated = "false"
 
-// Operation tells what came of an operation on a volume of a plugin.
+// Operation records the duration and the result of an operation on a plugin's volume.
 func (m *Storage) Operation(plugin, operation string, took time.Duration, err error) {
 	what := "success"
 	if err != nil {
@@ -57,7 +57,7 @@ func (m *Storage) Operation(plugin, operation string, took time.Duration, err er
 	m.operations.WithLabelValues(plugin, operation, what, migrated).Observe(took.Seconds())
 }
 
-// Call tells what a driver answered.
+// Call records the duration and the result of a call to a driver.
 func (m *Storage) Call(driver, method string, took time.Duration, err error) {
 	code := codes.OK.String()
 	if err != nil {
@@ -70,19 +70,19 @@ func (m *Storage) Call(driver, method string, took time.Duration, err error) {
 	m.calls.WithLabelValues(driver, method, code, migrated).Observe(took.Seconds())
 }
 
-// scrapeTimeout bounds how long volumes are measured for one scrape.
+// scrapeTimeout is how long measuring volumes for one scrape may take.
 const scrapeTimeout = 5 * time.Second
 
-// VolumeCount is what a volume is counted as: its plugin, and whether it is there or is to be.
+// VolumeCount describes a volume by its labels: its plugin, and whether it exists or is wanted.
 type VolumeCount struct {
 	Plugin string
 	There  bool
 }
 
-// Volumes are what is told of volumes when somebody asks.
+// Volumes exports metrics about volumes that are computed on each scrape.
 type Volumes struct {
-	// Claims measures the volumes of claims that are mounted, each once; it leaves out what it
-	// has not measured when ctx ends.
+	// Claims measures the mounted volumes of claims, each once. It leaves out those that it has not
+	// measured when ctx ends.
 	Claims func(ctx context.Context) []statsapi.VolumeStats
 	Counts func() map[VolumeCount]int
 }
@@ -106,7 +106,7 @@ func (*Volumes) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. What a volume does not tell is left out.
+// Collect implements prometheus.Collector. Values that a volume does not report are left out.
 func (v *Volumes) Collect(ch chan<- prometheus.Metric) {
 	for key, n := range v.Counts() {
 		state := "desired_state_of_world"

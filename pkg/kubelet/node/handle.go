@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Identity is how a node is known in the API.
+// Identity is the node's identity in the API.
 type Identity struct {
 	Client kubernetes.Interface
 	Name   string
@@ -25,8 +25,8 @@ type Identity struct {
 	Labels map[string]string
 }
 
-// Handle is what other parts of the kubelet need of the node's object: its last known version, and a
-// way to have its status updated soon. It exists before the Node, which depends on those parts.
+// Handle is the part of the node that other parts of the kubelet use: the last known object, and a
+// request to update its status soon. It exists before the Node, which depends on those parts.
 type Handle struct {
 	id   Identity
 	wake chan struct{} // holds one token if the status must be computed now

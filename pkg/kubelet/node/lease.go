@@ -14,10 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// renewals is how often the Lease is renewed within the time it is good for.
+// renewals is how often the Lease is renewed within its duration.
 const renewals = 4
 
-// renew keeps the Lease fresh until ctx ends.
+// renew renews the Lease until ctx ends.
 func (n *Node) renew(ctx context.Context) {
 	var lease *coordinationv1.Lease
 	t := n.cfg.Clock.NewTicker(n.cfg.LeaseDuration / renewals)
@@ -29,7 +29,7 @@ func (n *Node) renew(ctx context.Context) {
 				break
 			}
 			n.cfg.Log.Warn("Failed to renew the node's Lease", "err", err)
-			lease = nil // what is known of it may be old
+			lease = nil // the known version may be old
 			n.pause(ctx, retryPeriod)
 		}
 		select {
@@ -40,7 +40,7 @@ func (n *Node) renew(ctx context.Context) {
 	}
 }
 
-// renewOnce writes the Lease; known is its last version, nil when it has to be read.
+// renewOnce writes the Lease. known is its last version, or nil if it must be read first.
 func (n *Node) renewOnce(ctx context.Context, known *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.LeaseDuration/renewals)
 	defer cancel()

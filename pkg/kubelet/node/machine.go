@@ -22,20 +22,20 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// Machine is what a machine has and is.
+// Machine describes the machine.
 type Machine struct {
 	CPUs    int
 	Memory  int64 // bytes
 	Disk    int64 // bytes of the file system of the kubelet's directory
 	Swap    int64 // bytes
 	MaxPIDs int64
-	Booted  time.Time // zero: not known
-	// HugePages are bytes set aside, by the size of the pages.
+	Booted  time.Time // zero if not known
+	// HugePages are the bytes that are set aside, by page size.
 	HugePages map[int64]int64
 	Info      v1.NodeSystemInfo // without the versions of kubelet and runtime
 }
 
-// ReadMachine looks at the machine the process runs on.
+// ReadMachine reads the description of the machine.
 func ReadMachine(rootDir string) (Machine, error) {
 	m := Machine{CPUs: runtime.NumCPU()}
 	memory, err := meminfo()
@@ -51,13 +51,13 @@ func ReadMachine(rootDir string) (Machine, error) {
 	if m.HugePages, err = hugePages("/sys/kernel/mm/hugepages"); err != nil {
 		return m, err
 	}
-	if s := text("/proc/sys/kernel/pid_max"); s != "" {
-		m.MaxPIDs, _ = strconv.ParseInt(s, 10, 64) // 0, unknown, when it is not a number
+	if s := readText("/proc/sys/kernel/pid_max"); s != "" {
+		m.MaxPIDs, _ = strconv.ParseInt(s, 10, 64) // 0, which means unknown, if it is not a number
 	}
-	m.Booted = booted(text("/proc/stat"))
+	m.Booted = booted(readText("/proc/stat"))
 	m.Info = v1.NodeSystemInfo{
-		MachineID: text("/etc/machine-id"), SystemUUID: text("/sys/class/dmi/id/product_uuid"),
-		BootID: text("/proc/sys/kernel/random/boot_id"), KernelVersion: text("/proc/sys/kernel/osrelease"),
+		MachineID: readText("/etc/machine-id"), SystemUUID: readText("/sys/class/dmi/id/product_uuid"),
+		BootID: readText("/proc/sys/kernel/random/boot_id"), KernelVersion: readText("/proc/sys/kernel/osrelease"),
 		OSImage: osImage(), OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
 	}
 	if m.Info.SystemUUID == "" {
@@ -69,7 +69,7 @@ func ReadMachine(rootDir string) (Machine, error) {
 	return m, nil
 }
 
-// booted is when the machine was started, as the kernel's statistics tell.
+// booted returns when the machine was booted, from the kernel's statistics.
 func booted(statistics string) time.Time {
 	for line := range strings.Lines(statistics) {
 		if rest, ok := strings.CutPrefix(line, "btime "); ok {
@@ -81,7 +81,7 @@ func booted(statistics string) time.Time {
 	return time.Time{}
 }
 
-// Capacity is the machine as a list of resources.
+// Capacity returns the capacity of the node.
 func (m Machine) Capacity(maxPods int32) v1.ResourceList {
 	out := v1.ResourceList{
 		v1.ResourceCPU:              *resource.NewQuantity(int64(m.CPUs), resource.DecimalSI),
@@ -95,11 +95,11 @@ func (m Machine) Capacity(maxPods int32) v1.ResourceList {
 	return out
 }
 
-// hugePages reads which sizes of huge pages the kernel has, and how many of each are set aside.
+// hugePages returns the number of huge pages that are set aside, by their size.
 func hugePages(dir string) (map[int64]int64, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, iofs.ErrNotExist) {
-		return nil, nil // the kernel has none
+		return nil, nil // the kernel does not support them
 	}
 	if err != nil {
 		return nil, fmt.Errorf("huge pages: %w", err)
@@ -110,7 +110,7 @@ func hugePages(dir string) (map[int64]int64, error) {
 		if _, err := fmt.Sscanf(e.Name(), "hugepages-%dkB", &kib); err != nil {
 			continue
 		}
-		n, err := strconv.ParseInt(text(filepath.Join(dir, e.Name(), "nr_hugepages")), 10, 64)
+		n, err := strconv.ParseInt(readText(filepath.Join(dir, e.Name(), "nr_hugepages")), 10, 64)
 		if err != nil {
 			return nil, fmt.Errorf("huge pages of %d KiB: %w", kib, err)
 		}
@@ -119,8 +119,8 @@ func hugePages(dir string) (map[int64]int64, error) {
 	return out, nil
 }
 
-// Allocatable is what of the capacity is left for pods: less what is reserved,
-// and less what eviction keeps free. Memory that is set aside for huge pages is not to be had otherwise.
+// Allocatable returns the capacity minus the reserved amounts. Memory that is set aside for huge
+// pages cannot be used otherwise, so it is subtracted too.
 func Allocatable(capacity v1.ResourceList, reserved ...v1.ResourceList) v1.ResourceList {
 	out := capacity.DeepCopy()
 	memory := out[v1.ResourceMemory]
@@ -147,13 +147,13 @@ func Allocatable(capacity v1.ResourceList, reserved ...v1.ResourceList) v1.Resou
 	return out
 }
 
-// SwapFree is how much swap is free, in bytes.
+// SwapFree returns the free swap space in bytes.
 func SwapFree() (int64, error) {
 	memory, err := meminfo()
 	return memory["SwapFree"], err
 }
 
-// meminfo reads /proc/meminfo, in bytes.
+// meminfo reads /proc/meminfo. Values are in bytes.
 func meminfo() (map[string]int64, error) {
 	f, err := os.Open("/proc/meminfo")
 	if err != nil {
@@ -178,8 +178,8 @@ func meminfo() (map[string]int64, error) {
 	return out, nil
 }
 
-// text is the content of a small file, or nothing.
-func text(path string) string {
+// readText returns the content of a small file, or "" if it cannot be read.
+func readText(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return ""
@@ -188,7 +188,7 @@ func text(path string) string {
 }
 
 func osImage() string {
-	for _, line := range strings.Split(text("/etc/os-release"), "\n") {
+	for _, line := range strings.Split(readText("/etc/os-release"), "\n") {
 		if name, ok := strings.CutPrefix(line, "PRETTY_NAME="); ok {
 			return strings.Trim(name, `"`)
 		}

@@ -23,13 +23,13 @@ import (
 )
 
 const (
-	// retryPeriod is how soon a write that failed is tried again.
+	// retryPeriod is the delay before a failed write is tried again.
 	retryPeriod = 500 * time.Millisecond
-	// refreshTimeout is how long the API server has to say what the node is.
+	// refreshTimeout is the timeout for reading the node from the API server.
 	refreshTimeout = 5 * time.Second
 )
 
-// Config is what a Node needs.
+// Config holds a Node's settings.
 type Config struct {
 	Clock clock.Clock
 	Log   *slog.Logger
@@ -91,11 +91,11 @@ type Node struct {
 // New returns a Node. It makes no calls yet.
 func New(h *Handle, cfg Config) *Node { return &Node{Handle: h, cfg: cfg} }
 
-// Run registers the node and stands for it until ctx ends.
+// Run registers the node and keeps it up to date until ctx ends.
 func (n *Node) Run(ctx context.Context) error {
 	if !n.cfg.Registered {
 		if err := n.register(ctx); err != nil {
-			return nil // it is tried until ctx ends
+			return nil // registration is retried until ctx ends
 		}
 	}
 	var wg sync.WaitGroup
@@ -141,7 +141,7 @@ func (n *Node) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// register makes the node, or takes over the one that is there.
+// register creates the Node, or updates an existing one.
 func (n *Node) register(ctx context.Context) error {
 	for {
 		err := n.tryRegister(ctx)
@@ -176,7 +176,7 @@ func (n *Node) tryRegister(ctx context.Context) error {
 	return nil
 }
 
-// adopt brings the labels of a node that is there already up to date.
+// adopt updates the labels of an existing node.
 func (n *Node) adopt(ctx context.Context) (*v1.Node, error) {
 	old, err := n.id.Client.CoreV1().Nodes().Get(ctx, n.id.Name, metav1.GetOptions{})
 	if err != nil {
@@ -193,12 +193,12 @@ func (n *Node) adopt(ctx context.Context) (*v1.Node, error) {
 	return n.patch(ctx, old, want)
 }
 
-// update writes the status if it changed, or was not written for long.
+// update writes the status if it has changed or was not written for ReportPeriod.
 func (n *Node) update(ctx context.Context) error {
-	// From a cache of the server's: the answer is only compared with.
+	// A read from the server's cache is good enough for the comparison.
 	old, err := n.id.Client.CoreV1().Nodes().Get(ctx, n.id.Name, metav1.GetOptions{ResourceVersion: "0"})
 	if apierrors.IsNotFound(err) && !n.cfg.Registered {
-		return n.tryRegister(ctx) // somebody deleted the node; the machine is still there
+		return n.tryRegister(ctx) // the node was deleted, but the machine still exists
 	}
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
@@ -219,7 +219,7 @@ func (n *Node) update(ctx context.Context) error {
 	return nil
 }
 
-// differs compares statuses, the times of heartbeats aside.
+// differs reports whether two statuses differ in more than the times of heartbeats.
 func (n *Node) differs(a, b *v1.NodeStatus) bool {
 	x, y := a.DeepCopy(), b.DeepCopy()
 	for _, s := range []*v1.NodeStatus{x, y} {

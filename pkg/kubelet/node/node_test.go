@@ -28,16 +28,17 @@ import (
 
 const (
 	name = "n1"
-	// patience is how long something that must happen may take; no test waits for it in vain.
+	// patience bounds how long a test waits for something that must happen.
 	patience = 3 * time.Minute
 )
 
-// machine is what a Node is told.
+// machine is the state that a Node reports.
 type machine struct {
 	mu       sync.Mutex
 	err      error
 	pressure map[v1.NodeConditionType]string
-	// provider is the machine's ID there, registered reports that somebody else makes the node.
+	// provider is the machine's provider ID. registered means that another program creates the
+	// Node.
 	provider   string
 	registered bool
 	grace      time.Duration // see node.Config.StartGrace
@@ -80,7 +81,7 @@ func start(t *testing.T, client kubernetes.Interface, m *machine) *node.Node {
 	return n
 }
 
-// await follows the node in the API until it is as wanted.
+// await watches the node in the API until ok returns true.
 func await(t *testing.T, client kubernetes.Interface, what string, ok func(*v1.Node) bool) *v1.Node {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -119,8 +120,8 @@ func condition(n *v1.Node, c v1.NodeConditionType) v1.NodeCondition {
 	return v1.NodeCondition{}
 }
 
-// TestRestartedNodeStaysReady checks that a kubelet that starts again does not say that pods cannot run
-// before it knows.
+// TestRestartedNodeStaysReady checks that a kubelet that starts again does not report the node as
+// unready before it knows the state of the runtime.
 func TestRestartedNodeStaysReady(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	ready := func(status v1.ConditionStatus) func(*v1.Node) bool {
@@ -159,7 +160,8 @@ func TestRestartedNodeStaysReady(t *testing.T) {
 	await(t, client, "unready status", ready(v1.ConditionFalse))
 }
 
-// TestUnreadyNodeSaysSo checks that the first status does not wait for longer than it may.
+// TestUnreadyNodeSaysSo checks that the first status is written after StartGrace even if the node
+// is not ready.
 func TestUnreadyNodeSaysSo(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	start(t, client, &machine{err: errors.New("runtime down"), grace: time.Millisecond, registered: true})
@@ -218,7 +220,7 @@ func TestNode(t *testing.T) {
 		t.Errorf("owners of the lease %v", o)
 	}
 
-	// Somebody deletes the node: the machine is still there.
+	// If the node is deleted it is registered again, because the machine still exists.
 	if err := client.CoreV1().Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +254,7 @@ func awaitLease(t *testing.T, client kubernetes.Interface) *coordinationv1.Lease
 	return nil
 }
 
-// TestProviderID: the node is made with what a cloud provider knows the machine by.
+// TestProviderID checks that the node is created with its provider ID.
 func TestProviderID(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	start(t, client, &machine{provider: "cloud://zone/1"})
@@ -261,8 +263,8 @@ func TestProviderID(t *testing.T) {
 	}
 }
 
-// TestRegisteredByAnother: a node that somebody else is to make is not made, and has its status
-// once it is there.
+// TestRegisteredByAnother checks that the kubelet does not create a node that another program
+// creates, and writes its status once it exists.
 func TestRegisteredByAnother(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	start(t, client, &machine{registered: true})
@@ -276,8 +278,8 @@ func TestRegisteredByAnother(t *testing.T) {
 	}
 }
 
-// TestTakesOverItsNode: what others did to a node that is there already stays.
-// A label that the node got a moment ago, which no status was written since.
+// TestRefresh checks that Refresh returns a label that was added after the last write of the
+// status.
 func TestRefresh(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	n := start(t, client, &machine{})
@@ -308,7 +310,7 @@ func TestTakesOverItsNode(t *testing.T) {
 	if _, ok := got.Status.Capacity["example.com/old"]; ok || len(got.Status.Capacity) != 5 {
 		t.Errorf("capacity %v", got.Status.Capacity)
 	}
-	// What others add to the capacity is for pods.
+	// What other programs add to the capacity is allocatable.
 	if q := got.Status.Allocatable["example.com/cloud"]; q.Value() != 1000 || len(got.Status.Allocatable) != 5 {
 		t.Errorf("allocatable %v", got.Status.Allocatable)
 	}

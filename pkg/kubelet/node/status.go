@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// status makes the node's status of today, on top of what others have set.
+// status computes the node's status. It keeps what other programs have written into the old one.
 func (n *Node) status(ctx context.Context, old *v1.Node) v1.NodeStatus {
 	old = old.DeepCopy()
 	s := *old.Status.DeepCopy()
@@ -23,7 +23,7 @@ func (n *Node) status(ctx context.Context, old *v1.Node) v1.NodeStatus {
 	for _, name := range gone {
 		delete(old.Status.Capacity, name)
 	}
-	// What others have added to the capacity stays, and is for pods, as in Kubernetes.
+	// What other programs add to the capacity stays, and is allocatable, as in Kubernetes.
 	for name, q := range old.Status.Capacity {
 		if _, own := s.Capacity[name]; !own {
 			s.Capacity[name], s.Allocatable[name] = q, q
@@ -54,7 +54,7 @@ func (n *Node) addresses() []v1.NodeAddress {
 	return append(out, v1.NodeAddress{Type: v1.NodeHostName, Address: n.id.Hostname})
 }
 
-// pressure is a condition about a resource, in Kubernetes' words.
+// pressure is a condition about a resource, with Kubernetes' reasons and messages.
 type pressure struct {
 	condition   v1.NodeConditionType
 	with        string // reason
@@ -80,7 +80,7 @@ func (n *Node) conditions(s *v1.NodeStatus) {
 		}
 		n.set(s, c)
 	}
-	// Ready comes last, as it is read.
+	// kubectl prints the conditions in this order; Ready comes last.
 	ready := v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}
 	if err := n.cfg.Ready(); err != nil {
 		ready.Status, ready.Reason, ready.Message = v1.ConditionFalse, "KubeletNotReady", err.Error()

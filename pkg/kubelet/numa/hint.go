@@ -5,27 +5,27 @@ package numa
 
 import "slices"
 
-// Hint is a set of nodes on which somebody could give what is asked for.
+// Hint is a set of nodes that can provide what is requested.
 type Hint struct {
-	// Nodes is empty for any.
+	// Nodes is empty for any node.
 	Nodes Mask
-	// Preferred reports that no smaller set could ever do.
+	// Preferred reports whether no smaller set could ever be enough.
 	Preferred bool
 }
 
-// Hints are those of a provider by resource. A resource with a nil list is one for
-// which nodes do not matter; with an empty one it cannot be given at all.
+// Hints are the hints of a provider by resource. A nil list means that the nodes do not matter for
+// the resource. An empty list means that the request cannot be met.
 type Hints map[string][]Hint
 
-// Prefer marks the hints with the fewest nodes that could ever do.
-func Prefer(hints []Hint, fewest int) []Hint {
+// MarkPreferred marks the hints with the fewest nodes that could ever be enough.
+func MarkPreferred(hints []Hint, fewest int) []Hint {
 	for i := range hints {
 		hints[i].Preferred = hints[i].Nodes.Count() == fewest
 	}
 	return hints
 }
 
-// lists are the hints of all providers, a list for each resource.
+// lists returns the hints of all providers, one list for each resource.
 func lists(all []Hints) [][]Hint {
 	var out [][]Hint
 	for _, hints := range all {
@@ -49,15 +49,15 @@ func lists(all []Hints) [][]Hint {
 // merger finds the hint that suits all providers best.
 type merger struct {
 	layout *Layout
-	// closest prefers, of sets of one size, the one with the shortest ways.
+	// closest makes it prefer, among sets of one size, the one with the shortest distances.
 	closest bool
-	// wanted is the least size that the most demanding resource needs.
+	// wanted is the size of the smallest set that the most demanding resource needs.
 	wanted int
 	best   *Hint
 }
 
-// merge is the best of all combinations of one hint of each list; the whole machine,
-// not preferred, if there is none.
+// merge returns the best combination of one hint from each list. If there is none it returns the
+// whole machine, not preferred.
 func merge(l *Layout, closest bool, all [][]Hint) Hint {
 	m := merger{layout: l, closest: closest}
 	for _, list := range all {
@@ -76,7 +76,7 @@ func merge(l *Layout, closest bool, all [][]Hint) Hint {
 	return *m.best
 }
 
-// combine goes through all combinations; first is the set of the first hint that has one.
+// combine tries all combinations. first is the set of the first hint that has one.
 func (m *merger) combine(rest [][]Hint, sofar Hint, first Mask) {
 	if len(rest) == 0 {
 		if sofar.Nodes != 0 && (m.best == nil || m.better(sofar, *m.best)) {
@@ -92,15 +92,15 @@ func (m *merger) combine(rest [][]Hint, sofar Hint, first Mask) {
 				one = h.Nodes
 			}
 			next.Nodes &= h.Nodes
-			next.Preferred = next.Preferred && h.Nodes == one // all have to agree
+			next.Preferred = next.Preferred && h.Nodes == one // all must agree
 		}
 		m.combine(rest[1:], next, one)
 	}
 }
 
-// better reports whether a is to take the place of b. A preferred hint is better than
-// one that is not, and a fitter one is better than another of the kind; of two that are
-// not preferred the one whose size comes nearer to what is wanted from below.
+// better reports whether a is better than b. A preferred hint is better than another one; among
+// preferred hints the fitter set is better; among the others the one whose size is closest to
+// wanted, preferably not larger.
 func (m *merger) better(a, b Hint) bool {
 	if a.Preferred != b.Preferred {
 		return a.Preferred
@@ -115,7 +115,7 @@ func (m *merger) better(a, b Hint) bool {
 	return sizeA > sizeB
 }
 
-// fitter reports whether set a is to be had rather than b.
+// fitter reports whether set a is better than b.
 func (m *merger) fitter(a, b Mask) bool {
 	if m.closest && a.Count() == b.Count() {
 		if x, y := m.layout.distance(a), m.layout.distance(b); x != y {
@@ -125,7 +125,7 @@ func (m *merger) fitter(a, b Mask) bool {
 	return a.NarrowerThan(b)
 }
 
-// onlySingle leaves of each list what is preferred and needs at most one node.
+// onlySingle removes hints that are not preferred or need more than one node.
 func onlySingle(all [][]Hint) [][]Hint {
 	out := make([][]Hint, 0, len(all))
 	for _, list := range all {

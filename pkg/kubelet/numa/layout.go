@@ -18,30 +18,30 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// CPU is where a CPU is. Cores, sockets and caches have numbers that are theirs alone on the machine.
+// CPU is the position of a CPU. The numbers of cores, sockets and caches are unique on the machine.
 type CPU struct{ ID, Core, Socket, Node, Cache int }
 
 // Node is a NUMA node.
 type Node struct {
 	ID int
-	// Memory is in bytes; HugePages are the bytes of each size of pages that are set aside.
+	// Memory is in bytes. HugePages are the bytes that are set aside, by page size.
 	Memory    uint64
 	HugePages map[uint64]uint64
-	// Distances are those to the nodes of the list, in its order.
+	// Distances are the distances to the nodes of the layout, in their order.
 	Distances []int
 }
 
-// Layout is what a machine has.
+// Layout describes the CPUs and nodes of a machine.
 type Layout struct {
-	CPUs  []CPU  // those that are online, by ID
-	Nodes []Node // by ID
+	CPUs  []CPU  // online CPUs, sorted by ID
+	Nodes []Node // sorted by ID
 }
 
-// All are the machine's CPUs.
-func (l *Layout) All() cpuset.CPUSet { return l.Where(func(CPU) bool { return true }) }
+// All returns the machine's CPUs.
+func (l *Layout) All() cpuset.CPUSet { return l.Select(func(CPU) bool { return true }) }
 
-// Where are the CPUs that are as f says.
-func (l *Layout) Where(f func(CPU) bool) cpuset.CPUSet {
+// Select returns the CPUs for which f returns true.
+func (l *Layout) Select(f func(CPU) bool) cpuset.CPUSet {
 	var ids []int
 	for _, c := range l.CPUs {
 		if f(c) {
@@ -51,12 +51,12 @@ func (l *Layout) Where(f func(CPU) bool) cpuset.CPUSet {
 	return cpuset.New(ids...)
 }
 
-// Of are the CPUs of nodes.
-func (l *Layout) Of(nodes Mask) cpuset.CPUSet {
-	return l.Where(func(c CPU) bool { return nodes.Has(c.Node) })
+// CPUsOf returns the CPUs of nodes.
+func (l *Layout) CPUsOf(nodes Mask) cpuset.CPUSet {
+	return l.Select(func(c CPU) bool { return nodes.Has(c.Node) })
 }
 
-// NodeIDs are the numbers of the nodes.
+// NodeIDs returns the numbers of the nodes.
 func (l *Layout) NodeIDs() []int {
 	out := make([]int, 0, len(l.Nodes))
 	for _, n := range l.Nodes {
@@ -67,7 +67,7 @@ func (l *Layout) NodeIDs() []int {
 
 func (l *Layout) mask() Mask { return MaskOf(l.NodeIDs()...) }
 
-// Count is how many there are of what f numbers.
+// Count returns how many different numbers f returns, for instance of sockets.
 func (l *Layout) Count(f func(CPU) int) int {
 	seen := map[int]bool{}
 	for _, c := range l.CPUs {
@@ -76,7 +76,7 @@ func (l *Layout) Count(f func(CPU) int) int {
 	return len(seen)
 }
 
-// distance is the mean of the ways between the nodes of a set.
+// distance returns the mean distance between the nodes of a set.
 func (l *Layout) distance(m Mask) float64 {
 	sum, n := 0, 0
 	for _, a := range l.Nodes {
@@ -93,7 +93,8 @@ func (l *Layout) distance(m Mask) float64 {
 	return float64(sum) / float64(n)
 }
 
-// Read reads a machine's layout from its /sys. A machine that tells of no nodes has one, with memory.
+// Read reads a machine's layout from its /sys. A machine that lists no nodes gets one node with all
+// the memory.
 func Read(sys string, memory int64) (*Layout, error) {
 	l := &Layout{}
 	if err := l.readNodes(filepath.Join(sys, "devices/system/node"), memory); err != nil {
@@ -117,12 +118,12 @@ func (l *Layout) readNodes(dir string, memory int64) error {
 	for _, id := range ids {
 		n := Node{ID: id, HugePages: map[uint64]uint64{}}
 		at := filepath.Join(dir, "node"+strconv.Itoa(id))
-		info := text(filepath.Join(at, "meminfo"))
+		info := readText(filepath.Join(at, "meminfo"))
 		if found := regexp.MustCompile(`MemTotal:\s+(\d+) kB`).FindStringSubmatch(info); found != nil {
-			kib, _ := strconv.ParseUint(found[1], 10, 54) // the expression has digits only
+			kib, _ := strconv.ParseUint(found[1], 10, 54) // the expression matches digits only
 			n.Memory = kib << 10
 		}
-		for word := range strings.FieldsSeq(text(filepath.Join(at, "distance"))) {
+		for word := range strings.FieldsSeq(readText(filepath.Join(at, "distance"))) {
 			d, _ := strconv.Atoi(word) // the kernel writes numbers
 			n.Distances = append(n.Distances, d)
 		}
@@ -132,7 +133,7 @@ func (l *Layout) readNodes(dir string, memory int64) error {
 		}
 		for _, s := range sizes {
 			kib, _ := strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(filepath.Base(s), "hugepages-"), "kB"), 10, 54)
-			pages, _ := strconv.ParseUint(text(filepath.Join(s, "nr_hugepages")), 10, 54)
+			pages, _ := strconv.ParseUint(readText(filepath.Join(s, "nr_hugepages")), 10, 54)
 			n.HugePages[kib<<10] = pages * kib << 10
 		}
 		l.Nodes = append(l.Nodes, n)
@@ -141,13 +142,13 @@ func (l *Layout) readNodes(dir string, memory int64) error {
 }
 
 func (l *Layout) readCPUs(dir string, nodes []int) error {
-	online, err := cpuset.Parse(text(filepath.Join(dir, "cpu/online")))
+	online, err := cpuset.Parse(readText(filepath.Join(dir, "cpu/online")))
 	if err != nil {
 		return err
 	}
 	of := map[int]int{} // CPU to node
 	for _, n := range nodes {
-		list, err := cpuset.Parse(text(filepath.Join(dir, "node", "node"+strconv.Itoa(n), "cpulist")))
+		list, err := cpuset.Parse(readText(filepath.Join(dir, "node", "node"+strconv.Itoa(n), "cpulist")))
 		if err != nil {
 			return err
 		}
@@ -158,24 +159,25 @@ func (l *Layout) readCPUs(dir string, nodes []int) error {
 	for _, id := range online.List() {
 		at := filepath.Join(dir, "cpu", "cpu"+strconv.Itoa(id))
 		c := CPU{ID: id, Core: id, Node: of[id]}
-		// A core is named by its first thread: the machine's own numbers repeat in each socket.
-		if threads, err := cpuset.Parse(text(filepath.Join(at, "topology/thread_siblings_list"))); err == nil && threads.Size() > 0 {
+		// A core gets the number of its first thread, because the machine's own numbers repeat in
+		// each socket.
+		if threads, err := cpuset.Parse(readText(filepath.Join(at, "topology/thread_siblings_list"))); err == nil && threads.Size() > 0 {
 			c.Core = slices.Min(threads.UnsortedList())
 		}
-		if s, err := strconv.Atoi(text(filepath.Join(at, "topology/physical_package_id"))); err == nil && s > 0 {
+		if s, err := strconv.Atoi(readText(filepath.Join(at, "topology/physical_package_id"))); err == nil && s > 0 {
 			c.Socket = s
 		}
 		c.Cache = lastCache(filepath.Join(at, "cache"), c.Socket)
 		l.CPUs = append(l.CPUs, c)
 	}
 	if len(l.CPUs) == 0 {
-		return errors.New("none is online")
+		return errors.New("no CPU is online")
 	}
 	return nil
 }
 
-// lastCache names the cache of the third level that a CPU uses by its first CPU; a
-// machine without has one for each socket.
+// lastCache returns the number of a CPU's third-level cache: that of its first CPU. A machine
+// without such caches has one for each socket.
 func lastCache(dir string, socket int) int {
 	indices, err := numbered(dir, "index")
 	if err != nil {
@@ -183,17 +185,17 @@ func lastCache(dir string, socket int) int {
 	}
 	for _, i := range indices {
 		at := filepath.Join(dir, "index"+strconv.Itoa(i))
-		if text(filepath.Join(at, "level")) != "3" {
+		if readText(filepath.Join(at, "level")) != "3" {
 			continue
 		}
-		if shared, err := cpuset.Parse(text(filepath.Join(at, "shared_cpu_list"))); err == nil && shared.Size() > 0 {
+		if shared, err := cpuset.Parse(readText(filepath.Join(at, "shared_cpu_list"))); err == nil && shared.Size() > 0 {
 			return slices.Min(shared.UnsortedList())
 		}
 	}
 	return -1 - socket
 }
 
-// numbered are the numbers of a directory's entries with that prefix, in order.
+// numbered returns the numbers of a directory's entries that have the prefix, sorted.
 func numbered(dir, prefix string) ([]int, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -211,8 +213,8 @@ func numbered(dir, prefix string) ([]int, error) {
 	return out, nil
 }
 
-// text is the content of a small file, or nothing.
-func text(path string) string {
+// readText returns the content of a small file, or "" if it cannot be read.
+func readText(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return ""

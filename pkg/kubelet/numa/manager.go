@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Policies and scopes, as Kubernetes names them.
+// Names of policies and scopes, as in Kubernetes.
 const (
 	PolicyNone       = "none"
 	PolicyBestEffort = "best-effort"
@@ -24,54 +24,55 @@ const (
 
 	optionClosest = "prefer-closest-numa-nodes"
 	optionMaximum = "max-allowable-numa-nodes"
-	// defaultMaximum is how many nodes a machine may have if nothing is said: the number of sets grows fast.
+	// defaultMaximum is the default for the maximum number of nodes of a machine. The number of
+	// sets grows exponentially with it.
 	defaultMaximum = 8
 )
 
-// Reason and messages of pods that are refused, which users see.
+// Reason and messages of rejected pods, which users see.
 const (
 	ReasonAffinity  = "TopologyAffinityError"
 	messageAffinity = "Resources cannot be allocated with Topology locality"
 	messagePod      = "Pod Scope " + messageAffinity
 )
 
-// AffinityError is why a pod cannot have its resources near to each other.
+// AffinityError says why a pod's resources cannot be aligned.
 type AffinityError struct{ message string }
 
 // Error returns the message.
 func (e *AffinityError) Error() string { return e.message }
 
-// Provider gives a resource of the machine to containers.
+// Provider assigns a resource of the machine to containers.
 type Provider interface {
-	// Hints are where the provider could give what the container asks for.
+	// Hints returns the sets of nodes that can provide what the container requests.
 	Hints(pod *v1.Pod, c *v1.Container) Hints
-	// PodHints are where it could give what all of the pod's containers ask for.
+	// PodHints returns the sets of nodes that can provide what all containers of the pod request.
 	PodHints(pod *v1.Pod) Hints
-	// Allocate gives the container what it asks for, near to what the hint says. A container
-	// that has it keeps it.
+	// Allocate assigns what the container requests, on the nodes of the hint. A container that has
+	// its resources already keeps them.
 	Allocate(ctx context.Context, pod *v1.Pod, c *v1.Container, near Hint) error
 }
 
-// Config is what a Manager is made of.
+// Config holds a Manager's settings.
 type Config struct {
 	Layout *Layout
-	// Policy, Scope and Options are those of the kubelet's configuration.
+	// Policy, Scope and Options come from the kubelet's configuration.
 	Policy, Scope string
 	Options       map[string]string
-	// Providers are asked in this order.
+	// Providers are called in this order.
 	Providers []Provider
 	Metrics   prometheus.Registerer
 }
 
-// Manager has a pod's resources given. It is safe for concurrent use if its providers are;
-// pods are to be admitted one at a time.
+// Manager aligns a pod's resources. It is safe for concurrent use if its providers are. Pods must
+// be admitted one at a time.
 type Manager struct {
 	cfg             Config
 	closest         bool
 	requests, fails prometheus.Counter
 }
 
-// New makes a Manager.
+// New returns a Manager.
 func New(cfg Config) (*Manager, error) {
 	m := &Manager{cfg: cfg}
 	if m.cfg.Policy == "" {
@@ -118,8 +119,8 @@ func New(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// Admit has the pod's containers given what they ask for. What was given is kept when
-// it fails: whoever admitted the pod frees what a refused pod has.
+// Admit makes the providers assign what the pod's containers request. If it fails, assignments that
+// were made remain: the caller must free the resources of the rejected pod.
 func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) error {
 	m.requests.Inc()
 	err := m.admit(ctx, pod)
@@ -165,7 +166,7 @@ func (m *Manager) admit(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// decide merges hints by the policy and reports whether the pod may run with what came out.
+// decide merges hints according to the policy and reports whether the pod may run with the result.
 func (m *Manager) decide(all []Hints) (Hint, bool) {
 	hints := lists(all)
 	switch m.cfg.Policy {
@@ -177,7 +178,7 @@ func (m *Manager) decide(all []Hints) (Hint, bool) {
 	}
 	h := merge(m.cfg.Layout, false, onlySingle(hints))
 	if h.Nodes == m.cfg.Layout.mask() {
-		h.Nodes = 0 // nobody cares
+		h.Nodes = 0 // no provider has a preference
 	}
 	return h, h.Preferred
 }

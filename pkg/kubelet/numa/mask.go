@@ -8,13 +8,13 @@ import (
 	"slices"
 )
 
-// maxNode is the greatest number of a NUMA node that a Mask can have.
+// maxNode is the greatest number of a NUMA node that a Mask can hold.
 const maxNode = 63
 
 // Mask is a set of NUMA nodes.
 type Mask uint64
 
-// MaskOf is the set of these nodes. Nodes that a Mask cannot have are left out.
+// MaskOf returns the set of these nodes. It leaves out nodes that a Mask cannot hold.
 func MaskOf(nodes ...int) Mask {
 	var m Mask
 	for _, n := range nodes {
@@ -25,13 +25,13 @@ func MaskOf(nodes ...int) Mask {
 	return m
 }
 
-// Count is how many nodes there are in the set.
+// Count returns the number of nodes in the set.
 func (m Mask) Count() int { return bits.OnesCount64(uint64(m)) }
 
 // Has reports whether a node is in the set.
 func (m Mask) Has(node int) bool { return m&MaskOf(node) != 0 }
 
-// Nodes are those of the set, in order.
+// Nodes returns the nodes of the set, sorted.
 func (m Mask) Nodes() []int {
 	var out []int
 	for rest := uint64(m); rest != 0; rest &= rest - 1 {
@@ -48,7 +48,7 @@ func (m Mask) NarrowerThan(o Mask) bool {
 	return m < o
 }
 
-// Subsets are the sets that can be made of nodes, the smallest first, without the empty one.
+// Subsets returns the non-empty subsets of nodes, smallest first.
 func Subsets(nodes []int) []Mask {
 	var out []Mask
 	for size := 1; size <= len(nodes); size++ {
@@ -60,8 +60,8 @@ func Subsets(nodes []int) []Mask {
 	return out
 }
 
-// Combinations calls f with each choice of so many of the list, in order, until it returns false.
-// What it is called with is its own.
+// Combinations calls f with each choice of size elements of the list, in order, until f returns
+// false. f may keep its argument.
 func Combinations(list []int, size int, f func([]int) bool) {
 	var choose func(from int, chosen []int) bool
 	choose = func(from int, chosen []int) bool {

@@ -33,12 +33,12 @@ func no(nodes ...int) Hint  { return Hint{Nodes: MaskOf(nodes...)} }
 
 func TestDecide(t *testing.T) {
 	for name, c := range map[string]struct {
-		nodes    int // 2 if not said
+		nodes    int // 2 if not set
 		hints    []Hints
 		want     Hint
-		ok       map[string]bool // policies that admit
+		ok       map[string]bool // policies that admit the pod
 		closest  bool
-		ofSingle *Hint // what single-numa-node makes of it if that is something else
+		ofSingle *Hint // the result with single-numa-node if it differs
 	}{
 		"nobody cares": {hints: []Hints{nil, {"a": nil}}, want: yes(0, 1), ok: map[string]bool{PolicyRestricted: true, PolicySingleNode: true}, ofSingle: &Hint{Preferred: true}},
 		"both on one": {
@@ -47,7 +47,7 @@ func TestDecide(t *testing.T) {
 		},
 		"on different ones": {
 			hints: []Hints{{"a": {yes(0), no(0, 1)}}, {"b": {yes(1), no(0, 1)}}}, want: no(0),
-			ofSingle: &Hint{}, // the whole machine is none in particular
+			ofSingle: &Hint{}, // the whole machine, which is no particular set
 		},
 		"not to be had":      {hints: []Hints{{"a": {}}, {"b": {yes(1)}}}, want: no(1), ofSingle: &Hint{}},
 		"needs two":          {hints: []Hints{{"a": {yes(0, 1)}}}, want: yes(0, 1), ok: map[string]bool{PolicyRestricted: true}, ofSingle: &Hint{}},
@@ -73,8 +73,9 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestMergeIsOfAll compares with what is known of any merge: it is made of one hint of each list, none that is
-// preferred is passed over, and the order in which providers are asked does not matter for that.
+// TestMergeIsOfAll checks properties that every merge has: the result is made of one hint from each
+// list, a preferred result is found if there is one, and the order of the providers does not affect
+// that.
 func TestMergeIsOfAll(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := layoutOf(rapid.IntRange(1, 4).Draw(t, "nodes"))
@@ -116,7 +117,7 @@ func TestMergeIsOfAll(t *testing.T) {
 	})
 }
 
-// player has hints of its own and notes what it is to give.
+// player is a provider with fixed hints that records what it must allocate.
 type player struct {
 	hints Hints
 	given []string
@@ -196,7 +197,7 @@ func TestRead(t *testing.T) {
 		}
 	}
 	put("cpu/online", "0-3")
-	for i := range 4 { // two sockets, a node and a core with two threads each
+	for i := range 4 { // two sockets with one node each, and one core with two threads each
 		at := fmt.Sprintf("cpu/cpu%d/", i)
 		put(at+"topology/thread_siblings_list", fmt.Sprintf("%d,%d", i%2, i%2+2))
 		put(at+"topology/physical_package_id", fmt.Sprint(i%2))
@@ -221,7 +222,7 @@ func TestRead(t *testing.T) {
 	if n := l.Nodes[1]; n.Memory != 1<<20 || n.HugePages[2<<20] != 6<<20 || !slices.Equal(n.Distances, []int{21, 10}) {
 		t.Errorf("node %v", n)
 	}
-	if got := l.Of(MaskOf(1)).String(); got != "1,3" {
+	if got := l.CPUsOf(MaskOf(1)).String(); got != "1,3" {
 		t.Errorf("CPUs of node 1: %s", got)
 	}
 	own, err := Read("/sys", 1<<30)

@@ -22,7 +22,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// Kind names what a Ref refers to.
+// Kind is a kind of object that a Ref refers to.
 type Kind string
 
 // The kinds of objects that pods refer to by name.
@@ -39,7 +39,7 @@ func (k Kind) resource() schema.GroupResource {
 	return v1.Resource("configmap")
 }
 
-// Ref names one object.
+// Ref identifies an object.
 type Ref struct {
 	Kind      Kind
 	Namespace string
@@ -49,12 +49,12 @@ type Ref struct {
 // syncTimeout is how long a reader waits for an object's first list.
 const syncTimeout = time.Second
 
-// Config is what a Manager needs.
+// Config holds a Manager's settings.
 type Config struct {
 	Client kubernetes.Interface
 	Clock  clock.Clock
 	Log    *slog.Logger
-	// Rand spreads renewals and retries; nil means a source of its own.
+	// Rand spreads renewals and retries; nil means the default source.
 	Rand *rand.Rand
 }
 
@@ -69,20 +69,21 @@ type Manager struct {
 	pods  map[types.UID]*registration
 	// toStart holds the items whose watch Run has yet to start.
 	toStart []*item
-	// changed holds the objects that subscribers have yet to be told of; its size is bounded by items.
+	// changed holds the objects that subscribers have not been notified of yet. It has at most as
+	// many entries as items.
 	changed     map[Ref]struct{}
 	subscribers map[int]func(Ref, []*v1.Pod)
 	nextSub     int
-	wake        chan struct{} // capacity 1: there is something in toStart or changed
+	wake        chan struct{} // capacity 1: toStart or changed has entries
 }
 
-// registration is what one pod refers to.
+// registration is the set of objects that one pod refers to.
 type registration struct {
 	pod  *v1.Pod
 	refs map[Ref]struct{}
 }
 
-// New makes a Manager. It starts nothing.
+// New returns a Manager. It starts nothing.
 func New(cfg Config) *Manager {
 	if cfg.Rand == nil {
 		cfg.Rand = clock.NewRand()
@@ -157,15 +158,16 @@ func (m *Manager) takeWork() ([]*item, []notification) {
 	return start, notify
 }
 
-// poke wakes Run; a wake-up that is already there is enough.
-func (m *Manager) poke() {
+// wakeUp wakes Run. It does not block.
+func (m *Manager) wakeUp() {
 	select {
 	case m.wake <- struct{}{}:
 	default:
 	}
 }
 
-// RegisterPod starts to watch what pod refers to. Registering a pod again replaces what it referred to.
+// RegisterPod starts to watch the objects that pod refers to. A second call for the same pod
+// replaces its references.
 func (m *Manager) RegisterPod(pod *v1.Pod) {
 	refs := References(pod)
 	m.mu.Lock()
@@ -184,10 +186,10 @@ func (m *Manager) RegisterPod(pod *v1.Pod) {
 	if old != nil {
 		m.releaseLocked(pod.UID, old.refs, refs)
 	}
-	m.poke()
+	m.wakeUp()
 }
 
-// UnregisterPod forgets the pod, and the objects and tokens that only it needed.
+// UnregisterPod drops the pod, and the objects and tokens that only it used.
 func (m *Manager) UnregisterPod(pod *v1.Pod) {
 	m.mu.Lock()
 	if old, ok := m.pods[pod.UID]; ok {
@@ -213,8 +215,9 @@ func (m *Manager) releaseLocked(pod types.UID, refs, keep map[Ref]struct{}) {
 	}
 }
 
-// Subscribe has changed called, from one goroutine, for each object that changed with the registered
-// pods that refer to it. It must not block for long. The returned function ends the subscription.
+// Subscribe registers changed, which is called from one goroutine for each changed object, with the
+// registered pods that refer to it. It must not block for long. The returned function ends the
+// subscription.
 func (m *Manager) Subscribe(changed func(ref Ref, pods []*v1.Pod)) (unsubscribe func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -228,16 +231,16 @@ func (m *Manager) Subscribe(changed func(ref Ref, pods []*v1.Pod)) (unsubscribe 
 	}
 }
 
-// notify has Run tell the subscribers that an object changed.
+// notify makes Run notify the subscribers of a changed object.
 func (m *Manager) notify(ref Ref) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.changed[ref] = struct{}{}
-	m.poke()
+	m.wakeUp()
 }
 
-// ConfigMap returns the named object, from memory when a registered pod refers to it.
-// An object that does not exist gives a NotFound error of the API.
+// ConfigMap returns the named object, from memory if a registered pod refers to it. If the object
+// does not exist the error is the API's NotFound.
 func (m *Manager) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
 	obj, err := m.get(ctx, Ref{KindConfigMap, namespace, name})
 	if err != nil {
@@ -277,7 +280,7 @@ func (m *Manager) get(ctx context.Context, ref Ref) (runtime.Object, error) {
 	return nil, apierrors.NewNotFound(ref.Kind.resource(), ref.Name)
 }
 
-// read asks the API server for an object that no registered pod refers to.
+// read reads an object that no registered pod refers to from the API server.
 func (m *Manager) read(ctx context.Context, ref Ref) (runtime.Object, error) {
 	if ref.Kind == KindSecret {
 		return m.cfg.Client.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})

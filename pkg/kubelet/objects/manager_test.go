@@ -23,7 +23,7 @@ import (
 
 const testNode = "n1"
 
-// cluster is an API server with a Manager that has a kubelet's rights.
+// cluster is an API server and a Manager with a kubelet's permissions.
 type cluster struct {
 	t       *testing.T
 	admin   kubernetes.Interface
@@ -98,8 +98,8 @@ func (c *cluster) expect(want string) {
 	}
 }
 
-// value reads until there is an object or an error that stays: the Node authorizer may learn of
-// the pod a moment later.
+// value reads an object until it succeeds or fails for good: the Node authorizer may see the pod
+// slightly later.
 func (c *cluster) value(name string) string {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), 3*time.Minute)
@@ -161,7 +161,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestReplace registers new versions of a pod: what a version no longer refers to is forgotten.
+// TestReplace checks that a new version of a pod drops the objects that only the old one referred
+// to.
 func TestReplace(t *testing.T) {
 	m := New(Config{Log: slog.New(slog.DiscardHandler), Clock: clock.Real()})
 	pod := func(uid types.UID, secrets ...string) *v1.Pod {
@@ -230,7 +231,7 @@ func TestRenewAt(t *testing.T) {
 	end := time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
 		life, jitter time.Duration
-		before       time.Duration // of end
+		before       time.Duration // time before the end
 	}{
 		"an hour":      {time.Hour, 0, 12 * time.Minute},
 		"ten minutes":  {10 * time.Minute, 0, 2 * time.Minute},

@@ -5,8 +5,8 @@ package objects
 
 import v1 "k8s.io/api/core/v1"
 
-// References returns every ConfigMap and Secret that the pod's spec names, which is
-// also what the Node authorizer lets the pod's node read.
+// References returns all ConfigMaps and Secrets that the pod's spec names. The Node authorizer
+// permits the pod's node to read exactly these.
 func References(pod *v1.Pod) map[Ref]struct{} {
 	c := collector{namespace: pod.Namespace, refs: map[Ref]struct{}{}}
 	for _, s := range pod.Spec.ImagePullSecrets {

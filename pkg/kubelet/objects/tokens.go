@@ -21,18 +21,19 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// A token is renewed when a fifth of its life is left or when it is a day old, whichever is
-// first, and up to tokenJitter earlier so that a node's tokens are not all renewed at once.
+// A token is renewed when a fifth of its lifetime is left or when it is a day old, whichever is
+// first. The renewal is up to tokenJitter earlier, so that the tokens of a node are not all renewed
+// at once.
 const (
 	tokenMaxAge = 24 * time.Hour
 	tokenJitter = 10 * time.Second
 )
 
-// tokenKey is what a token is for.
+// tokenKey identifies a token by its purpose.
 type tokenKey struct {
 	pod                    types.UID
 	namespace, podName, sa string
-	uid                    types.UID // of the service account, if it must be that one
+	uid                    types.UID // of the service account, if it must match
 	audiences              string    // joined by NUL
 	expiry                 time.Duration
 }
@@ -42,7 +43,7 @@ type token struct {
 	renew  time.Time
 }
 
-// tokens keeps the tokens of registered pods.
+// tokens caches the tokens of registered pods.
 type tokens struct {
 	client kubernetes.Interface
 	clock  clock.Clock
@@ -57,9 +58,9 @@ func newTokens(client kubernetes.Interface, c clock.Clock, log *slog.Logger, ran
 	return &tokens{client: client, clock: c, log: log, random: random, m: map[tokenKey]token{}}
 }
 
-// ServiceAccountToken returns a token of the service account sa of pod's namespace, bound to pod, for the given
-// audiences (none means the API server's own), valid for expiry when it was made. An old token that
-// cannot be renewed is returned as long as it is valid.
+// ServiceAccountToken returns a token of the service account sa of pod's namespace that is bound to
+// pod. Without audiences the token is for the API server. The token was valid for expiry when it
+// was issued. If an old token cannot be renewed, it is returned as long as it is valid.
 func (m *Manager) ServiceAccountToken(ctx context.Context, pod *v1.Pod, sa string, audiences []string, expiry time.Duration) (*authenticationv1.TokenRequestStatus, error) {
 	return m.tokens.get(ctx, tokenKey{
 		pod: pod.UID, namespace: pod.Namespace, podName: pod.Name, sa: sa,
@@ -67,8 +68,8 @@ func (m *Manager) ServiceAccountToken(ctx context.Context, pod *v1.Pod, sa strin
 	}, slices.Clone(audiences))
 }
 
-// TokenOfAccount returns a token of pod's service account, provided that the account has that
-// UID, for one audience, valid as long as the server likes. It is bound to pod.
+// TokenOfAccount returns a token of pod's service account for one audience, bound to pod, with the
+// server's default lifetime. It fails if the account does not have that UID.
 func (m *Manager) TokenOfAccount(ctx context.Context, pod *v1.Pod, account types.UID, audience string) (string, error) {
 	status, err := m.tokens.get(ctx, tokenKey{
 		pod: pod.UID, namespace: pod.Namespace, podName: pod.Name, sa: pod.Spec.ServiceAccountName, uid: account, audiences: audience,
@@ -100,7 +101,7 @@ func (t *tokens) get(ctx context.Context, key tokenKey, audiences []string) (*au
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for k, old := range t.m { // bounds the map even if a pod is forgotten before its last request
+	for k, old := range t.m { // bounds the map if the last request of a pod comes after its removal
 		if now.After(old.status.ExpirationTimestamp.Time) {
 			delete(t.m, k)
 		}
@@ -125,14 +126,14 @@ func (t *tokens) request(ctx context.Context, key tokenKey, audiences []string) 
 	if err != nil {
 		return token{}, err
 	}
-	if got.Spec.ExpirationSeconds != nil { // the server may have shortened or lengthened it
+	if got.Spec.ExpirationSeconds != nil { // the server may have changed the lifetime
 		seconds = *got.Spec.ExpirationSeconds
 	}
 	jitter := time.Duration(t.random() * float64(tokenJitter))
 	return token{status: got.Status, renew: renewAt(got.Status.ExpirationTimestamp.Time, time.Duration(seconds)*time.Second, jitter)}, nil
 }
 
-// renewAt returns when a token of the given life and end is to be renewed.
+// renewAt returns when to renew a token with the given lifetime and end.
 func renewAt(end time.Time, life, jitter time.Duration) time.Time {
 	made := end.Add(-life)
 	at := end.Add(-life / 5)

@@ -19,13 +19,13 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// A watch that ends is started again at once; one that cannot be started is retried after
-// a delay that doubles. The first delay is short: a pod's objects are read the moment
-// the pod is bound, when the Node authorizer may not have seen the binding yet.
+// A watch that ends is restarted at once. If that fails it is retried with delays that double. The
+// first delay is short: a pod's objects are read as soon as the pod is bound, when the Node
+// authorizer may not have seen the binding yet.
 const (
 	firstRetry = 20 * time.Millisecond
 	lastRetry  = 30 * time.Second
-	// watchFor is how long a watch lives at least, up to twice that.
+	// watchFor is the minimum duration of a watch. The maximum is twice that.
 	watchFor = 5 * time.Minute
 )
 
@@ -37,15 +37,15 @@ type item struct {
 	stopped chan struct{}          // closed by stop, when no pod refers to the object any more
 
 	mu  sync.Mutex
-	obj runtime.Object // nil: does not exist
-	rv  string         // where to watch from; empty: list first
+	obj runtime.Object // nil if the object does not exist
+	rv  string         // resource version to watch from; empty to list first
 }
 
 func newItem(ref Ref) *item {
 	return &item{ref: ref, pods: map[types.UID]struct{}{}, synced: make(chan struct{}), stopped: make(chan struct{})}
 }
 
-// stop ends the watch. It is called once, by who takes the item out of Manager.items.
+// stop ends the watch. It is called once, by the caller that removes the item from Manager.items.
 func (it *item) stop() { close(it.stopped) }
 
 func (it *item) object() runtime.Object {
@@ -54,7 +54,7 @@ func (it *item) object() runtime.Object {
 	return it.obj
 }
 
-// set stores what is known now and reports whether that differs from before.
+// set stores the object and reports whether it has changed.
 func (it *item) set(obj runtime.Object) (changed bool) {
 	it.mu.Lock()
 	defer it.mu.Unlock()
@@ -63,7 +63,8 @@ func (it *item) set(obj runtime.Object) (changed bool) {
 	return revision(old) != revision(obj)
 }
 
-// revision identifies a version of an object: objects of one name may be deleted and made again.
+// revision identifies a version of an object. The UID is part of it, because an object may be
+// deleted and created again with the same name.
 func revision(obj runtime.Object) string {
 	if obj == nil {
 		return ""
@@ -85,7 +86,8 @@ func immutable(obj runtime.Object) bool {
 	return false
 }
 
-// watch keeps the item until it is stopped, ctx ends or the object turns out to be immutable.
+// watch keeps the item up to date until it is stopped, ctx ends or the object turns out to be
+// immutable.
 func (m *Manager) watch(ctx context.Context, it *item) {
 	ctx, cancel := context.WithCancel(ctx)
 	var stopper sync.WaitGroup
@@ -120,7 +122,7 @@ func (m *Manager) watch(ctx context.Context, it *item) {
 	}
 }
 
-// watchOnce lists if there is nothing to go on from, then follows one watch to its end.
+// watchOnce lists if there is no version to watch from, and then follows one watch until it ends.
 func (m *Manager) watchOnce(ctx context.Context, it *item) error {
 	if it.rv == "" {
 		if err := m.list(ctx, it); err != nil {
@@ -161,7 +163,7 @@ func (m *Manager) watchOnce(ctx context.Context, it *item) error {
 
 func (m *Manager) handle(it *item, e watch.Event) error {
 	if e.Type == watch.Error {
-		it.rv = "" // most often 410: what happened since is lost
+		it.rv = "" // usually 410: events were lost
 		return fmt.Errorf("watch: %w", apierrors.FromObject(e.Object))
 	}
 	o, err := meta.Accessor(e.Object)
@@ -189,7 +191,8 @@ func (m *Manager) startWatch(ctx context.Context, ref Ref, o metav1.ListOptions)
 	return m.cfg.Client.CoreV1().ConfigMaps(ref.Namespace).Watch(ctx, o)
 }
 
-// list reads the present state; a list by name, because the watch goes on from its resource version.
+// list reads the present object. It lists by name instead of getting, because the watch needs the
+// list's resource version.
 func (m *Manager) list(ctx context.Context, it *item) error {
 	o := metav1.ListOptions{FieldSelector: selectName(it.ref)}
 	var found runtime.Object
@@ -214,7 +217,7 @@ func (m *Manager) list(ctx context.Context, it *item) error {
 	}
 	changed := it.set(found)
 	select {
-	case <-it.synced: // listed before
+	case <-it.synced: // closed already by an earlier list
 		if changed {
 			m.notify(it.ref)
 		}

@@ -27,55 +27,55 @@ import (
 )
 
 const (
-	// period is how often the directory is looked at without a reason.
+	// period is the interval between checks of the directory without an event.
 	period      = 10 * time.Second
 	callTimeout = 10 * time.Second
 )
 
-// Plugin is a plugin that wants to be taken up.
+// Plugin is a plugin to register.
 type Plugin struct {
 	Name string
-	// Endpoint is the socket of its service.
+	// Endpoint is the socket of the plugin's service.
 	Endpoint string
-	// Versions are those of the services that it offers.
+	// Versions are the supported versions of the service.
 	Versions []string
 }
 
-// Handler deals with the plugins of one type.
+// Handler registers the plugins of one type.
 type Handler interface {
-	// Register takes a plugin up, in place of one with the same name, or says why not.
+	// Register registers a plugin, in place of one with the same name, or returns why it cannot.
 	Register(ctx context.Context, p Plugin) error
-	// Unregister gives a plugin up, unless another endpoint has taken its place.
+	// Unregister unregisters a plugin, unless another endpoint has replaced it.
 	Unregister(p Plugin)
 }
 
-// Config is what a Watcher needs.
+// Config holds a Watcher's settings.
 type Config struct {
-	// Dir has a socket for each plugin.
+	// Dir is the directory with the plugins' sockets.
 	Dir string
-	// Handlers are those of the types that are known.
+	// Handlers are the handlers by plugin type.
 	Handlers map[string]Handler
 	Clock    clock.Clock
 	Log      *slog.Logger
 }
 
-// Watcher follows the directory.
+// Watcher watches the directory.
 type Watcher struct {
 	cfg   Config
 	known map[string]*entry // by path
 }
 
-// entry is a socket that was seen.
+// entry is a known socket.
 type entry struct {
 	made    time.Time
-	handler Handler // nil if it was refused
+	handler Handler // nil if the plugin was rejected
 	plugin  Plugin
 }
 
-// New makes a Watcher. It starts nothing.
+// New returns a Watcher. It starts nothing.
 func New(cfg Config) *Watcher { return &Watcher{cfg: cfg, known: map[string]*entry{}} }
 
-// Run follows the directory until ctx ends. Plugins go on then.
+// Run watches the directory until ctx ends. Plugins stay registered then.
 func (w *Watcher) Run(ctx context.Context) error {
 	if err := os.MkdirAll(w.cfg.Dir, 0o750); err != nil {
 		return fmt.Errorf("plugin registration: %w", err)
@@ -93,7 +93,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	t := w.cfg.Clock.NewTicker(period)
 	defer t.Stop()
 	for {
-		w.look(ctx)
+		w.scan(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -103,8 +103,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 }
 
-// look compares the directory with what is known.
-func (w *Watcher) look(ctx context.Context) {
+// scan compares the directory with the known sockets.
+func (w *Watcher) scan(ctx context.Context) {
 	entries, err := os.ReadDir(w.cfg.Dir)
 	if err != nil {
 		w.cfg.Log.Warn("Failed to list plugins", "err", err)
@@ -141,7 +141,7 @@ func (w *Watcher) drop(path string) {
 	delete(w.known, path)
 }
 
-// take asks a plugin what it is and hands it on.
+// take asks a plugin for its type and name and passes it to its handler.
 func (w *Watcher) take(ctx context.Context, path string, made time.Time) *entry {
 	e := &entry{made: made}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)

@@ -20,7 +20,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// plugin answers what it is, and keeps what it was told.
+// plugin answers the registration calls and records their results.
 type plugin struct {
 	api.UnimplementedRegistrationServer
 	info *api.PluginInfo
@@ -57,7 +57,7 @@ func (p *plugin) serve(t *testing.T, socket string) (stop func()) {
 	return s.Stop
 }
 
-// handler keeps what is done with plugins.
+// handler records its calls.
 type handler struct {
 	refuses error
 	did     []string
@@ -74,7 +74,7 @@ func (h *handler) Register(_ context.Context, p Plugin) error {
 func (h *handler) Unregister(p Plugin) { h.did = append(h.did, "-"+p.Name) }
 
 func TestWatcher(t *testing.T) {
-	dir, err := os.MkdirTemp("", "k") // the names of sockets are short
+	dir, err := os.MkdirTemp("", "k") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,10 +88,10 @@ func TestWatcher(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.look(t.Context())
+	w.scan(t.Context())
 	h.refuses = nil
-	w.look(t.Context()) // it is asked again
-	w.look(t.Context()) // and then no more
+	w.scan(t.Context()) // it is asked again
+	w.scan(t.Context()) // and then not any more
 	if want := []string{"not now", "registered"}; !slices.Equal(p.told, want) || !slices.Equal(h.did, []string{"+p v1"}) {
 		t.Errorf("told %q, did %q", p.told, h.did)
 	}
@@ -99,10 +99,10 @@ func TestWatcher(t *testing.T) {
 		t.Errorf("told %q, want %q", other.told, want)
 	}
 	stop() // removes the socket
-	w.look(t.Context())
+	w.scan(t.Context())
 	again := &plugin{info: p.info}
 	again.serve(t, filepath.Join(dir, "p.sock"))
-	w.look(t.Context())
+	w.scan(t.Context())
 	if want := []string{"+p v1", "-p", "+p v1"}; !slices.Equal(h.did, want) {
 		t.Errorf("did %q, want %q", h.did, want)
 	}

@@ -9,7 +9,8 @@ import (
 	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 )
 
-// alpha serves the first version of the API, which agents still ask: devices of main containers alone.
+// alpha serves v1alpha1 of the API, which some agents still call. It lists the devices of main
+// containers only.
 type alpha struct {
 	v1alpha1.UnimplementedPodResourcesListerServer
 	source Source

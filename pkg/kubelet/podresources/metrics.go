@@ -11,10 +11,10 @@ import (
 	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 )
 
-// metrics count requests, by the version of the API, as Kubernetes' kubelet does.
+// metrics count requests by version of the API, as in Kubernetes.
 type metrics struct {
 	total            *prometheus.CounterVec
-	requests, failed map[string]*prometheus.CounterVec // by method; of v1
+	requests, failed map[string]*prometheus.CounterVec // by method; only of v1
 }
 
 func newMetrics(reg prometheus.Registerer) metrics {
@@ -36,7 +36,7 @@ func newMetrics(reg prometheus.Registerer) metrics {
 	return m
 }
 
-// count counts a request to a method, which is named with its service.
+// count counts a call of a method, whose name includes its service.
 func (m metrics) count(method string, err error) {
 	service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
 	if service == v1alpha1.PodResourcesLister_ServiceDesc.ServiceName {

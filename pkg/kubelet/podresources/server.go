@@ -25,19 +25,19 @@ import (
 	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 )
 
-// The bounds of Kubernetes.
+// The rate limit of Kubernetes.
 const (
 	perSecond = 100
 	burst     = 10
 )
 
-// Source knows what containers have.
+// Source provides what the server reports.
 type Source interface {
-	// Pods are those that have not ended.
+	// Pods returns the pods that have not ended.
 	Pods() []*v1.Pod
-	// Container is what a container has, without its name.
+	// Container returns what is assigned to a container. It does not set the name.
 	Container(pod *v1.Pod, c *v1.Container) *api.ContainerResources
-	// Allocatable is what containers can have.
+	// Allocatable returns what can be assigned to containers.
 	Allocatable() *api.AllocatableResourcesResponse
 }
 
@@ -49,7 +49,7 @@ type Server struct {
 	metrics metrics
 }
 
-// New makes a Server for a socket.
+// New returns a Server for a socket.
 func New(socket string, source Source, reg prometheus.Registerer) *Server {
 	return &Server{socket: socket, source: source, metrics: newMetrics(reg)}
 }
@@ -108,7 +108,7 @@ func (s *Server) GetAllocatableResources(context.Context, *api.AllocatableResour
 	return s.source.Allocatable(), nil
 }
 
-// pod is what a pod's lasting containers have.
+// pod returns what is assigned to the containers and sidecars of a pod.
 func (s *Server) pod(pod *v1.Pod) *api.PodResources {
 	out := &api.PodResources{Name: pod.Name, Namespace: pod.Namespace}
 	add := func(c *v1.Container) {

@@ -40,7 +40,7 @@ func (fakeSource) Allocatable() *api.AllocatableResourcesResponse {
 }
 
 func TestServer(t *testing.T) {
-	dir, err := os.MkdirTemp("", "k") // the names of sockets are short
+	dir, err := os.MkdirTemp("", "k") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestServer(t *testing.T) {
 	var client api.PodResourcesListerClient
 	var old v1alpha1.PodResourcesListerClient
 	var registry *prometheus.Registry
-	for range 2 { // the second one finds the socket of the first
+	for range 2 { // the second server finds the socket of the first
 		registry = prometheus.NewRegistry()
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -97,7 +97,7 @@ func TestServer(t *testing.T) {
 	if got, want := counted(t, registry), "errors_get 1 requests_get 2 requests_get_allocatable 1 requests_list 1 requests_total/v1 4 requests_total/v1alpha1 1 "; got != want {
 		t.Errorf("counted %s, want %s", got, want)
 	}
-	// Many at once, until they are more than a second's.
+	// More concurrent requests than the limit for one second.
 	refused := make(chan bool)
 	for some := false; !some; {
 		for range 200 {
@@ -112,7 +112,7 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// counted are the metrics that are not 0.
+// counted returns the metrics that are not 0.
 func counted(t *testing.T, registry *prometheus.Registry) string {
 	t.Helper()
 	families, err := registry.Gather()

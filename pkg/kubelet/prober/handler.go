@@ -30,34 +30,34 @@ import (
 const (
 	probeAgent  = "kube-probe/1.36"
 	hookAgent   = "kube-lifecycle/1.36"
-	maxBody     = 10 << 10 // read of an answer
+	maxBody     = 10 << 10 // bytes read of a response
 	maxRedirect = 10
 )
 
-// Target is the container that a handler is for.
+// Target is the container that a probe or lifecycle handler is for.
 type Target struct {
-	Pod       *v1.Pod // of a lifecycle handler; nil for a probe
+	Pod       *v1.Pod // set for a lifecycle handler; nil for a probe
 	Container *v1.Container
 	ID        string // of the running container
 	IP        string // of its pod
 }
 
-// Handler carries out probes and lifecycle handlers. It is safe for concurrent use.
+// Handler runs probes and lifecycle handlers. It is safe for concurrent use.
 type Handler struct {
-	// Exec runs a command in a container and returns its output and exit code. When it took too
-	// long the error is a context.DeadlineExceeded.
+	// Exec runs a command in a container and returns its output and exit code. The error is
+	// context.DeadlineExceeded if the command took too long.
 	Exec  func(ctx context.Context, containerID string, command []string) (output string, exit int32, err error)
 	Clock clock.Clock
-	// FellBack is called when a lifecycle handler's request over HTTPS got an answer over HTTP,
+	// FellBack is called when a lifecycle handler's request over HTTPS got a response over HTTP,
 	// and succeeded without TLS. It may be nil.
 	FellBack func(t Target, host string)
 }
 
-// ErrSleepCut is the error of a sleep that did not come to its end.
+// ErrSleepCut is the error of a sleep that was cut short.
 var ErrSleepCut = errors.New("container terminated before sleep hook finished")
 
-// Probe asks once. The message says what was wrong, or what somebody should be warned of though
-// the answer is good. An error is no answer: the container could not be asked.
+// Probe runs a probe once. The message says why the probe failed; if ok is true it is a warning to
+// record. An error means that the probe could not be run, so there is no result.
 func (h *Handler) Probe(ctx context.Context, t Target, p *v1.Probe) (ok bool, message string, err error) {
 	switch {
 	case p.Exec != nil:
@@ -74,7 +74,7 @@ func (h *Handler) Probe(ctx context.Context, t Target, p *v1.Probe) (ok bool, me
 	return ok, message, nil
 }
 
-// reach asks over the network.
+// reach runs a probe over the network.
 func (h *Handler) reach(ctx context.Context, t Target, p *v1.Probe) (ok bool, message string) {
 	switch {
 	case p.HTTPGet != nil:
@@ -84,7 +84,8 @@ func (h *Handler) reach(ctx context.Context, t Target, p *v1.Probe) (ok bool, me
 			return false, err.Error()
 		case status < http.StatusOK || status >= http.StatusBadRequest:
 			return false, fmt.Sprintf("HTTP probe failed with statuscode: %d", status)
-		case status >= http.StatusMultipleChoices: // away from the host: not followed
+		// A redirect to another host, which is not followed.
+		case status >= http.StatusMultipleChoices:
 			return true, "Probe terminated redirects, Response body: " + body
 		}
 		return true, ""
@@ -110,7 +111,7 @@ func (h *Handler) exec(ctx context.Context, t Target, command []string) (bool, s
 	return false, output, nil
 }
 
-// get carries out the request of a probe.
+// get sends the request of an HTTP probe.
 func get(ctx context.Context, t Target, g *v1.HTTPGetAction) (status int, body string, err error) {
 	req, err := newRequest(ctx, t, g, probeAgent)
 	if err != nil {
@@ -128,14 +129,14 @@ func get(ctx context.Context, t Target, g *v1.HTTPGetAction) (status int, body s
 	return resp.StatusCode, string(b), nil
 }
 
-// newRequest makes the request of a probe or a hook.
+// newRequest creates the request of a probe or a hook.
 func newRequest(ctx context.Context, t Target, g *v1.HTTPGetAction, agent string) (*http.Request, error) {
 	port, err := portOf(g.Port, t.Container)
 	if err != nil {
 		return nil, err
 	}
 	u, err := url.Parse(g.Path)
-	if err != nil { // a path that is no URL is taken as it is
+	if err != nil { // a path that is not a valid URL is used literally
 		u = &url.URL{Path: g.Path}
 	}
 	u.Scheme = strings.ToLower(string(g.Scheme))
@@ -155,12 +156,12 @@ func newRequest(ctx context.Context, t Target, g *v1.HTTPGetAction, agent string
 	return req, nil
 }
 
-// send sends a request, and follows redirects on its host.
+// send sends a request, and follows redirects to the same host.
 func send(req *http.Request) (*http.Response, error) {
 	return (&http.Client{Transport: once{}, CheckRedirect: sameHost}).Do(req)
 }
 
-// sameHost follows redirects on the probed host alone; others count as an answer.
+// sameHost follows redirects to the probed host only. Other redirects are the result.
 func sameHost(req *http.Request, via []*http.Request) error {
 	if req.URL.Hostname() != via[0].URL.Hostname() {
 		return http.ErrUseLastResponse
@@ -181,7 +182,7 @@ func setHeaders(req *http.Request, headers []v1.HTTPHeader, agent string) {
 	for name, values := range given {
 		req.Header[name] = values
 		if len(values) == 1 && values[0] == "" && (name == "Accept" || name == "User-Agent") {
-			req.Header[name] = nil // not sent at all
+			req.Header[name] = nil // without any value the header is not sent
 		}
 	}
 	if host := given.Get("Host"); host != "" {
@@ -231,7 +232,7 @@ func (h *Handler) grpc(ctx context.Context, t Target, a *v1.GRPCAction) (bool, s
 	return true, ""
 }
 
-// Lifecycle carries out a postStart or preStop handler to its end.
+// Lifecycle runs a postStart or preStop handler until it ends.
 func (h *Handler) Lifecycle(ctx context.Context, t Target, l *v1.LifecycleHandler) error {
 	switch {
 	case l.Exec != nil:
@@ -252,15 +253,15 @@ func (h *Handler) Lifecycle(ctx context.Context, t Target, l *v1.LifecycleHandle
 		case <-ctx.Done():
 			return ErrSleepCut
 		}
-	default: // the API takes tcpSocket, and Kubernetes never carried it out
+	default: // the API accepts tcpSocket, but Kubernetes has never run it
 		return errors.New("invalid handler")
 	}
 	return nil
 }
 
-// call carries out a hook's request. Any answer is success, whatever its status and body are. A
-// server that does not speak TLS is asked again without it: Kubernetes once ignored the scheme
-// of hooks, and users rely on that.
+// call sends a hook's request. Every response is a success, whatever its status and body. If the
+// server does not support TLS the request is repeated without it: Kubernetes once ignored the
+// scheme of hooks, and users rely on that.
 func (h *Handler) call(ctx context.Context, t Target, g *v1.HTTPGetAction) error {
 	if g.Host == "" && t.IP == "" {
 		return errors.New("failed to find networking container")
@@ -289,7 +290,7 @@ func (h *Handler) call(ctx context.Context, t Target, g *v1.HTTPGetAction) error
 	return resp.Body.Close()
 }
 
-// portOf looks a port up by its number or by its name among the container's ports.
+// portOf resolves a port, which is a number or the name of one of the container's ports.
 func portOf(p intstr.IntOrString, c *v1.Container) (int, error) {
 	port := p.IntValue()
 	if p.Type == intstr.String {

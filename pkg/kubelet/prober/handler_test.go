@@ -26,7 +26,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 )
 
-// serve starts a server and returns a target at it and its port.
+// serve starts a server and returns a target for it and its port.
 func serve(t *testing.T, h http.Handler, start func(*httptest.Server)) (Target, intstr.IntOrString) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
@@ -116,7 +116,8 @@ func TestTCP(t *testing.T) {
 	if ok, text := probe(l.Addr().(*net.TCPAddr).Port); !ok {
 		t.Errorf("a port that is listened at: %s", text)
 	}
-	if ok, text := probe(1); ok || !strings.Contains(text, "refused") { // a port that no other process is given
+	// A port that no process listens on.
+	if ok, text := probe(1); ok || !strings.Contains(text, "refused") {
 		t.Errorf("a port that nobody listens at: %t %q", ok, text)
 	}
 }
@@ -181,8 +182,8 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// TestLifecycle: an answer over HTTP is an answer, whatever its status is, and HTTPS falls back
-// to HTTP. A hook cannot be a TCP connection, though the API takes it.
+// TestLifecycle checks that every HTTP response is a success, that HTTPS falls back to HTTP, and
+// that a TCP hook fails although the API accepts it.
 func TestLifecycle(t *testing.T) {
 	var seen []*http.Request
 	mux := http.NewServeMux()
@@ -203,7 +204,7 @@ func TestLifecycle(t *testing.T) {
 	for name, c := range map[string]struct {
 		target  Target
 		h       v1.LifecycleHandler
-		err     string // "" if the hook succeeds
+		err     string // empty if the hook succeeds
 		fell    bool
 		headers map[string]string // of the last request
 	}{
@@ -249,8 +250,8 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
-// TestExecExpandsStaticVariables: the command of a probe, unlike a hook's, has the container's
-// own variables in it.
+// TestExecExpandsStaticVariables checks that the command of a probe, unlike a hook's, has the
+// container's own variables expanded.
 func TestExecExpandsStaticVariables(t *testing.T) {
 	var got []string
 	h := &Handler{Exec: func(_ context.Context, _ string, command []string) (string, int32, error) {

@@ -16,10 +16,10 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// Kind is what a probe asks.
+// Kind is a kind of probe.
 type Kind string
 
-// The kinds of probes, as events name them.
+// The kinds of probes, as in events.
 const (
 	Startup   Kind = "Startup"
 	Liveness  Kind = "Liveness"
@@ -30,32 +30,32 @@ const (
 type Config struct {
 	Clock   clock.Clock
 	Handler *Handler
-	// Changed is called when the answer of a probe of the pod has changed. It must not block.
+	// Changed is called when the result of one of the pod's probes has changed. It must not block.
 	Changed func(uid types.UID)
 	// Event records an event on a container of the pod.
 	Event func(pod *v1.Pod, container, eventType, reason, message string)
-	// Listening reports whether something listens at all of these TCP ports of a container.
+	// Listening reports whether a container listens on all of these TCP ports.
 	Listening func(ctx context.Context, id string, ports []int32) bool
-	// Metrics are where probes are counted; nil: nowhere.
+	// Metrics registers the metrics; nil disables them.
 	Metrics prometheus.Registerer
 }
 
-// A container without a readiness probe is ready when it runs. Between that and
-// its server's first listen are some milliseconds, in which the whole cluster can
-// already know of it: so it is given a moment to listen at the ports it declares.
+// A container without a readiness probe is ready as soon as it runs. Its server starts to listen
+// some milliseconds later, and clients may try to connect before that. So the container becomes
+// ready only when it listens on its declared ports, or after listenPatience.
 const (
 	listenPatience = time.Second
 	listenPoll     = 10 * time.Millisecond
 )
 
-// Manager probes containers. It is safe for concurrent use.
+// Manager runs the probes of containers. It is safe for concurrent use.
 type Manager struct {
 	cfg Config
-	ctx context.Context // the life of the probes, which is longer than that of a call
+	ctx context.Context // ends the probes; it outlives a call
 	wg  sync.WaitGroup
 
 	mu      sync.Mutex
-	runs    map[string]*run // by container ID; guarded by mu, as the metrics are
+	runs    map[string]*run // by container ID; guarded by mu, like the metrics
 	metrics *metrics
 }
 
@@ -67,29 +67,31 @@ type run struct {
 	ip     string
 	start  time.Time
 	cancel context.CancelFunc
-	// stopChecks ends the probes that can have the container restarted.
+	// stopChecks ends the probes whose failure restarts the container.
 	stopChecks context.CancelFunc
 
-	begun chan struct{} // closed when the startup probe succeeded, or there is none
+	begun chan struct{} // closed when the startup probe has succeeded, or if there is none
 
 	mu      sync.Mutex
 	started bool
 	ready   bool
-	readied bool // the readiness probe has answered
-	failed  Kind // Liveness or Startup, once it failed
+	readied bool // whether the readiness probe has had a result
+	failed  Kind // Liveness or Startup, once it has failed
 	reason  string
 }
 
-// NewManager makes a Manager whose probes end with ctx.
+// NewManager returns a Manager whose probes end with ctx.
 func NewManager(ctx context.Context, cfg Config) *Manager {
 	return &Manager{cfg: cfg, ctx: ctx, runs: map[string]*run{}, metrics: newMetrics(cfg.Metrics)}
 }
 
-// Known is what the API already has of a run of a container: an earlier process may have probed it.
-type Known struct{ Started, Ready bool }
+// Result is the result of a container's probes. The API may contain one from an earlier kubelet
+// process.
+type Result struct{ Started, Ready bool }
 
-// Start begins to probe a running container, once. What is known of the run holds until a probe says otherwise.
-func (m *Manager) Start(pod *v1.Pod, c *v1.Container, id, podIP string, started time.Time, known Known) {
+// Start begins to probe a running container, unless it is probed already. The result known is valid
+// until a probe has another one.
+func (m *Manager) Start(pod *v1.Pod, c *v1.Container, id, podIP string, started time.Time, known Result) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.runs[id] != nil || m.ctx.Err() != nil {
@@ -122,9 +124,9 @@ func (m *Manager) Start(pod *v1.Pod, c *v1.Container, id, podIP string, started 
 	}
 }
 
-// Know takes over what turns out to be known of a run that is probed already. Answers that its
-// probes have given since win.
-func (m *Manager) Know(id string, known Known) {
+// Restore sets the known result of a run that is probed already. Results that its probes have had
+// since take precedence.
+func (m *Manager) Restore(id string, known Result) {
 	r := m.run(id)
 	if r == nil {
 		return
@@ -148,7 +150,8 @@ func (m *Manager) Stop(id string) {
 	}
 }
 
-// StopChecks ends the liveness and startup probes of a pod that is to end: nothing of it is started again.
+// StopChecks ends the liveness and startup probes of a pod that is ending, because its containers
+// are not restarted.
 func (m *Manager) StopChecks(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -172,21 +175,22 @@ func (m *Manager) StopPod(uid types.UID) {
 	m.metrics.forget(uid)
 }
 
-// Wait returns when all probes have ended; the context of NewManager must have.
+// Wait returns when all probes have ended. The context of NewManager must have ended.
 func (m *Manager) Wait() { m.wg.Wait() }
 
-// Probed reports whether a container has started and is ready. ok is false if it is not probed.
-func (m *Manager) Probed(id string) (known Known, ok bool) {
+// Result returns the result of a container's probes. ok is false if it is not probed.
+func (m *Manager) Result(id string) (known Result, ok bool) {
 	r := m.run(id)
 	if r == nil {
-		return Known{}, false
+		return Result{}, false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return Known{Started: r.started, Ready: r.started && r.ready}, true
+	return Result{Started: r.started, Ready: r.started && r.ready}, true
 }
 
-// Failed reports whether a container is to be restarted, for which probe, and what it said.
+// Failed reports whether a container must be restarted, because of which probe, and with which
+// message.
 func (m *Manager) Failed(id string) (kind Kind, message string, failed bool) {
 	r := m.run(id)
 	if r == nil {
@@ -203,7 +207,7 @@ func (m *Manager) run(id string) *run {
 	return m.runs[id]
 }
 
-// probe asks until the run ends, or until there is nothing more to ask.
+// probe runs a probe until the run of the container or the purpose of the probe ends.
 func (m *Manager) probe(ctx context.Context, r *run, kind Kind, p *v1.Probe) {
 	if kind != Startup {
 		select {
@@ -224,7 +228,7 @@ func (m *Manager) probe(ctx context.Context, r *run, kind Kind, p *v1.Probe) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil { // says nothing of the container
+		if err != nil { // an error says nothing about the container
 			m.cfg.Event(r.pod, r.spec.Name, v1.EventTypeWarning, "Unhealthy", fmt.Sprintf("%s probe errored and resulted in unknown state: %v", kind, err))
 			continue
 		}
@@ -235,13 +239,14 @@ func (m *Manager) probe(ctx context.Context, r *run, kind Kind, p *v1.Probe) {
 			m.cfg.Event(r.pod, r.spec.Name, v1.EventTypeWarning, "ProbeWarning", fmt.Sprintf("%s probe warning: %s", kind, message))
 		}
 		m.count(r, kind, ok, m.cfg.Clock.Since(asked))
-		if reached := count.add(ok); reached && m.settle(r, kind, ok, message) {
+		if reached := count.add(ok); reached && m.applyResult(r, kind, ok, message) {
 			return
 		}
 	}
 }
 
-// count counts an answer, unless the probes of the run have ended meanwhile: nobody would take it back.
+// count counts a result, unless the probes of the run have ended meanwhile: nothing would remove
+// the metric then.
 func (m *Manager) count(r *run, kind Kind, ok bool, took time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -260,7 +265,7 @@ func tcpPorts(c *v1.Container) []int32 {
 	return out
 }
 
-// awaitListening makes a container ready when it listens, at the latest after its moment.
+// awaitListening makes a container ready when it listens, or after listenPatience.
 func (m *Manager) awaitListening(ctx context.Context, r *run, ports []int32) {
 	until := r.start.Add(listenPatience)
 	for !m.cfg.Listening(ctx, r.id, ports) && m.cfg.Clock.Now().Before(until) {
@@ -268,7 +273,7 @@ func (m *Manager) awaitListening(ctx context.Context, r *run, ports []int32) {
 			return
 		}
 	}
-	m.settle(r, Readiness, true, "")
+	m.applyResult(r, Readiness, true, "")
 }
 
 func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }
@@ -293,14 +298,15 @@ func (m *Manager) ask(ctx context.Context, r *run, p *v1.Probe) (ok bool, messag
 	return m.cfg.Handler.Probe(ctx, Target{Container: r.spec, ID: r.id, IP: r.ip}, p)
 }
 
-// settle takes over an answer that counts, and reports whether the probe is done.
-func (m *Manager) settle(r *run, kind Kind, ok bool, message string) (done bool) {
+// applyResult applies a result that has reached its threshold, and reports whether the probe is
+// done.
+func (m *Manager) applyResult(r *run, kind Kind, ok bool, message string) (done bool) {
 	r.mu.Lock()
 	changed := false
 	switch {
 	case kind == Readiness:
 		changed, r.ready, r.readied = r.ready != ok, ok, true
-	case kind == Startup && r.started: // as an earlier process found
+	case kind == Startup && r.started: // found by an earlier process
 		done = true
 	case !ok:
 		changed, done = r.failed == "", true
@@ -316,14 +322,14 @@ func (m *Manager) settle(r *run, kind Kind, ok bool, message string) (done bool)
 	return done
 }
 
-// counter counts equal answers in a row.
+// counter counts equal results in a row.
 type counter struct {
 	success, failure int32
 	last             bool
 	n                int32
 }
 
-// add reports whether the answer has been given often enough to count.
+// add reports whether the result has reached its threshold.
 func (c *counter) add(ok bool) bool {
 	if c.n > 0 && c.last == ok {
 		c.n++

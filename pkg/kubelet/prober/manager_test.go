@@ -24,8 +24,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMetrics: answers are counted by their probe, those that are none are not, and nothing
-// stays of a pod that is gone.
+// TestMetrics checks that results are counted by probe, that errors are not, and that the metrics
+// of a removed pod are removed.
 func TestMetrics(t *testing.T) {
 	inTime(t, func(t *testing.T, w *world) {
 		pod := &v1.Pod{}
@@ -35,8 +35,8 @@ func TestMetrics(t *testing.T) {
 		}
 		w.answers["ready"] = true
 		c := &v1.Container{Name: "c", ReadinessProbe: probe("ready", 10), LivenessProbe: probe("alive", 5)}
-		w.Start(pod, c, "id", "", w.begun, Known{})
-		w.after(21 * time.Second) // at 0, 10 and 20; and at 0, 5, 10, 15 and 20
+		w.Start(pod, c, "id", "", w.begun, Result{})
+		w.after(21 * time.Second) // at 0, 10 and 20 s, and at 0, 5, 10, 15 and 20 s
 		w.mu.Lock()
 		w.broken = errors.New("no answer")
 		w.mu.Unlock()
@@ -61,14 +61,13 @@ prober_probe_total{container="c",namespace="ns",pod="p",pod_uid="u",probe_type="
 	})
 }
 
-// world is a node with one container whose probes answer as they are told. It
-// runs in virtual time.
+// world is a node with one container whose probes have the given results. It runs in virtual time.
 type world struct {
 	*Manager
 	mu      sync.Mutex
 	answers map[string]bool // by the probe's command
-	broken  error           // of the runtime
-	asked   []string        // "after: command"
+	broken  error           // error of the runtime
+	asked   []string        // "time: command"
 	metrics *prometheus.Registry
 	changes int
 	events  []string
@@ -121,7 +120,7 @@ func (w *world) set(name string, ok bool) {
 	w.answers[name] = ok
 }
 
-// after lets virtual time pass, and everything happen that happens then.
+// after lets virtual time pass, with everything that happens then.
 func (w *world) after(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
@@ -136,13 +135,13 @@ func probe(name string, delay, period, success, failure int32) *v1.Probe {
 
 func (w *world) start(c *v1.Container) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u"}}
-	w.Start(pod, c, "id", "192.0.2.1", time.Now(), Known{})
+	w.Start(pod, c, "id", "192.0.2.1", time.Now(), Result{})
 	synctest.Wait()
 }
 
 func (w *world) expect(t *testing.T, started, ready bool, failed Kind) {
 	t.Helper()
-	known, _ := w.Probed("id")
+	known, _ := w.Result("id")
 	s, r := known.Started, known.Ready
 	k, _, _ := w.Failed("id")
 	if s != started || r != ready || k != failed {
@@ -155,7 +154,7 @@ func TestReadiness(t *testing.T) {
 		w.start(&v1.Container{Name: "c", ReadinessProbe: probe("ready", 2, 5, 2, 3)})
 		w.expect(t, true, false, "")
 		w.set("ready", true)
-		w.after(2 * time.Second) // the first answer
+		w.after(2 * time.Second) // the first result
 		w.expect(t, true, false, "")
 		w.after(5 * time.Second) // the second in a row
 		w.expect(t, true, true, "")
@@ -173,7 +172,7 @@ func TestReadiness(t *testing.T) {
 	})
 }
 
-// TestNoAnswer: a runtime that cannot run a probe says nothing of the container, neither good nor bad.
+// TestNoAnswer checks that an error of the runtime changes nothing about the container.
 func TestNoAnswer(t *testing.T) {
 	inTime(t, func(t *testing.T, w *world) {
 		w.set("alive", true)
@@ -192,7 +191,7 @@ func TestNoAnswer(t *testing.T) {
 	})
 }
 
-// TestWarning: an answer that leads away from the host is good, and somebody is told.
+// TestWarning checks that a redirect to another host is a success with a warning.
 func TestWarning(t *testing.T) {
 	target, port := serve(t, http.RedirectHandler("http://elsewhere.invalid/", http.StatusFound), (*httptest.Server).Start)
 	inTime(t, func(t *testing.T, w *world) {
@@ -270,11 +269,11 @@ func TestWithoutProbes(t *testing.T) {
 	inTime(t, func(t *testing.T, w *world) {
 		w.start(&v1.Container{Name: "c", Ports: ports})
 		w.after(listenPatience + listenPoll)
-		w.expect(t, true, true, "") // it may never listen: its moment is over
+		w.expect(t, true, true, "") // the container never listens: listenPatience is over
 	})
 }
 
-// TestCounter compares the counter with a look at the last answers.
+// TestCounter compares the counter with a computation over the last results.
 func TestCounter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := counter{success: rapid.Int32Range(1, 4).Draw(t, "success"), failure: rapid.Int32Range(1, 4).Draw(t, "failure")}

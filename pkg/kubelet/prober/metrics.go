@@ -10,11 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// metrics count the answers of probes, under Kubernetes' names. They are not safe for concurrent use.
+// metrics count the results of probes, with Kubernetes' names. They are not safe for concurrent
+// use.
 type metrics struct {
 	total    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
-	pods     map[types.UID]types.NamespacedName // of which something is told
+	pods     map[types.UID]types.NamespacedName // pods with metrics
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -42,7 +43,7 @@ func (m *metrics) answer(r *run, kind Kind, ok bool, took time.Duration) {
 	m.pods[r.pod.UID] = types.NamespacedName{Namespace: r.pod.Namespace, Name: r.pod.Name}
 }
 
-// forget drops what is told of a pod.
+// forget removes the metrics of a pod.
 func (m *metrics) forget(uid types.UID) {
 	name, ok := m.pods[uid]
 	if !ok {

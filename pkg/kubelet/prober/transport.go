@@ -16,14 +16,13 @@ import (
 )
 
 const (
-	maxAnswer  = 1 << 20 // read of a connection
-	maxInterim = 5       // answers of status 1xx before the one that counts
+	maxAnswer  = 1 << 20 // bytes read from a connection
+	maxInterim = 5       // responses with status 1xx before the final one
 )
 
-// once makes each request by HTTP/1.1 on a connection of its own, because a probe must see
-// what a new client would. All of it is done by the goroutine that asks: the two that
-// [http.Transport] has for each connection, and the one that dials, are most of what the
-// probe of an idle node costs.
+// once sends each request over HTTP/1.1 on a new connection, because a probe must see what a new
+// client would. It uses only the calling goroutine: the two goroutines of each connection of
+// [http.Transport], and the one that dials, would be most of the cost of probes on an idle node.
 type once struct{}
 
 // RoundTrip implements [http.RoundTripper].
@@ -47,7 +46,7 @@ func (once) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// lastBody ends the connection when it is closed.
+// lastBody closes the connection when it is closed.
 type lastBody struct {
 	io.ReadCloser
 	end func()
@@ -59,13 +58,13 @@ func (b *lastBody) Close() error {
 	return err
 }
 
-// dial connects, with TLS where the request asks for it.
+// dial connects, with TLS if the URL requires it.
 func dial(ctx context.Context, req *http.Request) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", req.URL.Host)
 	if err != nil || req.URL.Scheme != "https" {
 		return conn, err
 	}
-	// A probe asks for an answer, not for an identity.
+	// A probe does not verify the identity of the server.
 	secure := tls.Client(conn, &tls.Config{ServerName: req.URL.Hostname(), InsecureSkipVerify: true})
 	if err := secure.HandshakeContext(ctx); err != nil {
 		if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) && string(plain.RecordHeader[:]) == "HTTP/" {
@@ -76,7 +75,7 @@ func dial(ctx context.Context, req *http.Request) (net.Conn, error) {
 	return secure, nil
 }
 
-// exchange sends the request and reads the head of its answer.
+// exchange sends the request and reads the header of the response.
 func exchange(conn net.Conn, req *http.Request) (*http.Response, error) {
 	last := *req
 	last.Close = true
@@ -85,7 +84,7 @@ func exchange(conn net.Conn, req *http.Request) (*http.Response, error) {
 	}
 	r := bufio.NewReader(io.LimitReader(conn, maxAnswer))
 	if _, err := r.Peek(1); err != nil {
-		return nil, err // it has been closed without an answer
+		return nil, err // closed without a response
 	}
 	for range maxInterim {
 		resp, err := http.ReadResponse(r, &last)

@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// says answers each connection with text, after the head of a request has come, and closes it,
-// unless text is empty: then it waits until the client has gone.
+// says starts a server that answers each connection with text after the header of a request, and
+// closes it. If text is empty it waits until the client disconnects.
 func says(t *testing.T, text string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -48,7 +48,7 @@ func says(t *testing.T, text string) string {
 	return "http://" + l.Addr().String()
 }
 
-// TestOnce: what a server says that is not a plain answer.
+// TestOnce checks unusual responses of servers.
 func TestOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		says, body, err string
@@ -83,7 +83,8 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// TestOnceEndsWithItsContext: a server that does not answer, or stops amid its answer, is left.
+// TestOnceEndsWithItsContext checks that a request ends with its context if the server does not
+// respond, or stops within its response.
 func TestOnceEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -97,7 +98,7 @@ func TestOnceEndsWithItsContext(t *testing.T) {
 	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		_ = http.NewResponseController(w).Flush()
-		<-r.Context().Done() // until the client has gone
+		<-r.Context().Done() // until the client disconnects
 	}))
 	defer slow.Close()
 	ctx, cancel = context.WithCancel(t.Context())
@@ -115,7 +116,7 @@ func TestOnceEndsWithItsContext(t *testing.T) {
 	_ = resp.Body.Close()
 }
 
-// BenchmarkGet is a probe by HTTP, with the server that answers it.
+// BenchmarkGet measures an HTTP probe, including the server.
 func BenchmarkGet(b *testing.B) {
 	for name, start := range map[string]func(*httptest.Server){"http": (*httptest.Server).Start, "https": (*httptest.Server).StartTLS} {
 		b.Run(name, func(b *testing.B) {

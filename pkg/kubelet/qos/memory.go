@@ -10,26 +10,26 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Swap tells how containers may use the machine's swap.
+// Swap says how containers may use the machine's swap.
 type Swap struct {
-	// Controller reports whether the kernel can limit it; without, nothing is written.
+	// Controller reports whether the kernel can limit swap. If not, no limit is written.
 	Controller bool
-	// Limited lets Burstable pods have a share of it; otherwise nobody has any.
+	// Limited permits Burstable pods a share of the swap. Otherwise no container may use swap.
 	Limited bool
-	// Capacity is how much swap the machine has.
+	// Capacity is the size of the machine's swap in bytes.
 	Capacity int64
 }
 
-// Allows reports whether a container may use swap. Only Burstable pods that are not critical
-// have any, and of them containers that ask for memory and not for as much as they may have.
+// Allows reports whether a container may use swap. Only containers of Burstable pods that are not
+// critical may, if they request memory and less than their limit.
 func (s Swap) Allows(pod *v1.Pod, c *v1.Container) bool {
 	request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()
 	critical := pod.Spec.Priority != nil && *pod.Spec.Priority >= nodeCritical-1000
 	return s.Controller && s.Limited && !critical && Class(pod) == v1.PodQOSBurstable && !request.IsZero() && request.Cmp(*limit) != 0
 }
 
-// container writes the container's limit of swap: one that may use it gets the share of the swap
-// that it asks of the memory.
+// container sets the container's swap limit. Its share of the swap is its memory request divided by
+// the memory of the node.
 func (s Swap) container(unified map[string]string, pod *v1.Pod, c *v1.Container, memory int64) {
 	if !s.Controller {
 		return
@@ -41,18 +41,20 @@ func (s Swap) container(unified map[string]string, pod *v1.Pod, c *v1.Container,
 	unified["memory.swap.max"] = strconv.FormatInt(share, 10)
 }
 
-// Protection is the MemoryQoS feature of Kubernetes.
+// Protection is Kubernetes' MemoryQoS feature.
 type Protection struct {
-	// Throttling is how much of what lies between a container's request and its limit it may
-	// have before it is slowed down; 0: the feature is off.
+	// Throttling is the fraction of the range between a container's request and its limit above
+	// which the container is slowed down. 0 disables the feature.
 	Throttling float64
-	// Reserve has requests of Guaranteed pods kept by the kernel, and those of Burstable pods kept if it can.
+	// Reserve makes the kernel protect the requests of Guaranteed pods fully, and those of
+	// Burstable pods if possible.
 	Reserve bool
-	// Allocatable is the limit of containers without one: the memory of the node that pods may have.
+	// Allocatable replaces the limit of containers without one: the memory of the node that pods
+	// may use.
 	Allocatable int64
 }
 
-// Reserved is what of a request is kept in any case, and what if that can be.
+// Reserved returns how much of a request is always protected, and how much if possible.
 func (p Protection) Reserved(class v1.PodQOSClass, request int64) (least, low int64) {
 	switch {
 	case p.Throttling == 0 || !p.Reserve:
@@ -88,7 +90,8 @@ func (p Protection) container(unified map[string]string, class v1.PodQOSClass, r
 	}
 }
 
-// hugePages are the limits of each size that the machine has; what is not asked for is none.
+// hugePages returns the limits for each page size of the machine. A size that is not requested has
+// the limit 0.
 func (n Node) hugePages(limits v1.ResourceList) map[string]int64 {
 	out := map[string]int64{}
 	for _, size := range n.HugePages {

@@ -18,7 +18,7 @@ import (
 const (
 	minShares = 2
 	maxShares = 262144
-	minQuota  = 1000 // microseconds, the kernel's minimum
+	minQuota  = 1000 // in microseconds, the kernel's minimum
 
 	guaranteedOOMScore = -997
 	bestEffortOOMScore = 1000
@@ -26,12 +26,12 @@ const (
 	nodeCritical = 2000001000 // the priority of system-node-critical
 )
 
-// Shares turns thousandths of a CPU into CPU shares of cgroup v1.
+// Shares converts thousandths of a CPU into the CPU shares of cgroup v1.
 func Shares(milli int64) int64 {
 	return min(max(milli*1024/1000, minShares), maxShares)
 }
 
-// Quota turns thousandths of a CPU into microseconds per period; 0 means no limit.
+// Quota converts thousandths of a CPU into microseconds per period; 0 means no limit.
 func Quota(milli int64, period time.Duration) int64 {
 	if milli == 0 {
 		return 0
@@ -39,7 +39,7 @@ func Quota(milli int64, period time.Duration) int64 {
 	return max(milli*period.Microseconds()/1000, minQuota)
 }
 
-// Class returns the pod's QoS class: what its status says, or what follows from its resources.
+// Class returns the pod's QoS class from its status, or else from its resources.
 func Class(pod *v1.Pod) v1.PodQOSClass {
 	if pod.Status.QOSClass != "" {
 		return pod.Status.QOSClass
@@ -47,7 +47,7 @@ func Class(pod *v1.Pod) v1.PodQOSClass {
 	return Compute(pod)
 }
 
-// Compute derives the QoS class from the pod's resources.
+// Compute computes the QoS class from the pod's resources.
 func Compute(pod *v1.Pod) v1.PodQOSClass {
 	var all []v1.ResourceRequirements
 	if helpers.IsPodLevelResourcesSet(pod) {
@@ -86,7 +86,7 @@ func positive(l v1.ResourceList, name v1.ResourceName) bool {
 	return ok && q.Sign() > 0
 }
 
-// add adds CPU and memory of l to sum and reports whether there was any.
+// add adds CPU and memory of l to sum and reports whether l has any.
 func add(sum, l v1.ResourceList) bool {
 	some := false
 	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
@@ -118,7 +118,7 @@ func OOMScore(pod *v1.Pod, c *v1.Container, memory int64) int64 {
 	share := unassigned(pod)
 	score := 1000 - 1000*(c.Resources.Requests.Memory().Value()+share)/memory
 	if sidecar(pod, c.Name) {
-		// A sidecar must not be a likelier victim than the containers it serves.
+		// A sidecar must not be killed before the containers that it serves.
 		score = min(score, 1000-1000*(leastMemory(pod)+share)/memory)
 	}
 	return min(max(score, 1000+guaranteedOOMScore), bestEffortOOMScore-1)
@@ -163,28 +163,29 @@ func leastMemory(pod *v1.Pod) int64 {
 	return max(least, 0)
 }
 
-// Node is what the formulae need to know of the node and its settings.
+// Node is the part of the node and its settings that the formulas need.
 type Node struct {
 	// Memory is the node's memory in bytes.
 	Memory int64
-	// CFSQuota reports whether CPU limits are enforced, Period over which time.
+	// CFSQuota reports whether CPU limits are enforced. Period is the time over which they are.
 	CFSQuota bool
 	Period   time.Duration
 	// Unified reports whether the node has cgroup v2.
 	Unified bool
 	// HugePages are the sizes of huge pages that the machine has.
 	HugePages []int64
-	// Swap tells how containers may use swap, Protection how their memory is protected; both by
-	// cgroup v2 alone.
+	// Swap says how containers may use swap, and Protection how their memory is protected. Both
+	// need cgroup v2.
 	Swap       Swap
 	Protection Protection
-	// SingleProcessOOMKill leaves it to the kernel to kill one process of a container only.
+	// SingleProcessOOMKill makes the kernel kill a single process of a container instead of all.
 	SingleProcessOOMKill bool
-	// MinOOMScore is the least oom_score_adj that the kubelet may set: -1000 with CAP_SYS_RESOURCE.
+	// MinOOMScore is the lowest oom_score_adj that the kubelet may set: -1000 with
+	// CAP_SYS_RESOURCE.
 	MinOOMScore int64
 }
 
-// Container returns the resources of a container as the runtime wants them.
+// Container returns the resources of a container in the form that the runtime takes.
 func Container(pod *v1.Pod, c *v1.Container, n Node) *runtimeapi.LinuxContainerResources {
 	limits := effectiveLimits(pod, c)
 	request, ok := c.Resources.Requests[v1.ResourceCPU]
@@ -204,7 +205,7 @@ func Container(pod *v1.Pod, c *v1.Container, n Node) *runtimeapi.LinuxContainerR
 	return r
 }
 
-// effectiveLimits are the container's limits, or the pod's where the container has none.
+// effectiveLimits returns the container's limits. Where it has none, the pod's apply.
 func effectiveLimits(pod *v1.Pod, c *v1.Container) v1.ResourceList {
 	l := v1.ResourceList{}
 	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
@@ -233,12 +234,12 @@ func hugepages(l v1.ResourceList) []*runtimeapi.HugepageLimit {
 	return out
 }
 
-// HugePages is the resource that huge pages of a size are.
+// HugePages returns the name of the resource for huge pages of a size.
 func HugePages(size int64) v1.ResourceName {
 	return v1.ResourceName(v1.ResourceHugePagesPrefix + resource.NewQuantity(size, resource.BinarySI).String())
 }
 
-// PageName writes a page size as the kernel's cgroup files do.
+// PageName formats a page size as in the names of cgroup files.
 func PageName(size int64) string {
 	for _, u := range []struct {
 		unit int64
@@ -252,14 +253,15 @@ func PageName(size int64) string {
 	return ""
 }
 
-// PodLimits are the limits of a pod's own cgroup; a nil field is not written.
+// PodLimits are the limits of a pod's cgroup. A nil field is not written.
 type PodLimits struct {
 	Shares, Quota, Period, Memory *int64
-	// Pids, if more than 0, is how many processes there may be.
+	// Pids is the maximum number of processes if it is positive.
 	Pids int64
-	// HugePages are bytes by the kernel's names of page sizes.
+	// HugePages are limits in bytes by the kernel's names of page sizes.
 	HugePages map[string]int64
-	// Min and Low are memory that is not taken back, and not taken back while there is other; 0 is not written.
+	// Min is memory that the kernel never reclaims. Low is memory that it reclaims last. 0 is not
+	// written.
 	Min, Low int64
 }
 
@@ -296,7 +298,8 @@ func Pod(pod *v1.Pod, n Node) PodLimits {
 	return out
 }
 
-// Larger returns the wider of each of two limits; a limit that one of them does not have is none.
+// Larger returns the larger of each limit of a and b. A limit that is nil in one of them is nil in
+// the result.
 func Larger(a, b PodLimits) PodLimits {
 	larger := func(x, y *int64, none int64) *int64 {
 		switch {

@@ -10,8 +10,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Sandbox returns what all of a pod's containers have together: runtimes that put a pod into a
-// machine of its own make it that large.
+// Sandbox returns the resources of all of a pod's containers together. Runtimes that run a pod in a
+// virtual machine use it as the machine's size.
 func Sandbox(pod *v1.Pod, n Node) *runtimeapi.LinuxContainerResources {
 	o := helpers.PodResourcesOptions{ExcludeOverhead: true}
 	requests, limits := helpers.PodRequests(pod, o), helpers.PodLimits(pod, o)
@@ -22,7 +22,7 @@ func Sandbox(pod *v1.Pod, n Node) *runtimeapi.LinuxContainerResources {
 	return n.linux(&request, limits.Cpu(), limits.Memory())
 }
 
-// Overhead returns what such a runtime needs besides.
+// Overhead returns the resources that such a runtime needs in addition.
 func Overhead(pod *v1.Pod, n Node) *runtimeapi.LinuxContainerResources {
 	if pod.Spec.Overhead == nil {
 		return &runtimeapi.LinuxContainerResources{}

@@ -14,7 +14,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// TestSandbox: a runtime that makes a machine for a pod is told how large, without what it needs itself.
+// TestSandbox checks the size of a pod's virtual machine, without the runtime's own overhead.
 func TestSandbox(t *testing.T) {
 	n := qos.Node{Memory: 1 << 34, CFSQuota: true, Period: 100 * time.Millisecond}
 	show := func(r *runtimeapi.LinuxContainerResources) string {

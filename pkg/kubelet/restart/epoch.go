@@ -11,7 +11,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// CanRestartAll reports whether a container's rules may have all of the pod's containers started anew.
+// CanRestartAll reports whether a rule of a container can restart all containers of the pod.
 func CanRestartAll(pod *v1.Pod) bool {
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
@@ -25,15 +25,15 @@ func CanRestartAll(pod *v1.Pod) bool {
 	return false
 }
 
-// Epoch is the number of times that the pod's containers had to start anew, all of
-// them, from the first init container on. A run carries the epoch that was known when it was
-// decided on: what is still being started when a container ends belongs to the epoch
-// that ends with it, however many containers end it.
+// Epoch returns how many times all containers of the pod were restarted, from the first init
+// container on. A run carries the epoch that was current when it was created. If a container ends
+// the epoch, runs that are being created at that time belong to the old epoch too, and further
+// containers that end the same epoch change nothing.
 //
-// It is read out of the runs themselves, so that a kubelet that dies in the midst of
-// it goes on: a run that ended an epoch tells of the next, and once something was started
-// in that one, so does its run; who ended the last may then be removed. The clock has
-// no part in it.
+// The epoch is computed from the runs themselves, so that it survives a restart of the kubelet. A
+// run that ended an epoch proves that the next one has begun. Once a container was started in the
+// new epoch, its run proves that too, and the run that ended the old one may be removed. The clock
+// is not used.
 func Epoch(pod *v1.Pod, seen *cri.Pod) int64 {
 	if seen == nil || !CanRestartAll(pod) {
 		return 0
@@ -41,7 +41,7 @@ func Epoch(pod *v1.Pod, seen *cri.Pod) int64 {
 	epoch := int64(0)
 	for i := range seen.Containers {
 		run := &seen.Containers[i]
-		if epoch = max(epoch, run.Epoch); ends(pod, run) {
+		if epoch = max(epoch, run.Epoch); endsEpoch(pod, run) {
 			epoch = max(epoch, run.Epoch+1)
 		}
 	}
@@ -51,13 +51,13 @@ func Epoch(pod *v1.Pod, seen *cri.Pod) int64 {
 // Before reports whether a run is of an earlier epoch.
 func Before(run *cri.Container, epoch int64) bool { return run != nil && run.Epoch < epoch }
 
-// Began reports whether the epoch began with the end of a run.
+// Began reports whether the end of a run began the epoch.
 func Began(pod *v1.Pod, run *cri.Container, epoch int64) bool {
-	return run != nil && run.Epoch+1 == epoch && ends(pod, run)
+	return run != nil && run.Epoch+1 == epoch && endsEpoch(pod, run)
 }
 
-// ends reports whether a run ended its epoch.
-func ends(pod *v1.Pod, run *cri.Container) bool {
+// endsEpoch reports whether a run ended its epoch.
+func endsEpoch(pod *v1.Pod, run *cri.Container) bool {
 	if run.State != cri.Exited {
 		return false
 	}

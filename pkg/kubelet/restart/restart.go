@@ -11,16 +11,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Default back-off: the first restart is at once, then 10 s, doubled up to 5 min, and forgotten after
-// twice the maximum without a restart.
+// Default back-off: the first restart is immediate, and the next one after 10 s. The delay doubles
+// up to 5 min, and is reset after twice the maximum without a restart.
 const (
 	DefaultBase = 10 * time.Second
 	DefaultMax  = 5 * time.Minute
 )
 
-// Should reports whether a container of the pod that ended with the exit code is to be started again.
-// For init containers other than sidecars only failures count.
-func Should(pod *v1.Pod, c *v1.Container, exitCode int32, init bool) bool {
+// ShouldStart reports whether a container of the pod that ended with the exit code must be started
+// again. For init containers other than sidecars only failures count.
+func ShouldStart(pod *v1.Pod, c *v1.Container, exitCode int32, init bool) bool {
 	if action := rule(c, exitCode); action == v1.ContainerRestartRuleActionRestart || action == v1.ContainerRestartRuleActionRestartAllContainers {
 		return true
 	}
@@ -41,7 +41,7 @@ func Should(pod *v1.Pod, c *v1.Container, exitCode int32, init bool) bool {
 	}
 }
 
-// rule is the action of the first of the container's rules that is for the exit code, or "".
+// rule returns the action of the first of the container's rules that matches the exit code, or "".
 func rule(c *v1.Container, exitCode int32) v1.ContainerRestartRuleAction {
 	for _, r := range c.RestartPolicyRules {
 		if r.ExitCodes != nil && matches(r.ExitCodes, exitCode) {
@@ -56,22 +56,22 @@ func matches(e *v1.ContainerRestartRuleOnExitCodes, code int32) bool {
 	return in == (e.Operator == v1.ContainerRestartRuleOnExitCodesOpIn)
 }
 
-// Backoff is the restart delay of one thing. The zero value has none yet.
+// Backoff is the restart delay of a container or sandbox. The zero value has no delay.
 type Backoff struct {
 	Base, Max time.Duration
 	delay     time.Duration
 	last      time.Time
-	// odd is an end that cannot have been then, first seen at sight.
+	// odd is an end time that cannot be right, and sight is when it was first seen.
 	odd, sight time.Time
 }
 
-// Delay returns the present delay, 0 if there is none.
+// Delay returns the present delay, or 0.
 func (b *Backoff) Delay() time.Duration { return b.delay }
 
-// Until returns when what ended at ended may start again; that time may have passed. An end in
-// the future, as the clock has it after it was set back, or before the start counts as one at
-// the moment in which it is first asked about: nobody waits for the clock to catch up, and
-// nothing is started again and again because it did.
+// Until returns when a container that ended at ended may start again; that time may have passed. If
+// the end is in the future, because the clock was set back, or before the start, then the time at
+// which it was first seen counts instead. So a restart neither waits for the clock to catch up nor
+// happens again and again.
 func (b *Backoff) Until(ended, now time.Time) time.Time {
 	if ended = b.plausible(ended, now); b.delay == 0 || b.expired(ended) {
 		return ended
@@ -79,7 +79,7 @@ func (b *Backoff) Until(ended, now time.Time) time.Time {
 	return ended.Add(b.delay)
 }
 
-// Next notes a start at now of what ended before at ended, and raises the delay for the next one.
+// Next records a start at now after an end at ended, and increases the next delay.
 func (b *Backoff) Next(ended, now time.Time) {
 	if ended = b.plausible(ended, now); b.delay == 0 || b.expired(ended) {
 		b.delay = b.base()
@@ -89,7 +89,7 @@ func (b *Backoff) Next(ended, now time.Time) {
 	b.last = now
 }
 
-// plausible is when something ended, going by what was known when it was first asked about.
+// plausible returns the end time, corrected with what was known when it was first seen.
 func (b *Backoff) plausible(ended, now time.Time) time.Time {
 	if (ended.After(now) || ended.Before(b.last)) && !ended.Equal(b.odd) {
 		b.odd, b.sight = ended, now

@@ -51,7 +51,7 @@ func TestShould(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: tc.policy}}
-			if got := restart.Should(pod, &tc.c, tc.code, tc.init); got != tc.want {
+			if got := restart.ShouldStart(pod, &tc.c, tc.code, tc.init); got != tc.want {
 				t.Errorf("got %t", got)
 			}
 		})
@@ -74,7 +74,7 @@ func TestEpoch(t *testing.T) {
 		return cri.Container{Name: name, State: cri.Exited, Epoch: epoch, ExitCode: code, FinishedAt: at(finished)}
 	}
 	for name, tc := range map[string]struct {
-		runs   []cri.Container // the newest first
+		runs   []cri.Container // newest first
 		want   int64
 		before []bool
 	}{
@@ -130,13 +130,14 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// TestBackoffWhenTheClockIsSetBack: what ended an hour from now waits for its delay, and not for an hour.
+// TestBackoffWhenTheClockIsSetBack checks that a container whose end is an hour in the future waits
+// for its delay, and not for an hour.
 func TestBackoffWhenTheClockIsSetBack(t *testing.T) {
 	ended := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	b := &restart.Backoff{}
 	b.Next(ended, ended)
 	now := ended.Add(-time.Hour)
-	for range 2 { // asked again it is the same
+	for range 2 { // a second call returns the same
 		if got, want := b.Until(ended, now), ended.Add(-time.Hour+restart.DefaultBase); !got.Equal(want) {
 			t.Errorf("until %v, want %v", got, want)
 		}
@@ -149,14 +150,14 @@ func TestBackoffWhenTheClockIsSetBack(t *testing.T) {
 	}
 }
 
-// TestBackoffWhenTheClockIsBehind: what ended before it was started, as the runtime's clock has
-// it, waits for its delay all the same, and is forgiven when it has run for long.
+// TestBackoffWhenTheClockIsBehind checks that a container whose end is before its start, because of
+// the runtime's clock, waits for its delay, and that the delay is reset after it has run for long.
 func TestBackoffWhenTheClockIsBehind(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	b := &restart.Backoff{}
 	for _, delay := range []time.Duration{restart.DefaultBase, 2 * restart.DefaultBase} {
 		b.Next(now.Add(-time.Hour), now)
-		for range 2 { // asked again it is the same
+		for range 2 { // a second call returns the same
 			if got, want := b.Until(now.Add(-time.Hour+time.Second), now.Add(time.Second)), now.Add(time.Second+delay); !got.Equal(want) {
 				t.Errorf("until %v, want %v", got, want)
 			}

@@ -26,15 +26,15 @@ import (
 	"keelson.dev/keelson/pkg/daemon/zpages"
 )
 
-// reviewTimeout bounds one question to the API server about a token.
+// reviewTimeout is the timeout of a token review.
 const reviewTimeout = 10 * time.Second
 
-// reviewRetry is how a question to the API server is repeated.
+// reviewRetry returns the delays between attempts of a review.
 func reviewRetry() *wait.Backoff {
 	return &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 }
 
-// newAuthenticator makes the authenticator that the configuration asks for; ca, which may be nil, is to be run.
+// newAuthenticator returns the configured authenticator. The caller must run ca, which may be nil.
 func newAuthenticator(client kubernetes.Interface, c kubeletconfig.KubeletAuthentication) (a authenticator.Request, ca *dynamiccertificates.DynamicFileCAContent, err error) {
 	factory := authenticatorfactory.DelegatingAuthenticatorConfig{
 		Anonymous:                &apiserver.AnonymousAuthConfig{Enabled: isTrue(c.Anonymous.Enabled)},
@@ -66,17 +66,17 @@ type authorizer interface {
 	allowed(ctx context.Context, u user.Info, verb, subresource string) (bool, error)
 }
 
-// alwaysAllow is the authorization mode AlwaysAllow.
+// alwaysAllow implements the authorization mode AlwaysAllow.
 type alwaysAllow struct{}
 
 func (alwaysAllow) allowed(context.Context, user.Info, string, string) (bool, error) {
 	return true, nil
 }
 
-// maxDecisions bounds how many answers are remembered.
+// maxDecisions is the maximum number of cached decisions.
 const maxDecisions = 8192
 
-// webhook asks the API server, and remembers the answers for a while.
+// webhook asks the API server and caches its decisions.
 type webhook struct {
 	client            kubernetes.Interface
 	node              string
@@ -131,7 +131,7 @@ func (w *webhook) allowed(ctx context.Context, u user.Info, verb, subresource st
 	return allowed, nil
 }
 
-// ask asks until there is an answer, ctx ends or the attempts are used up.
+// ask requests an access review until it succeeds, ctx ends or all attempts have failed.
 func (w *webhook) ask(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (review *authorizationv1.SubjectAccessReview, err error) {
 	waitErr := wait.ExponentialBackoffWithContext(ctx, *reviewRetry(), func(ctx context.Context) (bool, error) {
 		review, err = w.client.AuthorizationV1().SubjectAccessReviews().Create(ctx,
@@ -144,7 +144,7 @@ func (w *webhook) ask(ctx context.Context, spec authorizationv1.SubjectAccessRev
 	return review, err
 }
 
-// verbOf returns the API's verb of an HTTP method.
+// verbOf returns the API verb for an HTTP method.
 func verbOf(method string) string {
 	switch method {
 	case http.MethodPost:
@@ -167,7 +167,8 @@ func below(path, root string) bool {
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// permissions returns the verb, and the subresources of the node of which any one allows it.
+// permissions returns the verb, and the subresources of the node. Permission for any one of them is
+// enough.
 func permissions(method, path string) (verb string, subresources []string) {
 	verb = verbOf(method)
 	for _, root := range []string{"/exec", "/attach", "/portForward", "/run"} {
@@ -194,13 +195,13 @@ func permissions(method, path string) (verb string, subresources []string) {
 		return verb, []string{"healthz", "proxy"}
 	case below(path, "/configz"):
 		return verb, []string{"configz", "proxy"}
-	case below(path, "/csi"): // not in Kubernetes: a right to call drivers and nothing else
+	case below(path, "/csi"): // not in Kubernetes: a permission for calls to drivers only
 		return verb, []string{"csi", "proxy"}
 	}
 	return verb, []string{"proxy"}
 }
 
-// authorized serves only requests of users who may make them.
+// authorized passes on only requests that are authenticated and authorized.
 func (s *Server) authorized(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok, err := s.authn.AuthenticateRequest(r)
@@ -233,5 +234,5 @@ func (s *Server) authorized(next http.Handler) http.Handler {
 func writeText(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(code)
-	_, _ = w.Write([]byte(text)) // the client may be gone
+	_, _ = w.Write([]byte(text)) // the client may have disconnected
 }

@@ -18,7 +18,7 @@ import (
 	"keelson.dev/keelson/pkg/daemon"
 )
 
-// certificate returns how the server finds its certificate.
+// certificate returns the function that returns the server's certificate.
 func certificate(cfg Config) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	if cfg.GetCertificate != nil {
 		return cfg.GetCertificate, nil
@@ -64,7 +64,7 @@ func ensureSelfSigned(certFile, keyFile, name string, addresses []string) error 
 	return nil
 }
 
-// tlsConfig returns the TLS settings that the configuration asks for.
+// tlsConfig returns the configured TLS settings.
 func tlsConfig(cfg Config) (*tls.Config, error) {
 	get, err := certificate(cfg)
 	if err != nil {
@@ -83,7 +83,8 @@ func tlsConfig(cfg Config) (*tls.Config, error) {
 		c.CurvePreferences = append(c.CurvePreferences, tls.CurveID(id))
 	}
 	if cfg.Kubelet.Authentication.X509.ClientCAFile != "" {
-		// The authenticator verifies it: a client with another CA's certificate may still bring a token.
+		// The authenticator verifies the certificate, so that a client with a certificate of
+		// another CA can still use a token.
 		c.ClientAuth = tls.RequestClientCert
 	}
 	return c, nil

@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// checkpoint has the state of a container written to a file of the node.
+// checkpoint writes the state of a container to a file on the node.
 func (s *Server) checkpoint(w http.ResponseWriter, r *http.Request) {
 	namespace, name, container := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
 	pod, ok := s.cfg.Pods.Pod(namespace, name)

@@ -20,7 +20,7 @@ func writeJSON(w http.ResponseWriter, v any) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(body, '\n')) // the client may be gone
+	_, _ = w.Write(append(body, '\n')) // the client may have disconnected
 }
 
 func podList(pods []*v1.Pod) *v1.PodList {
@@ -60,6 +60,6 @@ func (s *Server) configz(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, map[string]*kubeletconfig.KubeletConfiguration{"kubeletconfig": &config})
 }
 
-// Health returns the handler of /healthz and of /healthz/NAME for each check, without authorization:
-// for the port of its own that Kubernetes has for it.
+// Health returns the handler of /healthz and of /healthz/NAME for each check, without
+// authorization. As in Kubernetes it has a port of its own.
 func (s *Server) Health() http.Handler { return s.health }

@@ -22,27 +22,27 @@ const (
 	maxServiceLength = 256
 )
 
-// notOfServices are characters that no name of a service has.
+// notOfServices matches characters that names of services do not contain.
 const notOfServices = `[^a-zA-Z\-_.:0-9@]`
 
-// logQuery asks for logs of services, or for one file.
+// logQuery is a query for the logs of services, or for one file.
 type logQuery struct {
-	asked           bool // whether there is a query, or anything that narrows one
+	asked           bool // whether the request has any query parameter
 	services, files []string
-	since, until    time.Time // zero: not bounded
+	since, until    time.Time // zero means no bound
 	tail, boot      *int
 	pattern         string
 }
 
-// empty reports whether nothing is queried: a path is asked for.
+// empty reports whether the request has no query, only a path.
 func (q *logQuery) empty() bool { return !q.asked }
 
-// narrowed reports whether not all of a log is asked for.
+// narrowed reports whether the query selects only a part of a log.
 func (q *logQuery) narrowed() bool {
 	return !q.since.IsZero() || !q.until.IsZero() || q.tail != nil || q.boot != nil || q.pattern != ""
 }
 
-// parseLogQuery reads the parameters of a request.
+// parseLogQuery parses the parameters of a request.
 func parseLogQuery(values url.Values) (*logQuery, field.ErrorList) {
 	var errs field.ErrorList
 	q := &logQuery{pattern: values.Get("pattern")}

@@ -49,7 +49,7 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// logOptions reads the options from the query; code is not 0 if they are bad.
+// logOptions parses the options in the query. If they are invalid, code is the status to return.
 func logOptions(r *http.Request) (o *v1.PodLogOptions, code int, text string) {
 	query := r.URL.Query()
 	switch tail := query.Get("tail"); tail { // the name of tailLines in old clients
@@ -69,8 +69,8 @@ func logOptions(r *http.Request) (o *v1.PodLogOptions, code int, text string) {
 	return o, 0, ""
 }
 
-// decodeLogOptions reads the options as the API's parameter codec does, which knows them only on
-// the server's side.
+// decodeLogOptions parses the options like the API's parameter codec, which supports them only in
+// the API server.
 func decodeLogOptions(query url.Values) (*v1.PodLogOptions, error) {
 	o := &v1.PodLogOptions{}
 	var errs []error
@@ -103,7 +103,8 @@ func validLogOptions(o *v1.PodLogOptions) bool {
 	all := o.Stream == nil || *o.Stream == v1.LogStreamAll
 	switch {
 	case !all && *o.Stream != v1.LogStreamStdout && *o.Stream != v1.LogStreamStderr,
-		!all && o.TailLines != nil, // the last lines of one stream cannot be found from the end
+		// The last lines of one stream cannot be found from the end of the file.
+		!all && o.TailLines != nil,
 		o.TailLines != nil && *o.TailLines < 0,
 		o.LimitBytes != nil && *o.LimitBytes < 1,
 		o.SinceSeconds != nil && o.SinceTime != nil,
@@ -150,7 +151,7 @@ func (s *Server) copyLog(ctx context.Context, source LogSource, o *v1.PodLogOpti
 	return logs.Read(ctx, source.Path, opts)
 }
 
-// flusher sends what is written at once: a log that is followed is read by someone who waits for the next line.
+// flusher flushes after each write, because the reader of a followed log waits for the next line.
 type flusher struct {
 	w       io.Writer
 	rc      *http.ResponseController

@@ -59,7 +59,7 @@ func TestContainerLogs(t *testing.T) {
 	}
 }
 
-// TestFollow follows a log over a rotation, to the end of its container.
+// TestFollow follows a log across a rotation until its container ends.
 func TestFollow(t *testing.T) {
 	f := start(t)
 	path := filepath.Join(t.TempDir(), "0.log")
@@ -107,7 +107,9 @@ func TestFollow(t *testing.T) {
 	expect("one")
 	write("two")
 	expect("two")
-	<-waiting // the reader asks when it watches the directory: from here on it sees the rotation
+	// The reader asks after it has begun to watch the directory, so it sees the rotation from here
+	// on.
+	<-waiting
 	if err := os.Rename(path, path+".1"); err != nil {
 		t.Fatal(err)
 	}

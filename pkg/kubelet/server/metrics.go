@@ -17,7 +17,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// requestMetrics are the metrics of the server itself.
+// requestMetrics are the metrics about requests.
 type requestMetrics struct {
 	clock    clock.Clock
 	total    *prometheus.CounterVec
@@ -60,7 +60,7 @@ func (m *requestMetrics) measured(next http.Handler) http.Handler {
 	})
 }
 
-// pathRoot returns what a path is counted as; there are few of them, whatever clients ask for.
+// pathRoot returns the label value for a path. There are few values, whatever clients request.
 func pathRoot(path string) string {
 	parts := strings.SplitN(strings.TrimPrefix(path, "/"), "/", 3)
 	root := parts[0]
@@ -83,13 +83,14 @@ func longRunning(root string) bool {
 	return false
 }
 
-// resourceMetrics collects /metrics/resource from the statistics, when it is asked for.
+// resourceMetrics computes the metrics of /metrics/resource from the statistics on each scrape.
 type resourceMetrics struct {
 	stats Stats
 	log   *slog.Logger
 }
 
-// Describe implements prometheus.Collector: nothing is known beforehand.
+// Describe implements prometheus.Collector. It sends nothing, because the metrics depend on what
+// runs.
 func (resourceMetrics) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
@@ -127,7 +128,8 @@ func gauge(ch chan<- prometheus.Metric, name, help string, v float64) {
 	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), prometheus.GaugeValue, v)
 }
 
-// usage sends the CPU time and the memory of something, with the times at which they were measured.
+// usage sends the CPU time and the memory of a node, pod or container, with the times of their
+// measurement.
 func usage(ch chan<- prometheus.Metric, prefix, of string, cpu *statsapi.CPUStats, memory *statsapi.MemoryStats, names, values []string) {
 	if cpu != nil && cpu.UsageCoreNanoSeconds != nil {
 		desc := prometheus.NewDesc(prefix+"_cpu_usage_seconds_total", "[STABLE] Cumulative cpu time consumed by "+of+" in core-seconds", names, nil)
@@ -141,7 +143,7 @@ func usage(ch chan<- prometheus.Metric, prefix, of string, cpu *statsapi.CPUStat
 	}
 }
 
-// swap sends what something uses of the node's swap.
+// swap sends the swap usage of a node, pod or container.
 func swap(ch chan<- prometheus.Metric, prefix, of string, s *statsapi.SwapStats, names, values []string) {
 	if s != nil && s.SwapUsageBytes != nil {
 		desc := prometheus.NewDesc(prefix+"_swap_usage_bytes", "[ALPHA] Current swap usage of "+of+" in bytes. Reported only on non-windows systems", names, nil)

@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	// queryTimeout bounds how long one query is answered.
+	// queryTimeout is the timeout of a query.
 	queryTimeout = 30 * time.Second
-	// maxQueries is how many queries are answered at a time; others wait.
+	// maxQueries is the maximum number of concurrent queries; others wait.
 	maxQueries = 4
-	// journalTime is how the journal is asked for a time.
+	// journalTime is the time format of journalctl.
 	journalTime = "2006-01-02 15:04:05"
 )
 
-// nodeLogs serves /logs/: the files of a directory and, by queries
-// (/logs/?query=kubelet&tailLines=10), what services log: to systemd's journal, or to files that
-// are named like them.
+// nodeLogs serves /logs/: the files of a directory, and with a query
+// (/logs/?query=kubelet&tailLines=10) the logs of services. These are in systemd's journal, or in
+// files with the name of the service.
 type nodeLogs struct {
 	dir   beneath.Files
 	files http.Handler
@@ -40,7 +40,7 @@ func newNodeLogs(dir string) *nodeLogs {
 	return &nodeLogs{dir: beneath.Files(dir), files: http.FileServerFS(beneath.Files(dir)), slots: make(chan struct{}, maxQueries)}
 }
 
-// ServeHTTP gets the path below /logs/.
+// ServeHTTP expects the path without the prefix /logs/.
 func (l *nodeLogs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q, errs := parseLogQuery(r.URL.Query())
 	switch {
@@ -75,7 +75,7 @@ func (l *nodeLogs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q.write(ctx, w, l.dir)
 }
 
-// serveLogFile serves a file, or lists a directory.
+// serveLogFile serves a file or the list of a directory.
 func serveLogFile(w http.ResponseWriter, r *http.Request, files beneath.Files, name string) {
 	name = path.Clean("/" + strings.ReplaceAll(name, `\`, "/"))
 	info, err := fs.Stat(files, path.Join(".", name))
@@ -91,7 +91,7 @@ func serveLogFile(w http.ResponseWriter, r *http.Request, files beneath.Files, n
 	http.FileServerFS(files).ServeHTTP(w, r)
 }
 
-// write writes what the services have logged; what is wrong is told in between.
+// write writes the logs of the services. Errors appear between them.
 func (q *logQuery) write(ctx context.Context, w io.Writer, dir beneath.Files) {
 	units := journalUnits(ctx)
 	var journal, files []string
@@ -119,7 +119,7 @@ func (q *logQuery) write(ctx context.Context, w io.Writer, dir beneath.Files) {
 	}
 }
 
-// journalUnits are the units that have logged to the journal; none if there is no journal.
+// journalUnits returns the units that have logs in the journal, or none if there is no journal.
 func journalUnits(ctx context.Context) map[string]bool {
 	out, err := exec.CommandContext(ctx, "journalctl", "--field=_SYSTEMD_UNIT").Output()
 	if err != nil {
@@ -136,12 +136,13 @@ func (q *logQuery) writeJournal(ctx context.Context, w io.Writer, services []str
 	c := exec.CommandContext(ctx, "journalctl", q.journalArgs(services)...)
 	c.Stdout, c.Stderr = w, w
 	exited := &exec.ExitError{}
-	if err := c.Run(); err != nil && !errors.As(err, &exited) { // journalctl itself tells what is wrong
+	// Journalctl itself writes what is wrong.
+	if err := c.Run(); err != nil && !errors.As(err, &exited) {
 		fmt.Fprintf(w, "\nerror: journal output not available\n")
 	}
 }
 
-// journalArgs asks the journal for what the query asks of the services.
+// journalArgs returns the arguments of journalctl for the query.
 func (q *logQuery) journalArgs(services []string) []string {
 	args := []string{"--utc", "--no-pager", "--output=short-precise"}
 	add := func(on bool, name string, value any) {
@@ -179,7 +180,7 @@ func writeServiceFile(ctx context.Context, w io.Writer, dir beneath.Files, servi
 		if err != nil {
 			return err
 		}
-		if info.IsDir() { // which may have the file that is looked for
+		if info.IsDir() { // the directory may contain the file
 			continue
 		}
 		_, err = io.Copy(w, whileContext{ctx, f})
@@ -188,7 +189,7 @@ func writeServiceFile(ctx context.Context, w io.Writer, dir beneath.Files, servi
 	return fs.ErrNotExist
 }
 
-// whileContext reads until the context ends.
+// whileContext is a reader that fails when the context ends.
 type whileContext struct {
 	ctx context.Context
 	io.Reader

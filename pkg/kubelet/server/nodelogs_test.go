@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/beneath"
 )
 
-// journal is a journal that has logs of two services, and tells what it is asked.
+// journal is a journalctl with the logs of two services, which prints its arguments.
 const journal = `#!/bin/sh
 if [ "$*" = --field=_SYSTEMD_UNIT ]; then
 	echo kubelet.service; echo getty@tty1.service
@@ -45,11 +45,12 @@ func logDir(t *testing.T) string {
 	return dir
 }
 
-// TestNodeLogs: a query is answered from the journal or from files, as Kubernetes finds out
-// which, and what it must not ask is refused.
+// TestNodeLogs checks that a query is answered from the journal or from files under the same
+// conditions as in Kubernetes, and that invalid queries are rejected.
 func TestNodeLogs(t *testing.T) {
 	bin := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bin, "journalctl"), []byte(journal), 0o700); err != nil { //nolint:gosec // it is to be run
+	// It must be executable.
+	if err := os.WriteFile(filepath.Join(bin, "journalctl"), []byte(journal), 0o700); err != nil { //nolint:gosec
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
@@ -106,7 +107,7 @@ func TestNodeLogs(t *testing.T) {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/logs/"+path, nil))
 			got := w.Body.String()
-			if i := strings.Index(got, "<pre>"); i > 0 { // of a directory the list alone
+			if i := strings.Index(got, "<pre>"); i > 0 { // compare only the list of a directory
 				got = got[i:]
 			}
 			if w.Code != c.code || got != c.want {
@@ -116,7 +117,7 @@ func TestNodeLogs(t *testing.T) {
 	}
 }
 
-// TestNodeLogsWithoutJournal: where there is no journal, files are what there is.
+// TestNodeLogsWithoutJournal checks that queries are answered from files if there is no journal.
 func TestNodeLogsWithoutJournal(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	w := httptest.NewRecorder()

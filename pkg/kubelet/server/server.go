@@ -32,98 +32,101 @@ import (
 	"keelson.dev/keelson/pkg/health"
 )
 
-// Pods is what the server asks the kubelet about pods.
+// Pods provides information about pods.
 type Pods interface {
-	// Pods returns the pods bound to this node (with static pods), with their present status.
+	// Pods returns the pods of this node, including static pods, with their present status.
 	Pods() []*v1.Pod
-	// Pod returns one of them.
+	// Pod returns a pod by its name.
 	Pod(namespace, name string) (*v1.Pod, bool)
-	// RunningPods returns what the runtime runs, as bare pods.
+	// RunningPods returns the pods that the runtime runs, with the little that the runtime knows
+	// about them.
 	RunningPods(ctx context.Context) ([]*v1.Pod, error)
-	// ContainerLog returns where the log of a container of the pod is, of its previous run if
-	// previous. An error is told to the user as it is: 'container "c" in pod "p" is waiting to
-	// start: ContainerCreating' and the like.
+	// ContainerLog returns the log of a container of the pod, or with previous the log of its
+	// previous run. Users see the error unchanged, for example 'container "c" in pod "p" is waiting
+	// to start: ContainerCreating'.
 	ContainerLog(ctx context.Context, pod *v1.Pod, container string, previous bool) (LogSource, error)
 }
 
 // LogSource is a container's log.
 type LogSource struct {
-	// Path is the log file in the CRI format.
+	// Path is the log file, in the CRI format.
 	Path string
-	// Running reports whether the container still runs; a followed log ends when it does not.
+	// Running reports whether the container still runs. A followed log ends when it does not.
 	Running func(ctx context.Context) (bool, error)
 }
 
-// StreamOptions are the streams of an exec or an attach.
+// StreamOptions select the streams of an exec or attach request.
 type StreamOptions struct {
 	Stdin, Stdout, Stderr, TTY bool
 }
 
-// Runtime makes the runtime's streaming endpoints. Its errors may be gRPC status errors.
+// Runtime provides the runtime's streaming endpoints. Its errors may be gRPC status errors.
 type Runtime interface {
 	Exec(ctx context.Context, pod *v1.Pod, container string, command []string, o StreamOptions) (*url.URL, error)
 	Attach(ctx context.Context, pod *v1.Pod, container string, o StreamOptions) (*url.URL, error)
 	PortForward(ctx context.Context, pod *v1.Pod, ports []int32) (*url.URL, error)
-	// Checkpoint writes the state of a running container to a file within so many seconds (0: the
-	// runtime's own time) and returns its name.
+	// Checkpoint writes the state of a running container to a file and returns its name. The
+	// timeout is in seconds; 0 means the runtime's default.
 	Checkpoint(ctx context.Context, pod *v1.Pod, container string, seconds int64) (file string, err error)
-	// Run runs a command to its end and returns stdout and stderr together.
+	// Run runs a command and returns its stdout and stderr together.
 	Run(ctx context.Context, pod *v1.Pod, container string, command []string) ([]byte, error)
 }
 
-// Stats gives what /stats/summary and /metrics/resource tell.
+// Stats provides the statistics for /stats/summary and /metrics/resource.
 type Stats interface {
 	Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.Summary, error)
 }
 
-// Config is what a Server needs.
+// Config holds a Server's settings.
 type Config struct {
-	// Listener is where to serve; if nil, Address is listened on.
+	// Listener is the listener to serve on. If it is nil, the server listens on Address.
 	Listener net.Listener
 	Address  string
-	// Kubelet holds the authentication, authorization, TLS and debugging settings, defaulted.
+	// Kubelet holds the settings for authentication, authorization, TLS and debugging, with
+	// defaults.
 	Kubelet *kubeletconfig.KubeletConfiguration
 	// NodeName is the node's name, for authorization.
 	NodeName string
-	// CertDir is where a self-signed serving certificate is kept if no other is configured.
+	// CertDir is the directory of the self-signed serving certificate, which is used if no other is
+	// configured.
 	CertDir string
-	// NodeAddresses are put into a self-signed certificate.
+	// NodeAddresses are the addresses in a self-signed certificate.
 	NodeAddresses []string
-	// GetCertificate, if not nil, gives the serving certificate (one that the API server signed
-	// and that is renewed).
+	// GetCertificate returns the serving certificate that the API server has issued and that is
+	// renewed. It may be nil.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	// Tracing is where the spans of requests go; nil: nowhere.
+	// Tracing exports the spans of requests; nil disables that.
 	Tracing *daemon.Tracing
-	// Client makes token and access reviews.
+	// Client creates token and access reviews.
 	Client  kubernetes.Interface
 	Pods    Pods
 	Runtime Runtime
 	Stats   Stats
-	// Drivers passes what the control plane asks storage drivers, by POST
-	// /csi/{driver}/{service}/{method}; nil: nothing is passed.
+	// Drivers serves POST /csi/{driver}/{service}/{method}, with which the control plane calls
+	// storage drivers. If it is nil the path is not found.
 	Drivers http.HandlerFunc
 	// Health are the checks of /healthz.
 	Health []health.Check
 	// Metrics, ProbeMetrics are served at /metrics and /metrics/probes.
 	Metrics, ProbeMetrics prometheus.Gatherer
-	// Containers are served at /metrics/cadvisor; nil: there are none.
+	// Containers are served at /metrics/cadvisor; nil means no metrics.
 	Containers prometheus.Gatherer
-	// Register takes the server's own metrics; it may be nil.
+	// Register registers the server's own metrics; it may be nil.
 	Register prometheus.Registerer
 	// Flags are the values of the process's flags, for /flagz.
 	Flags map[string]string
-	// LogDir is what /logs/ serves, /var/log.
+	// LogDir is the directory that /logs/ serves, /var/log.
 	LogDir string
 	Clock  clock.Clock
 	Log    *slog.Logger
 }
 
 const (
-	// idleTimeout is that of Go's HTTP client.
+	// idleTimeout is the same as in Go's HTTP client.
 	idleTimeout = 90 * time.Second
 	// headerTimeout is how long a client may take to send its headers.
 	headerTimeout = 32 * time.Second
-	// requestTimeout is how long one request may take: a followed log, for example.
+	// requestTimeout is the timeout of a request, which may follow a log.
 	requestTimeout = 4 * time.Hour
 	maxHeaders     = 1 << 20
 )
@@ -135,12 +138,12 @@ type Server struct {
 	ca    *dynamiccertificates.DynamicFileCAContent // nil without client certificates
 	authz authorizer
 	tls   *tls.Config
-	// What the checks find is counted, whichever of the servers is asked.
+	// Both servers count the results of health checks here.
 	results *health.Results
 	health  http.Handler
 }
 
-// New makes a Server; it reads certificates but does not listen yet.
+// New returns a Server. It reads certificates but does not listen yet.
 func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, results: health.NewResults()}
 	s.health = health.Handler("/healthz", cfg.Log, s.results.Watch("healthz", cfg.Health)...)
@@ -157,7 +160,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Run serves until ctx ends, and then ends the requests that are being served.
+// Run serves until ctx ends, and then ends the requests in progress.
 func (s *Server) Run(ctx context.Context) error {
 	l := s.cfg.Listener
 	if l == nil {
@@ -192,7 +195,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// Handler returns all that the server serves, behind authentication and authorization.
+// Handler returns the handler of all paths, with authentication and authorization.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	s.always(mux)
@@ -206,7 +209,7 @@ func (s *Server) Handler() http.Handler {
 	return newRequestMetrics(s.cfg.Register, s.cfg.Clock).measured(s.cfg.Tracing.Handler(s.authorized(mux), "kubelet"))
 }
 
-// always installs what is served with any configuration.
+// always registers the paths that are served with any configuration.
 func (s *Server) always(mux *http.ServeMux) {
 	mux.Handle("/healthz", s.health)
 	mux.Handle("/healthz/", s.health)
@@ -236,7 +239,7 @@ func metricsHandler(g prometheus.Gatherer) http.Handler {
 	return promhttp.HandlerFor(g, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
 }
 
-// debugging installs what enableDebuggingHandlers allows.
+// debugging registers the paths that enableDebuggingHandlers enables.
 func (s *Server) debugging(mux *http.ServeMux) {
 	for _, method := range []string{"GET ", "POST "} {
 		mux.HandleFunc(method+"/exec/{namespace}/{pod}/{container}", s.exec)
@@ -269,7 +272,7 @@ func (s *Server) debugging(mux *http.ServeMux) {
 	}
 }
 
-// nodeLogs serves the files of the log directory and, if it is to, answers queries.
+// nodeLogs serves the files of the log directory, and queries if enableSystemLogQuery enables them.
 func (s *Server) nodeLogs() http.Handler {
 	if on := s.cfg.Kubelet.EnableSystemLogQuery; on == nil || !*on {
 		return http.FileServerFS(beneath.Files(s.cfg.LogDir))

@@ -46,7 +46,7 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// kubelet is what the server asks, with one pod.
+// kubelet implements the interfaces that the server uses, with one pod.
 type kubelet struct {
 	pod     *v1.Pod
 	log     LogSource
@@ -110,7 +110,7 @@ func (k *kubelet) Summary(_ context.Context, only bool) (*statsapi.Summary, erro
 	return s, nil
 }
 
-// echo is a runtime whose commands write their input, in upper case to stderr.
+// echo is a runtime whose commands write their input to stdout, and in upper case to stderr.
 type echo struct{}
 
 func (echo) Exec(_ context.Context, _ string, cmd []string, in io.Reader, out, errOut io.WriteCloser, _ bool, _ <-chan remotecommandserver.TerminalSize) error {
@@ -136,16 +136,16 @@ func (echo) PortForward(_ context.Context, _ string, port int32, stream io.ReadW
 	return err
 }
 
-// fixture is a running kubelet server whose users the API server decides about.
+// fixture is a running kubelet server that uses an API server for its reviews.
 type fixture struct {
 	api     *testserver.Server
 	kubelet *kubelet
 	url     string
 	token   map[string]string // by service account
-	loop    *health.Gate      // whether the kubelet does its work
+	loop    *health.Gate      // the state of the health check syncloop
 }
 
-// start runs a server. The service account "operator" may do everything with nodes/proxy,
+// start starts a server. The service account "operator" may do everything with nodes/proxy, and
 // "metrics" may read metrics and pods.
 func start(t *testing.T) *fixture {
 	t.Helper()
@@ -241,8 +241,7 @@ func (f *fixture) grant(t *testing.T, account string, rules ...rbacv1.PolicyRule
 	f.token[account] = tr.Status.Token
 }
 
-// granted waits until the API server knows of the rights: the kubelet believes a
-// refusal for a while.
+// granted waits until the API server knows the permissions, because the kubelet caches refusals.
 func (f *fixture) granted(t *testing.T, account *v1.ServiceAccount, rules []rbacv1.PolicyRule) {
 	t.Helper()
 	for _, rule := range rules {
@@ -310,7 +309,8 @@ func TestAuthorization(t *testing.T) {
 			"Forbidden (user=system:serviceaccount:kube-system:reader, verb=get, resource=nodes, subresource(s)=[statusz])\n"},
 		"flagz goes with configz": {"reader", "GET", "/flagz", 403,
 			"Forbidden (user=system:serviceaccount:kube-system:reader, verb=get, resource=nodes, subresource(s)=[configz])\n"},
-		"calls of drivers":             {"drivers", "POST", "/csi/d/csi.v1.Identity/Probe", 404, ""}, // there are no drivers
+		// No driver is registered.
+		"calls of drivers":             {"drivers", "POST", "/csi/d/csi.v1.Identity/Probe", 404, ""},
 		"calls of drivers go by proxy": {"operator", "POST", "/csi/d/csi.v1.Identity/Probe", 404, ""},
 		"no calls of drivers otherwise": {"reader", "POST", "/csi/d/csi.v1.Identity/Probe", 403,
 			"Forbidden (user=system:serviceaccount:kube-system:reader, verb=create, resource=nodes, subresource(s)=[csi proxy])\n"},
@@ -339,7 +339,7 @@ func TestAuthorization(t *testing.T) {
 	}
 }
 
-// TestHealth: what the checks find is told without the reason, and counted.
+// TestHealth checks that failed checks are listed without their reason, and counted.
 func TestHealth(t *testing.T) {
 	f := start(t)
 	f.do(t, "operator", "GET", "/healthz")

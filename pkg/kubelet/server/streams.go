@@ -23,7 +23,7 @@ import (
 	"keelson.dev/keelson/pkg/halfclose"
 )
 
-// pod returns the pod that the request names, or answers that there is none.
+// pod returns the pod in the path of the request. If there is none it writes the response.
 func (s *Server) pod(w http.ResponseWriter, r *http.Request) (*v1.Pod, bool) {
 	pod, ok := s.cfg.Pods.Pod(r.PathValue("namespace"), r.PathValue("pod"))
 	if !ok {
@@ -49,7 +49,7 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// stream hands the connection over to the runtime's streaming server at the URL that open returns.
+// stream proxies the connection to the runtime's streaming server at the URL that open returns.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, open func(*v1.Pod, StreamOptions) (*url.URL, error)) {
 	o, err := remotecommand.NewOptions(r)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, open func(*v1.Po
 	}
 	w = halfclose.Linger(w, s.cfg.Clock, halfclose.Patience)
 	if wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
-		// The runtime's server speaks SPDY and older WebSocket protocols.
+		// The runtime's server supports SPDY and older WebSocket protocols only.
 		opts := translator.Options{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, Tty: o.TTY}
 		translator.NewStreamTranslatorHandler(to, nil, 0, opts).ServeHTTP(w, r)
 		return
@@ -75,21 +75,21 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, open func(*v1.Po
 	s.upgrade(to).ServeHTTP(w, r)
 }
 
-// upgrade hands a connection over to the runtime's streaming server. Its transport does nothing but
-// dial, so that it keeps no connections.
+// upgrade proxies a connection to the runtime's streaming server. Its transport only dials and
+// keeps no connections.
 func (s *Server) upgrade(to *url.URL) http.Handler {
 	transport := &http.Transport{DialContext: halfclose.Dial((&net.Dialer{}).DialContext)}
 	return proxy.NewUpgradeAwareHandler(to, transport, false, true, responder{s.cfg.Log})
 }
 
-// streamError answers with what the runtime's error means in HTTP.
+// streamError writes the HTTP status that corresponds to the runtime's error.
 func (s *Server) streamError(w http.ResponseWriter, err error) {
 	if writeErr := streaming.WriteError(err, w); writeErr != nil {
 		s.cfg.Log.Debug("Failed to send the response", "err", writeErr)
 	}
 }
 
-// responder answers when the runtime's streaming server cannot be reached.
+// responder writes the response when the runtime's streaming server cannot be reached.
 type responder struct{ log *slog.Logger }
 
 // Error implements proxy.ErrorResponder.
@@ -125,7 +125,8 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	h.ServeHTTP(w, r)
 }
 
-// run runs a command without a stream. For historical reasons it is one parameter, split at spaces.
+// run runs a command without streams. For historical reasons the command is one parameter that is
+// split at spaces.
 func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 	pod, ok := s.pod(w, r)
 	if !ok {
@@ -136,6 +137,7 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 		writeText(w, http.StatusInternalServerError, fmt.Sprintf("%v", err))
 		return
 	}
-	w.Header().Set("Content-Type", "application/json") // as Kubernetes labels it, though it is whatever the command wrote
-	_, _ = w.Write(out)                                // the client may be gone
+	// Kubernetes' label, although the content is the output of the command.
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(out) // the client may have disconnected
 }

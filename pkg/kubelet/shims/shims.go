@@ -24,14 +24,14 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// lostFor is how long a shim may live on without bundle and children: much longer than
-// one takes to end after it was told to.
+// lostFor is how long a shim may exist without a bundle and without children. This is much longer
+// than a shim needs to end after it was asked to.
 const lostFor = 2 * time.Minute
 
 const program = "containerd-shim-runc-v2"
 
-// bundle is where a shim of the CRI works once its bundle is gone; containerd removes
-// it under a name with a dot before it.
+// bundle matches the working directory of a shim whose bundle was removed. While containerd removes
+// it, its name begins with a dot.
 var bundle = regexp.MustCompile(`/io\.containerd\.runtime\.v2\.task/k8s\.io/\.?[0-9a-f]{64} \(deleted\)$`)
 
 // Finder looks for lost shims. It is for one goroutine.
@@ -41,20 +41,20 @@ type Finder struct {
 	since map[Shim]time.Time
 }
 
-// Shim is a process, told from later ones of its number by when it was started.
+// Shim is a process. The start time distinguishes it from a later process with the same ID.
 type Shim struct {
 	PID int
-	// Started is in the kernel's ticks.
+	// Started is the start time in clock ticks of the kernel.
 	Started uint64
 }
 
-// New looks for processes in the file system proc.
+// New returns a Finder that finds processes in the file system proc.
 func New(proc string, clk clock.PassiveClock) *Finder {
 	return &Finder{proc: proc, clock: clk, since: map[Shim]time.Time{}}
 }
 
-// Lost are the shims that have been lost for a while.
-func (f *Finder) Lost() ([]Shim, error) {
+// FindLost returns the shims that have been lost for lostFor.
+func (f *Finder) FindLost() ([]Shim, error) {
 	dirs, err := filepath.Glob(filepath.Join(f.proc, "[0-9]*"))
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
@@ -62,7 +62,7 @@ func (f *Finder) Lost() ([]Shim, error) {
 	since := map[Shim]time.Time{}
 	var out []Shim
 	for _, dir := range dirs {
-		s, lost := look(dir)
+		s, lost := inspect(dir)
 		if !lost {
 			continue
 		}
@@ -79,8 +79,8 @@ func (f *Finder) Lost() ([]Shim, error) {
 	return out, nil
 }
 
-// End kills a shim that is still lost.
-func (f *Finder) End(s Shim) error {
+// Kill kills a shim if it is still lost.
+func (f *Finder) Kill(s Shim) error {
 	fd, err := unix.PidfdOpen(s.PID, 0)
 	if errors.Is(err, unix.ESRCH) {
 		return nil
@@ -89,8 +89,8 @@ func (f *Finder) End(s Shim) error {
 		return fmt.Errorf("open process %d: %w", s.PID, err)
 	}
 	defer unix.Close(fd)
-	// What is looked at now is what fd stands for.
-	if now, lost := look(filepath.Join(f.proc, strconv.Itoa(s.PID))); !lost || now != s {
+	// The process that is inspected now is the one that fd refers to.
+	if now, lost := inspect(filepath.Join(f.proc, strconv.Itoa(s.PID))); !lost || now != s {
 		return nil
 	}
 	if err := unix.PidfdSendSignal(fd, syscall.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
@@ -99,8 +99,8 @@ func (f *Finder) End(s Shim) error {
 	return nil
 }
 
-// look says whether the process with the directory dir is a shim without bundle and children.
-func look(dir string) (Shim, bool) {
+// inspect reports whether the process with the directory dir is a shim without bundle and children.
+func inspect(dir string) (Shim, bool) {
 	cwd, err := os.Readlink(filepath.Join(dir, "cwd"))
 	if err != nil || !bundle.MatchString(cwd) {
 		return Shim{}, false
@@ -121,7 +121,8 @@ func look(dir string) (Shim, bool) {
 	return Shim{pid, started}, err == nil
 }
 
-// hasChildren is true also when it cannot be told.
+// hasChildren reports whether a process has children. The result is true if that cannot be
+// determined.
 func hasChildren(dir string) bool {
 	files, err := filepath.Glob(filepath.Join(dir, "task", "*", "children"))
 	if err != nil || len(files) == 0 {
@@ -135,15 +136,15 @@ func hasChildren(dir string) bool {
 	return false
 }
 
-// startOf reads when a process was started: the 22nd field of its status, of which the
-// second, the name, may have any characters.
+// startOf reads the start time of a process: the 22nd field of its stat file. The second field, the
+// name, may contain any character.
 func startOf(dir string) (uint64, error) {
 	data, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if err != nil {
 		return 0, fmt.Errorf("read status of process: %w", err)
 	}
 	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
-	const start = 22 - 3 // the first field here is the third
+	const start = 22 - 3 // the first field after the name is the third
 	if len(fields) <= start {
 		return 0, fmt.Errorf("status of process is %q", data)
 	}

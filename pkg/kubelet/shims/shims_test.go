@@ -19,8 +19,8 @@ import (
 
 const id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-// start runs sh under a name in a bundle, removes the bundle if it is to be gone, and
-// has the process in proc, which knows no others of the machine.
+// start runs sh under a name in a bundle, and removes the bundle if gone is true. It adds the
+// process to proc, which contains no other processes of the machine.
 func start(t *testing.T, proc, name, script string, gone bool) *exec.Cmd {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "io.containerd.runtime.v2.task", "k8s.io", "."+id)
@@ -42,9 +42,9 @@ func start(t *testing.T, proc, name, script string, gone bool) *exec.Cmd {
 	}
 	t.Cleanup(func() {
 		in.Close()
-		_ = cmd.Wait() // it may have been killed, and waited for
+		_ = cmd.Wait() // it may have been killed and reaped
 	})
-	if _, err := out.Read(make([]byte, 1)); err != nil { // it has come as far as its script says
+	if _, err := out.Read(make([]byte, 1)); err != nil { // the script has run up to its output
 		t.Fatal(err)
 	}
 	if gone {
@@ -74,7 +74,7 @@ func TestLost(t *testing.T) {
 		want  int
 	}{{0, 0}, {time.Minute, 0}, {time.Minute, 1}} {
 		clk.SetTime(clk.Now().Add(step.after))
-		got, err := f.Lost()
+		got, err := f.FindLost()
 		if err != nil || len(got) != step.want {
 			t.Fatalf("after %v: %v, %v", step.after, got, err)
 		}
@@ -82,25 +82,25 @@ func TestLost(t *testing.T) {
 			t.Fatalf("process %d, want %d", got[0].PID, lost.Process.Pid)
 		}
 	}
-	found, err := f.Lost()
+	found, err := f.FindLost()
 	if err != nil {
 		t.Fatal(err)
 	}
 	other := found[0]
 	other.Started++
-	if err := f.End(other); err != nil {
+	if err := f.Kill(other); err != nil {
 		t.Fatal(err)
 	}
 	if err := lost.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Fatalf("a later process of the same number was killed: %v", err)
 	}
-	if err := f.End(found[0]); err != nil {
+	if err := f.Kill(found[0]); err != nil {
 		t.Fatal(err)
 	}
 	if state, err := lost.Process.Wait(); err != nil || state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		t.Fatalf("%v, %v", state, err)
 	}
-	if err := f.End(found[0]); err != nil {
+	if err := f.Kill(found[0]); err != nil {
 		t.Fatalf("of one that is gone: %v", err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// Names on the bus.
+// Names on the system bus.
 const (
 	service       = "org.freedesktop.login1"
 	object        = dbus.ObjectPath("/org/freedesktop/login1")
@@ -32,7 +32,7 @@ const (
 	configDir  = "/etc/systemd/logind.conf.d"
 )
 
-// Bus is the part of a connection to the system bus that is needed.
+// Bus is the part of a connection to the system bus that this package uses.
 type Bus interface {
 	Object(service string, path dbus.ObjectPath) dbus.BusObject
 	AddMatchSignalContext(ctx context.Context, options ...dbus.MatchOption) error
@@ -50,7 +50,7 @@ func System() (Logind, io.Closer, error) {
 	return NewLogind(conn, configDir), conn, nil
 }
 
-// NewLogind is the logind on a bus, that reads its configuration from the directory.
+// NewLogind returns the logind on a bus. dir is the directory of its configuration files.
 func NewLogind(bus Bus, dir string) Logind { return &logind{bus, dir} }
 
 type logind struct {
@@ -71,7 +71,7 @@ func (l *logind) MaxDelay(context.Context) (time.Duration, error) {
 	return time.Duration(min(us, math.MaxInt64/1000)) * time.Microsecond, nil
 }
 
-// SetMaxDelay implements Logind: it is a file of logind's, which it reads again on a signal.
+// SetMaxDelay implements Logind. It writes a configuration file and signals logind to read it.
 func (l *logind) SetMaxDelay(ctx context.Context, d time.Duration) error {
 	if err := os.MkdirAll(l.dir, 0o755); err != nil {
 		return err
@@ -134,7 +134,7 @@ func (l *logind) Shutdowns(ctx context.Context) (<-chan bool, error) {
 	return out, nil
 }
 
-// beginning reads whether a signal tells of a shutdown that begins.
+// beginning reports whether a shutdown begins. ok is false if the signal is about something else.
 func beginning(s *dbus.Signal) (begins, ok bool) {
 	if s.Name != face+"."+signalMember || len(s.Body) == 0 {
 		return false, false

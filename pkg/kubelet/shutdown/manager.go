@@ -30,43 +30,44 @@ const (
 var errNode = errors.New("node is shutting down")
 
 const (
-	// retryPeriod is how soon logind is looked for again.
+	// retryPeriod is the delay before connecting to logind again.
 	retryPeriod = 5 * time.Second
-	// endedPeriod is how often it is looked whether pods have ended.
+	// endedPeriod is the interval between checks whether pods have ended.
 	endedPeriod = 200 * time.Millisecond
 )
 
-// Logind is systemd's, as far as it is needed.
+// Logind is the part of systemd-logind that a Manager uses.
 type Logind interface {
-	// MaxDelay is how long logind waits at most; SetMaxDelay has it wait longer.
+	// MaxDelay returns the longest delay of a shutdown that logind permits. SetMaxDelay increases
+	// it.
 	MaxDelay(ctx context.Context) (time.Duration, error)
 	SetMaxDelay(ctx context.Context, d time.Duration) error
-	// Inhibit has a shutdown wait until what it returns is closed.
+	// Inhibit delays shutdowns until the result is closed.
 	Inhibit(ctx context.Context) (io.Closer, error)
-	// Shutdowns tells of shutdowns that begin (true) and that are called off, until ctx ends or the
-	// connection does: then it closes the channel.
+	// Shutdowns returns a channel that receives true when a shutdown begins and false when it is
+	// cancelled. It is closed when ctx ends or the connection breaks.
 	Shutdowns(ctx context.Context) (<-chan bool, error)
 }
 
-// Config is what a Manager needs.
+// Config holds a Manager's settings.
 type Config struct {
 	Kubelet *kubeletconfig.KubeletConfiguration
-	// Connect finds logind; what it returns is closed when it is of no use any more.
+	// Connect connects to logind. The caller closes the result.
 	Connect func() (Logind, io.Closer, error)
-	// Pods are those that have not ended.
+	// Pods returns the pods that have not ended.
 	Pods func() []*v1.Pod
-	// End ends a pod within that many seconds.
+	// End ends a pod with a grace period in seconds.
 	End func(pod *v1.Pod, grace int64)
-	// Ended reports whether nothing of a pod runs any more.
+	// Ended reports whether all containers of a pod have ended.
 	Ended func(ctx context.Context, pod *v1.Pod) bool
-	// Changed is called when the node begins to go down, and when that is called off. It must not block.
+	// Changed is called when a shutdown begins or is cancelled. It must not block.
 	Changed func()
 	Clock   clock.Clock
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 }
 
-// Manager sees to shutdowns.
+// Manager ends pods before shutdowns.
 type Manager struct {
 	cfg        Config
 	groups     []group
@@ -99,7 +100,7 @@ func (m *Manager) Down() error {
 	return nil
 }
 
-// Run sees to shutdowns until ctx ends. Without time for them there is nothing to do.
+// Run handles shutdowns until ctx ends. It returns at once if the configuration gives pods no time.
 func (m *Manager) Run(ctx context.Context) error {
 	if total(m.groups) <= 0 {
 		return nil
@@ -118,7 +119,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow sees to shutdowns as long as logind can be reached.
+// follow handles shutdowns until the connection to logind breaks.
 func (m *Manager) follow(ctx context.Context) error {
 	logind, connection, err := m.cfg.Connect()
 	if err != nil {
@@ -141,10 +142,10 @@ func (m *Manager) follow(ctx context.Context) error {
 		m.set(begins)
 		if begins {
 			m.endPods(ctx)
-			_ = lock.Close() // the machine may go down
+			_ = lock.Close() // the machine may shut down now
 			continue
 		}
-		_ = lock.Close() // it may be held still
+		_ = lock.Close() // an inhibitor may still be held
 		again, err := logind.Inhibit(ctx)
 		if err != nil {
 			return fmt.Errorf("inhibit shutdowns: %w", err)
@@ -154,7 +155,7 @@ func (m *Manager) follow(ctx context.Context) error {
 	return errors.New("the connection to logind ended")
 }
 
-// makeTime has logind wait as long as the groups take.
+// makeTime increases logind's delay to the time that all groups take.
 func (m *Manager) makeTime(ctx context.Context, logind Logind) error {
 	needed := total(m.groups)
 	has, err := logind.MaxDelay(ctx)
@@ -187,7 +188,7 @@ func (m *Manager) set(down bool) {
 	}
 }
 
-// endPods ends all pods, a group after the other.
+// endPods ends all pods, one group after the other.
 func (m *Manager) endPods(ctx context.Context) {
 	m.begun.Set(seconds(m.cfg.Clock.Now()))
 	for _, g := range fill(m.groups, m.cfg.Pods()) {
@@ -201,7 +202,7 @@ func (m *Manager) endPods(ctx context.Context) {
 
 func seconds(t time.Time) float64 { return float64(t.UnixNano()) / float64(time.Second) }
 
-// await returns when a group's pods have ended, or its time is over.
+// await returns when all pods of a group have ended, or its time is over.
 func (m *Manager) await(ctx context.Context, g group) {
 	until := m.cfg.Clock.Now().Add(g.grace)
 	for _, pod := range g.pods {

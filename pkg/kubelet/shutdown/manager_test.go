@@ -29,12 +29,12 @@ type machine struct {
 	mu    sync.Mutex
 	delay time.Duration
 	fixed bool // the delay cannot be changed
-	locks int  // held
+	locks int  // number of inhibitors that are held
 	story []string
 	ends  map[string]time.Time
 	needs map[string]time.Duration // how long pods take to end
 	since time.Time
-	fails int // to connect
+	fails int // number of connection attempts that fail
 }
 
 func (m *machine) note(format string, args ...any) {
@@ -117,7 +117,7 @@ func times(total, last time.Duration) *kubeletconfig.KubeletConfiguration {
 	}
 }
 
-// run runs f beside a manager.
+// run runs f concurrently with a manager.
 func run(t *testing.T, f func(m *machine), c *kubeletconfig.KubeletConfiguration, then func(m *machine, s *Manager), pods ...*v1.Pod) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachine()
@@ -141,7 +141,7 @@ func run(t *testing.T, f func(m *machine), c *kubeletconfig.KubeletConfiguration
 	})
 }
 
-// pass lets virtual time go by.
+// pass lets virtual time pass.
 func pass(d time.Duration) { <-clock.Real().NewTimer(d).C() }
 
 func TestShutdown(t *testing.T) {
@@ -159,7 +159,7 @@ func TestShutdown(t *testing.T) {
 		if !slices.Equal(m.story, want) || s.Down() == nil {
 			t.Errorf("%q, %v", m.story, s.Down())
 		}
-		m.events <- false // called off at last
+		m.events <- false // cancelled in the end
 		synctest.Wait()
 		if s.Down() != nil || m.locks != 1 {
 			t.Errorf("%v, %d locks", s.Down(), m.locks)

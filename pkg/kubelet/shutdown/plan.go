@@ -12,17 +12,17 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
-// critical is the least priority of pods that the system needs.
+// critical is the lowest priority of pods that the system needs.
 const critical = 2_000_000_000
 
-// group are the pods from a priority upwards, as far as the next group.
+// group is the group of pods from a priority up to that of the next group.
 type group struct {
 	from  int32
 	grace time.Duration
 	pods  []*v1.Pod
 }
 
-// groups are those that a configuration makes, the lowest priority first; none if there is to be no time.
+// groups returns the groups of a configuration, lowest priority first, or none if pods get no time.
 func groups(c *kubeletconfig.KubeletConfiguration) []group {
 	var out []group
 	for _, p := range c.ShutdownGracePeriodByPodPriority {
@@ -35,7 +35,7 @@ func groups(c *kubeletconfig.KubeletConfiguration) []group {
 	return out
 }
 
-// total is the time that all groups take.
+// total returns the time that all groups take.
 func total(list []group) time.Duration {
 	sum := time.Duration(0)
 	for _, g := range list {
@@ -44,7 +44,7 @@ func total(list []group) time.Duration {
 	return sum
 }
 
-// fill puts each pod into its group. Pods below the lowest priority go with the lowest.
+// fill puts each pod into its group. Pods below the lowest priority belong to the lowest group.
 func fill(list []group, pods []*v1.Pod) []group {
 	out := slices.Clone(list)
 	for _, pod := range pods {
@@ -61,7 +61,8 @@ func fill(list []group, pods []*v1.Pod) []group {
 	return out
 }
 
-// graceOf is how many seconds a pod has to end itself: its own, at most those of its group.
+// graceOf returns the grace period of a pod in seconds: its own, but not more than that of its
+// group.
 func graceOf(pod *v1.Pod, most time.Duration) int64 {
 	seconds := int64(most.Seconds())
 	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil {

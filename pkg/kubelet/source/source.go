@@ -1,20 +1,20 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package source reports where a pod of the node comes from: the API server, or files on the node. Pods
-// from files are static pods. The API shows a mirror of each, which is bound to the node and has no
-// containers of its own.
+// Package source determines where a pod of the node comes from: the API server, or files on the
+// node. Pods from files are static pods. The API shows a mirror of each, which is bound to the node
+// and has no containers of its own.
 package source
 
 import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Annotations of static pods and their mirrors, as Kubernetes names them.
+// Annotations of static pods and their mirrors, as in Kubernetes.
 const (
 	// AnnotationSource is where a pod comes from.
 	AnnotationSource = "kubernetes.io/config.source"
-	// AnnotationHash tells versions of a static pod apart.
+	// AnnotationHash identifies the version of a static pod.
 	AnnotationHash = "kubernetes.io/config.hash"
 	// AnnotationMirror marks a mirror; its value is the hash of the pod that it shows.
 	AnnotationMirror = v1.MirrorPodAnnotationKey

@@ -30,11 +30,11 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/source"
 )
 
-// maxFile bounds a file that is read as a pod.
+// maxFile is the maximum size of a file with a pod, in bytes.
 const maxFile = 1 << 20
 
-// read returns the pods of a file, or of the files of a directory, by
-// "namespace/name". What is wrong with single files is in bad.
+// read returns the pods of a file, or of all files of a directory, by "namespace/name". bad joins
+// the errors of single files.
 func read(from, node string) (pods map[string]*v1.Pod, bad, err error) {
 	info, err := os.Stat(from)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -91,10 +91,10 @@ func readPod(file, node string) (*v1.Pod, error) {
 	return decode(b, origin{source.File, file}, node)
 }
 
-// origin is where a pod is from: of which source, and where there.
+// origin is where a pod comes from: the kind of source, and the place there.
 type origin struct{ source, at string }
 
-// decode reads a pod as YAML or JSON and completes it for the node.
+// decode parses a pod as YAML or JSON and sets its defaults for the node.
 func decode(b []byte, from origin, node string) (*v1.Pod, error) {
 	pod := &v1.Pod{}
 	if err := yaml.UnmarshalStrict(b, pod); err != nil {
@@ -127,7 +127,7 @@ func decode(b []byte, from origin, node string) (*v1.Pod, error) {
 	}
 	pod.Annotations[source.AnnotationHash] = string(pod.UID)
 	pod.Annotations[source.AnnotationSource] = from.source
-	// Node problems do not evict it: nobody would bring it back.
+	// Node problems must not evict the pod, because nothing would start it again.
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute})
 	errs := validateMeta(&pod.ObjectMeta, field.NewPath("metadata"))
 	errs = append(errs, podspec.ValidateSpec(context.Background(), &pod.Spec, &pod.ObjectMeta, field.NewPath("spec"))...)
@@ -154,7 +154,7 @@ func validateMeta(meta *metav1.ObjectMeta, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// hash names a version of a static pod on a node; it is the pod's UID.
+// hash returns a hash of a version of a static pod on a node. It is the pod's UID.
 func hash(pod *v1.Pod, from origin, node string) (types.UID, error) {
 	b, err := json.Marshal(pod)
 	if err != nil {
@@ -166,7 +166,7 @@ func hash(pod *v1.Pod, from origin, node string) (types.UID, error) {
 	return types.UID(hex.EncodeToString(h.Sum(nil))), nil
 }
 
-// reference names a resource of the API that the pod refers to, or "".
+// reference returns the kind of API resource that the pod refers to, or "".
 func reference(pod *v1.Pod) string {
 	if pod.Spec.ServiceAccountName != "" {
 		return "serviceaccounts"
@@ -188,8 +188,8 @@ func reference(pod *v1.Pod) string {
 	return ""
 }
 
-// volumeReference returns the API resource, other than secrets and config maps, that a volume
-// refers to; "" if none.
+// volumeReference returns the kind of API resource that a volume refers to, other than secrets and
+// config maps, or "".
 func volumeReference(v *v1.Volume) string {
 	switch {
 	case v.PersistentVolumeClaim != nil:

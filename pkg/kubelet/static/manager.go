@@ -24,71 +24,73 @@ import (
 type Pool interface {
 	Set(pod *v1.Pod)
 	Remove(uid types.UID)
-	// Knows reports whether something of a pod may be left on the node.
-	Knows(uid types.UID) bool
+	// HasWorker reports whether parts of a pod may still be on the node.
+	HasWorker(uid types.UID) bool
 }
 
-// Config is what a Manager needs.
+// Config holds a Manager's settings.
 type Config struct {
-	// Path is a file with a pod, or a directory of such files; "": there are none.
+	// Path is a file with a pod, or a directory with such files. It may be "".
 	Path string
-	// Period is how often it is read without a reason.
+	// Period is how often the path is read without an event.
 	Period time.Duration
-	// URL gives a pod, or a list of pods, to whom asks with Header; "": there are none.
-	// URLPeriod is how often it is asked.
+	// URL is where to get a pod or a list of pods with Header. It may be "". URLPeriod is how often
+	// it is read.
 	URL       string
 	Header    http.Header
 	URLPeriod time.Duration
 	NodeName  string
 	Client    kubernetes.Interface
-	// Node is the node as the API has it, or nil.
+	// Node returns the node as last read from the API, or nil.
 	Node func() *v1.Node
-	// Seen are the pods that the API binds to the node, once they are known.
+	// Seen returns the pods that the API binds to the node. known is false before they were read.
 	Seen func() (pods []*v1.Pod, known bool)
-	// Reflect has the statuses of static pods written to their mirrors.
+	// Reflect makes the status manager write the statuses of static pods to their mirrors.
 	Reflect func()
-	// Restarted is told of pods that start again since their file was away for a while; it may be nil.
+	// Restarted is called with each pod that starts again because its file was missing for a while.
+	// It may be nil.
 	Restarted func()
 	Clock     clock.Clock
 	Log       *slog.Logger
 }
 
-// retryMirror is how soon a mirror is tried again that could not be made or deleted.
+// retryMirror is the delay before creating or deleting a mirror is tried again.
 const retryMirror = 2 * time.Second
 
-// Manager keeps static pods running. It is safe for concurrent use.
+// Manager runs static pods and maintains their mirrors. It is safe for concurrent use.
 type Manager struct {
 	cfg  Config
 	pool Pool
 	wake chan struct{}
 
 	mu   sync.Mutex
-	want map[string]*v1.Pod // as the files have it
-	runs map[string]*v1.Pod // that the pool has, or had last; an ended one until its follower starts
-	bad  string             // what was last wrong with the files
-	// ending are those of the pool that were not wanted once: they end even if they are wanted again.
+	want map[string]*v1.Pod // according to the sources
+	runs map[string]*v1.Pod // pods in the pool, and ended pods until their successors start
+	bad  string             // the last error of files
+	// ending are the pods in the pool that were once not wanted. They must end even if they are
+	// wanted again.
 	ending map[types.UID]bool
 
-	files, served map[string]*v1.Pod // as each source last had them
-	complaint     string             // what was last wrong with the URL
+	files, served map[string]*v1.Pod // as last read from each source
+	complaint     string             // the last error of the URL
 }
 
-// New makes a Manager. It reads nothing yet.
+// New returns a Manager. It does not read anything yet.
 func New(cfg Config) *Manager {
 	return &Manager{cfg: cfg, wake: make(chan struct{}, 1), want: map[string]*v1.Pod{}, runs: map[string]*v1.Pod{}, ending: map[types.UID]bool{}}
 }
 
-// Start hands the pods of the files to the pool. Until then no pod of the runtime
-// can be said to be nobody's.
+// Start adds the pods of the files to the pool. Before that, no pod of the runtime can be
+// considered unknown.
 func (m *Manager) Start(pool Pool) {
 	m.pool = pool
 	m.read()
 	m.apply()
-	// What a server would say is not waited for: what it gave to the kubelet before runs on
-	// meanwhile, as the pods of nobody do not end before the API is heard.
+	// Start does not wait for the URL. Pods that the URL gave to the kubelet before continue to run
+	// meanwhile, because unknown pods are not ended before the API was read.
 }
 
-// Poke has pods and mirrors looked at.
+// Poke makes Run check pods and mirrors. It does not block.
 func (m *Manager) Poke() {
 	select {
 	case m.wake <- struct{}{}:
@@ -96,7 +98,7 @@ func (m *Manager) Poke() {
 	}
 }
 
-// Pods are the static pods of the node.
+// Pods returns the static pods of the node.
 func (m *Manager) Pods() []*v1.Pod {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -109,7 +111,7 @@ func (m *Manager) Pods() []*v1.Pod {
 	return out
 }
 
-// Run follows the files and the mirrors until ctx ends. Start comes before.
+// Run watches the files and the mirrors until ctx ends. Start must have been called.
 func (m *Manager) Run(ctx context.Context) error {
 	changed, again, stop := m.follow()
 	defer stop()
@@ -149,8 +151,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// follow tells of changes of the files; where the kernel cannot, the period has to
-// do. again follows a path that was not there.
+// follow watches the path. The returned again must be called regularly: it adds the watch if the
+// path did not exist. If the kernel cannot watch it, only Period applies.
 func (m *Manager) follow() (changed <-chan struct{}, again, stop func()) {
 	if m.cfg.Path == "" {
 		return nil, func() {}, func() {}
@@ -193,7 +195,7 @@ func (m *Manager) follow() (changed <-chan struct{}, again, stop func()) {
 	}
 }
 
-// read takes up what the files have.
+// read reads the files.
 func (m *Manager) read() {
 	if m.cfg.Path == "" {
 		return
@@ -216,8 +218,8 @@ func (m *Manager) read() {
 	m.merge()
 }
 
-// merge makes what is wanted of what the sources have; a name belongs to the files first. The
-// caller holds the lock.
+// merge computes the wanted pods from all sources. If two sources have a pod of the same name, the
+// files take precedence. The caller holds the lock.
 func (m *Manager) merge() {
 	m.want = maps.Clone(m.served)
 	if m.want == nil {
@@ -226,7 +228,7 @@ func (m *Manager) merge() {
 	maps.Copy(m.want, m.files)
 }
 
-// apply brings the pool to what the files have.
+// apply adds, replaces and removes pods of the pool.
 func (m *Manager) apply() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -235,7 +237,7 @@ func (m *Manager) apply() {
 		same := want != nil && want.UID == pod.UID
 		switch {
 		case same && !m.ending[pod.UID]:
-		case m.pool.Knows(pod.UID):
+		case m.pool.HasWorker(pod.UID):
 			m.ending[pod.UID] = true
 			m.pool.Remove(pod.UID)
 		default:
@@ -254,5 +256,5 @@ func (m *Manager) apply() {
 	}
 }
 
-// describe names a pod in errors.
+// describe adds the name of a pod to an error.
 func describe(pod *v1.Pod, err error) error { return fmt.Errorf("pod %s: %w", key(pod), err) }

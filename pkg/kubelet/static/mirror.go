@@ -15,19 +15,19 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/source"
 )
 
-// mirrors makes the mirrors that are missing and deletes those that show nothing
-// any more. It reports whether that could be seen to.
+// mirrors creates missing mirrors and deletes those without a static pod. done is false if it could
+// not check them yet.
 func (m *Manager) mirrors(ctx context.Context) (done bool, err error) {
 	seen, known := m.cfg.Seen()
 	node := m.cfg.Node()
 	if !known || node == nil {
-		return len(m.Pods()) == 0, nil // the API is not there yet
+		return len(m.Pods()) == 0, nil // the API was not read yet
 	}
 	there := map[string]bool{}
 	var errs []error
 	for _, pod := range seen {
 		there[key(pod)] = true
-		if source.Mirror(pod) && (pod.DeletionTimestamp != nil || !m.shows(pod)) {
+		if source.Mirror(pod) && (pod.DeletionTimestamp != nil || !m.isCurrent(pod)) {
 			errs = append(errs, m.drop(ctx, pod))
 		}
 	}
@@ -40,8 +40,8 @@ func (m *Manager) mirrors(ctx context.Context) (done bool, err error) {
 	return err == nil, err
 }
 
-// shows reports whether a mirror shows a pod of today.
-func (m *Manager) shows(mirror *v1.Pod) bool {
+// isCurrent reports whether a mirror shows the present version of a static pod.
+func (m *Manager) isCurrent(mirror *v1.Pod) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	pod := m.want[key(mirror)]
@@ -73,7 +73,7 @@ func (m *Manager) create(ctx context.Context, pod *v1.Pod, node *v1.Node) error 
 	return nil
 }
 
-// Mirror returns the pod among seen, the pods of the API, that mirrors a static pod, or nil.
+// Mirror returns the mirror of a static pod among seen, the pods of the API, or nil.
 func Mirror(seen []*v1.Pod, pod *v1.Pod) *v1.Pod {
 	for _, p := range seen {
 		if p.Namespace == pod.Namespace && p.Name == pod.Name && p.Annotations[source.AnnotationMirror] == pod.Annotations[source.AnnotationHash] {

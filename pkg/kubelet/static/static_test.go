@@ -69,7 +69,7 @@ func TestDecode(t *testing.T) {
 		strings.Replace(manifest, "spec:", "spec:\n  volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]", 1):                                                                           "static pods may not reference persistentvolumeclaims",
 		strings.Replace(manifest, "spec:", "spec:\n  volumes: [{name: v, csi: {driver: d}}]", 1):                                                                                                "static pods may not reference csidrivers (via CSI volumes)",
 		strings.Replace(manifest, "spec:", "spec:\n  volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]", 1): "static pods may not reference persistentvolumeclaims (via ephemeral volumes)",
-		// Values that become part of directory names must not lead out of the directories of pods.
+		// Values that become part of directory names must not point outside the pods' directories.
 		strings.Replace(manifest, "name: web", "name: ../../../etc/x", 1):              "invalid pod: metadata.name: Invalid value",
 		strings.Replace(manifest, "name: web", "name: web\n  namespace: ../../etc", 1): "invalid pod: metadata.namespace: Invalid value",
 		strings.Replace(manifest, "name: web", "name: web\n  uid: ../../../etc", 1):    "invalid pod: metadata.uid: Invalid value",
@@ -80,7 +80,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// fakePool remembers which pods it was given; they end when the test says so.
+// fakePool records the pods that were added to it. The test decides when they end.
 type fakePool struct {
 	mu      sync.Mutex
 	pods    map[types.UID]*v1.Pod
@@ -103,7 +103,7 @@ func (p *fakePool) Remove(uid types.UID) {
 	p.removed[uid] = true
 }
 
-func (p *fakePool) Knows(uid types.UID) bool {
+func (p *fakePool) HasWorker(uid types.UID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pods[uid] != nil
@@ -134,7 +134,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// TestFollower: a changed file's pod starts when the one before has ended.
+// TestFollower checks that the new version of a pod starts after the old one has ended.
 func TestFollower(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "web.yaml"), manifest)
@@ -168,8 +168,8 @@ func TestFollower(t *testing.T) {
 	}
 }
 
-// TestFileThatComesBack: the pod of a file that was away starts again, though what ran of it was
-// not over when the file came back.
+// TestFileThatComesBack checks that a pod restarts if its file was missing for a while, even if the
+// file is back before the pod has ended.
 func TestFileThatComesBack(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "web.yaml")
 	restarted := 0
@@ -195,8 +195,8 @@ func TestFileThatComesBack(t *testing.T) {
 	}
 }
 
-// TestMirrors: the API shows a static pod whatever others do to its mirror, and no longer than
-// its file is there.
+// TestMirrors checks that the mirror of a static pod is created again if a client deletes it, and
+// is deleted with the file.
 func TestMirrors(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	node, err := client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{})
@@ -246,7 +246,7 @@ func TestMirrors(t *testing.T) {
 	if shown := Mirror(seen, static); shown == nil || shown.UID != got.UID {
 		t.Errorf("mirror is not found: %v", shown)
 	}
-	// Somebody deletes it, with a grace period that nobody is there to wait out.
+	// A client deletes it with a grace period, which no kubelet waits for.
 	if err := client.CoreV1().Pods("default").Delete(t.Context(), got.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -20,16 +20,17 @@ import (
 )
 
 const (
-	// maxAnswer bounds what a server says, askTimeout how long it may take.
+	// maxAnswer is the maximum size of a response in bytes, and askTimeout the timeout of a
+	// request.
 	maxAnswer  = 10 << 20
 	askTimeout = 10 * time.Second
 )
 
-// ask asks the URL until ctx ends, and tells when there was an answer that counts.
+// ask reads the URL periodically until ctx ends, and sends on asked after each valid response.
 func (m *Manager) ask(ctx context.Context, asked chan<- struct{}) {
 	client := &http.Client{
 		Timeout: askTimeout,
-		// A server that is trusted to run pods here does not hand that trust on.
+		// Redirects are not followed: the trust to run pods on this node is in this server alone.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	t := m.cfg.Clock.NewTicker(m.cfg.URLPeriod)
@@ -52,7 +53,7 @@ func (m *Manager) ask(ctx context.Context, asked chan<- struct{}) {
 	}
 }
 
-// serve takes up what the URL has. An answer that is none changes nothing.
+// serve stores the pods of a response. With an error nothing changes.
 func (m *Manager) serve(pods map[string]*v1.Pod, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -69,8 +70,8 @@ func (m *Manager) serve(pods map[string]*v1.Pod, err error) {
 	}
 }
 
-// fetch returns the pods of the URL by "namespace/name". One pod that cannot be makes the whole
-// answer one that does not count.
+// fetch returns the pods of the URL by "namespace/name". If one of them is invalid, the whole
+// response is.
 func (m *Manager) fetch(ctx context.Context, client *http.Client) (map[string]*v1.Pod, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, m.cfg.URL, nil)
 	if err != nil {
@@ -111,7 +112,7 @@ func (m *Manager) fetch(ctx context.Context, client *http.Client) (map[string]*v
 	return out, nil
 }
 
-// manifests are the pods of an answer: the one that it is, or those of a PodList.
+// manifests returns the pods of a response, which is a Pod or a PodList.
 func manifests(body []byte) ([][]byte, error) {
 	var list struct {
 		metav1.TypeMeta `json:",inline"`
@@ -128,7 +129,7 @@ func manifests(body []byte) ([][]byte, error) {
 	}
 	var out [][]byte
 	for _, item := range list.Items {
-		// Items of a list need not say what they are.
+		// Items of a list may omit apiVersion and kind.
 		pod := map[string]any{"apiVersion": "v1", "kind": "Pod"}
 		if err := json.Unmarshal(item, &pod); err != nil {
 			return nil, err

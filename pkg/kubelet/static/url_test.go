@@ -15,7 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/source"
 )
 
-// TestURL: what a server says is run as files are; what is no answer changes nothing.
+// TestURL checks that the pods of a URL are run like those of files, and that an invalid response
+// changes nothing.
 func TestURL(t *testing.T) {
 	var body atomic.Value
 	status := http.StatusOK
@@ -60,7 +61,7 @@ func TestURL(t *testing.T) {
 		t.Error("a redirect is an answer")
 	}
 	status = http.StatusOK
-	// A file has the name first, and gives it back.
+	// While a file has a pod of that name, the pod of the URL does not run.
 	write(t, filepath.Join(dir, "web.yaml"), strings.Replace(manifest, "img", "of-file", 1))
 	m.read()
 	m.apply()

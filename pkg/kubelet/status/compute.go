@@ -16,49 +16,51 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/restart"
 )
 
-// Verdict fails a pod for a reason that its containers do not show, for example DeadlineExceeded.
+// Verdict is a reason for failing a pod that its containers do not show, for example
+// DeadlineExceeded.
 type Verdict struct {
 	Phase           v1.PodPhase
 	Reason, Message string
-	// Disruption marks that the node ended the pod, for the condition DisruptionTarget.
+	// Disruption reports whether the node ended the pod, which sets the condition DisruptionTarget.
 	Disruption bool
-	// Condition is the message of that condition; Message if it is empty.
+	// Condition is the message of that condition. If it is empty, Message is used.
 	Condition string
 }
 
-// Input is what a pod's status is computed from.
+// Input is everything that determines a pod's status.
 type Input struct {
-	// Pod has the spec and the status before.
+	// Pod has the spec and the previous status.
 	Pod  *v1.Pod
 	Seen *cri.Pod
 	Now  time.Time
-	// Waiting says why containers do not run, by name.
+	// Waiting is the reason why containers do not run, by container name.
 	Waiting map[string]v1.ContainerStateWaiting
-	// Probed returns what the probes say of a running container.
+	// Probed returns the probe results of a running container.
 	Probed func(containerID string) (started, ready bool)
 	// Message returns the termination message of an ended container.
 	Message func(c *cri.Container) string
 	HostIPs []string
-	// SandboxReady reports that the pod needs no new sandbox.
+	// SandboxReady reports whether the pod needs no new sandbox.
 	SandboxReady bool
-	// Ending reports that the pod is being stopped for good, Ended that nothing of it runs any more.
+	// Ending reports whether the pod is being stopped for good, and Ended whether all its
+	// containers have ended.
 	Ending, Ended bool
 	Verdict       *Verdict
 	Resize        Resize
 	RuntimeName   string
 	// Devices returns the health of a container's devices.
 	Devices func(c *v1.Container) []v1.ResourceStatus
-	// RecursiveReadOnly reports whether the runtime handler supports it.
+	// RecursiveReadOnly reports whether the runtime handler supports recursive read-only mounts.
 	RecursiveReadOnly bool
 }
 
 // Resize is the state of a pod's in-place resize.
 type Resize struct {
-	// Pending is why the requested resources are not granted, or "". Reason is Deferred if they may be
-	// granted later, else Infeasible.
+	// Pending is why the requested resources are not granted, or "". Reason is Deferred if they may
+	// be granted later, otherwise Infeasible.
 	Pending, Reason string
-	// InProgress reports that containers do not have yet what the generation Since was granted; Error is
-	// why.
+	// InProgress reports whether containers do not have the resources yet that were granted to the
+	// generation Since. Error says why.
 	InProgress bool
 	Since      int64
 	Error      string
@@ -87,7 +89,7 @@ func Compute(in Input) v1.PodStatus {
 	s.Phase = phase(in.Pod, s, in.Ending)
 	s.Reason, s.Message = "", ""
 	if old.Phase == v1.PodFailed || old.Phase == v1.PodSucceeded {
-		// Terminal is terminal, whoever decided it.
+		// A terminal phase is final, whichever client wrote it.
 		s.Phase, s.Reason, s.Message = old.Phase, old.Reason, old.Message
 	}
 	if in.Verdict != nil {
@@ -100,20 +102,20 @@ func Compute(in Input) v1.PodStatus {
 		}
 	}
 	if terminal(s.Phase) && !terminal(old.Phase) && !in.Ended {
-		// The pod still holds what it has: the phase follows when nothing runs any more.
+		// The pod still uses resources. The terminal phase is set when all containers have ended.
 		s.Phase = cmp.Or(old.Phase, v1.PodPending)
 		if anyStarted(s.ContainerStatuses) {
 			s.Phase = v1.PodRunning
 		}
-		setConditions(in, &s, wouldBe(in))
+		setConditions(in, &s, pendingPhase(in))
 		return s
 	}
 	setConditions(in, &s, s.Phase)
 	return s
 }
 
-// devices shows how the devices of the main containers are. Of those that were given back it
-// shows how they were.
+// devices sets the health of the main containers' devices. For released devices it keeps the last
+// known health.
 func devices(in Input, s *v1.PodStatus) {
 	if in.Devices == nil {
 		return
@@ -131,9 +133,9 @@ func devices(in Input, s *v1.PodStatus) {
 	}
 }
 
-// wouldBe is the terminal phase that conditions show while the phase itself waits for the last
-// container to end.
-func wouldBe(in Input) v1.PodPhase {
+// pendingPhase returns the terminal phase that conditions show while the phase itself waits for the
+// last container to end.
+func pendingPhase(in Input) v1.PodPhase {
 	if in.Verdict != nil {
 		return in.Verdict.Phase
 	}
@@ -156,7 +158,7 @@ func addresses(s *v1.PodStatus, in Input) {
 		ips = in.HostIPs
 	}
 	if len(ips) == 0 {
-		return // an address that was known stays known
+		return // known addresses are kept
 	}
 	s.PodIP, s.PodIPs = ips[0], nil
 	for _, ip := range ips {
@@ -178,8 +180,8 @@ func anyStarted(list []v1.ContainerStatus) bool {
 	})
 }
 
-// concludeContainers gives an end to containers that can no longer run: those that were lost, and those
-// that never ran in a pod that had got past its init containers.
+// concludeContainers sets a terminated state for containers that cannot run any more: those that
+// were lost, and those that never ran although the init containers had ended.
 func concludeContainers(pod *v1.Pod, s *v1.PodStatus) {
 	initialized := len(pod.Spec.InitContainers) == 0 || anyStarted(s.ContainerStatuses)
 	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
@@ -203,12 +205,12 @@ func concludeContainers(pod *v1.Pod, s *v1.PodStatus) {
 	}
 }
 
-// restartingAll reports whether a container ended because all of the pod's start anew.
+// restartingAll reports whether a container ended because all containers of the pod are restarted.
 func restartingAll(c v1.ContainerStatus) bool {
 	return c.State.Waiting != nil && c.State.Waiting.Reason == reasonRestartingAll
 }
 
-// phase sums up the containers' states.
+// phase computes the pod's phase from the states of its containers.
 func phase(pod *v1.Pod, s v1.PodStatus, ending bool) v1.PodPhase {
 	started := anyStarted(s.ContainerStatuses)
 	pending := false
@@ -224,7 +226,7 @@ func phase(pod *v1.Pod, s v1.PodStatus, ending bool) v1.PodPhase {
 		case cri.Sidecar(spec):
 			pending = pending || !started && (c.Started == nil || !*c.Started)
 		case t != nil && t.ExitCode == 0:
-		case t != nil && !restart.Should(pod, spec, t.ExitCode, true):
+		case t != nil && !restart.ShouldStart(pod, spec, t.ExitCode, true):
 			return v1.PodFailed
 		default:
 			pending = pending || !started
@@ -244,7 +246,7 @@ func phase(pod *v1.Pod, s v1.PodStatus, ending bool) v1.PodPhase {
 			if t.ExitCode == 0 {
 				succeeded++
 			}
-			again = again || restartingAll(c) || restart.Should(pod, &pod.Spec.Containers[i], t.ExitCode, false)
+			again = again || restartingAll(c) || restart.ShouldStart(pod, &pod.Spec.Containers[i], t.ExitCode, false)
 		default:
 			waiting++
 		}

@@ -14,8 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
-// TestVerdict: a pod that is ended for the node's sake says so, and one that
-// broke a limit of its own does not. It has failed once nothing of it runs.
+// TestVerdict checks the condition DisruptionTarget: it is set if the node ends a pod, but not if
+// the pod exceeded its own limit. The phase is Failed once all containers have ended.
 func TestVerdict(t *testing.T) {
 	for _, c := range []struct {
 		disruption      bool
@@ -43,7 +43,8 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// TestAllocated: a pod tells what it is given as a whole, or else what its containers are given together.
+// TestAllocated checks that a pod shows its granted pod-level resources, or otherwise the sum of
+// its containers'.
 func TestAllocated(t *testing.T) {
 	requests := func(cpu string) v1.ResourceRequirements {
 		return v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}}

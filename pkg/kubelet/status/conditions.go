@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/restart"
 )
 
-// Reasons of conditions, as Kubernetes writes them.
+// Reasons of conditions, as in Kubernetes.
 const (
 	reasonNotReady       = "ContainersNotReady"
 	reasonNotInitialized = "ContainersNotInitialized"
@@ -47,7 +47,7 @@ func setConditions(in Input, s *v1.PodStatus, p v1.PodPhase) {
 	}
 }
 
-// resize sets the conditions and resources that tell where a change of the pod's resources stands.
+// resize sets the conditions and resources that show the state of a resize.
 func resize(s *v1.PodStatus, in Input) {
 	s.Conditions = slices.Clone(s.Conditions)
 	r := in.Resize
@@ -75,14 +75,15 @@ func resize(s *v1.PodStatus, in Input) {
 	if whole := in.Pod.Spec.Resources; whole != nil {
 		s.AllocatedResources, s.Resources = whole.Requests.DeepCopy(), whole.DeepCopy()
 	}
-	if len(s.AllocatedResources) == 0 { // what the containers have together
+	if len(s.AllocatedResources) == 0 { // the sum of the containers' resources
 		if sum := resource.PodRequests(in.Pod, resource.PodResourcesOptions{}); len(sum) > 0 {
 			s.AllocatedResources = sum
 		}
 	}
 }
 
-// restarting reports whether containers are being ended because all of them start anew.
+// restarting returns the condition that shows whether all containers are being ended in order to
+// restart them.
 func restarting(in Input) v1.PodCondition {
 	epoch := restart.Epoch(in.Pod, in.Seen)
 	for _, list := range [][]v1.Container{in.Pod.Spec.InitContainers, in.Pod.Spec.Containers} {
@@ -98,7 +99,7 @@ func restarting(in Input) v1.PodCondition {
 	return v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionFalse}
 }
 
-// set puts a condition into the status; the time of its last transition changes with its status only.
+// set sets a condition. The time of its last transition changes only with its status.
 func set(s *v1.PodStatus, c v1.PodCondition, now metav1.Time) {
 	i := slices.IndexFunc(s.Conditions, func(o v1.PodCondition) bool { return o.Type == c.Type })
 	c.LastTransitionTime = now

@@ -14,11 +14,12 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/restart"
 )
 
-// Why a container that was not tried yet waits.
+// Reasons of waiting containers that were not started yet.
 const (
 	reasonCreating     = "ContainerCreating"
 	reasonInitializing = "PodInitializing"
-	// reasonRestartingAll is that of one that ended because all start anew.
+	// reasonRestartingAll is the reason of a container that ended because all containers are
+	// restarted.
 	reasonRestartingAll = "RestartingAllContainers"
 )
 
@@ -37,12 +38,12 @@ func find(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
 	return nil
 }
 
-// container makes the status of one container from its latest two runs, why it waits, and what
-// was known before.
+// container computes the status of a container from its latest two runs, the reason why it waits,
+// and its previous status.
 func container(in Input, spec *v1.Container, old *v1.ContainerStatus, init bool) v1.ContainerStatus {
 	run := in.Seen.Latest(spec.Name)
 	if run == nil {
-		return unseen(in, spec, old)
+		return statusWithoutRun(in, spec, old)
 	}
 	s := v1.ContainerStatus{
 		Name: spec.Name, Image: run.Image, ImageID: run.ImageID, RestartCount: int32(run.Restarts),
@@ -58,14 +59,14 @@ func container(in Input, spec *v1.Container, old *v1.ContainerStatus, init bool)
 			s.Ready = false
 		}
 	case cri.Exited:
-		s.State.Terminated = ended(in, run)
+		s.State.Terminated = terminatedState(in, run)
 		s.Ready = init && run.ExitCode == 0 && !cri.Sidecar(spec)
 	default:
 		s.State.Waiting = &v1.ContainerStateWaiting{}
 	}
 	s.Started = &started
 	if before := in.Seen.Run(spec.Name, 1); before != nil && before.State == cri.Exited {
-		s.LastTerminationState.Terminated = ended(in, before)
+		s.LastTerminationState.Terminated = terminatedState(in, before)
 	} else if old != nil && old.RestartCount == s.RestartCount {
 		s.LastTerminationState = old.LastTerminationState
 	} else if old != nil && old.State.Terminated != nil && old.RestartCount < s.RestartCount {
@@ -85,10 +86,10 @@ func container(in Input, spec *v1.Container, old *v1.ContainerStatus, init bool)
 	return s
 }
 
-// unseen makes the status of a container of which the runtime has nothing.
-func unseen(in Input, spec *v1.Container, old *v1.ContainerStatus) v1.ContainerStatus {
+// statusWithoutRun computes the status of a container that does not exist in the runtime.
+func statusWithoutRun(in Input, spec *v1.Container, old *v1.ContainerStatus) v1.ContainerStatus {
 	if old != nil && old.State.Terminated != nil {
-		return *old.DeepCopy() // the runtime was told to forget it
+		return *old.DeepCopy() // the runtime was told to remove it
 	}
 	started := false
 	reason := reasonCreating
@@ -118,7 +119,7 @@ func unseen(in Input, spec *v1.Container, old *v1.ContainerStatus) v1.ContainerS
 	return s
 }
 
-func ended(in Input, run *cri.Container) *v1.ContainerStateTerminated {
+func terminatedState(in Input, run *cri.Container) *v1.ContainerStateTerminated {
 	t := &v1.ContainerStateTerminated{
 		ExitCode: run.ExitCode, Reason: run.Reason, Message: run.Message,
 		FinishedAt: metav1.NewTime(run.FinishedAt), ContainerID: in.RuntimeName + "://" + run.ID,
@@ -152,8 +153,8 @@ func mounts(spec *v1.Container, recursive bool) []v1.VolumeMountStatus {
 	return out
 }
 
-// resources are those that the runtime reports for a running container, where they can be told
-// from what is specified.
+// resources returns the resources that the runtime reports for a running container, where they can
+// differ from the specified ones.
 func resources(spec *v1.Container, run *cri.Container) *v1.ResourceRequirements {
 	r := spec.Resources.DeepCopy()
 	l := run.Resources
@@ -176,7 +177,7 @@ func resources(spec *v1.Container, run *cri.Container) *v1.ResourceRequirements 
 	return r
 }
 
-// keep prefers the user's way of writing a quantity when both are equal.
+// keep returns the quantity in the user's notation if both are equal.
 func keep(want, actual resource.Quantity) resource.Quantity {
 	if want.Cmp(actual) == 0 {
 		return want

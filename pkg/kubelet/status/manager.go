@@ -29,21 +29,22 @@ import (
 
 const writers = 8
 
-// Config is what a Manager needs.
+// Config holds a Manager's settings.
 type Config struct {
 	Client kubernetes.Interface
 	Clock  clock.Clock
 	Log    *slog.Logger
-	// Metrics count containers that have ended; nil disables that.
+	// Metrics count containers that have ended; nil disables them.
 	Metrics *metrics.Pods
-	// Mirror returns the pod of the API that shows a static pod, or nil.
+	// Mirror returns the mirror of a static pod in the API, or nil.
 	Mirror func(pod *v1.Pod) *v1.Pod
-	// Resumed is called once for a static pod when its mirror is found that an earlier process
-	// wrote s to. Get returns s then, and nothing is written before Resumed returns; it may be
-	// nil.
+	// Resumed is called once for a static pod when its mirror is found and has a status s from an
+	// earlier process. Get returns s from then on, and nothing is written before Resumed returns.
+	// It may be nil.
 	Resumed func(uid types.UID, s v1.PodStatus)
-	// Gone is called when the API no longer has a pod, or has another one under its name.
-	Gone func(uid types.UID)
+	// Deleted is called when the API does not have a pod any more, or has another one with its
+	// name.
+	Deleted func(uid types.UID)
 }
 
 // Manager writes pod statuses. It is safe for concurrent use.
@@ -56,18 +57,18 @@ type Manager struct {
 }
 
 type entry struct {
-	known  *v1.Pod // the newest version that the API gave
+	known  *v1.Pod // the newest version read from the API
 	want   v1.PodStatus
 	wanted bool
-	// since is when want became other than what the API has (zero: it is not, as far as is
-	// known), changes how often want did.
+	// since is when want became different from the status in the API, or zero if it is not known to
+	// be different. changes counts the changes of want.
 	since   time.Time
 	changes int
-	resumed bool // what the mirror of a static pod showed is taken over, or there was none
-	delete  bool // all that the pod held is given back: delete it from the API once want is written
+	resumed bool // whether the status in the mirror of a static pod was adopted, or there was none
+	delete  bool // the pod was released: delete it from the API once want is written
 }
 
-// NewManager makes a Manager. It starts nothing.
+// NewManager returns a Manager. Only the goroutines of its queue run before Run, which ends them.
 func NewManager(cfg Config) *Manager {
 	if cfg.Metrics == nil {
 		cfg.Metrics = metrics.NewPods(nil)
@@ -79,7 +80,7 @@ func NewManager(cfg Config) *Manager {
 	}
 }
 
-// Run writes until ctx ends, and returns when no write is under way.
+// Run writes statuses until ctx ends, and returns when all writes have ended.
 func (m *Manager) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for range writers {
@@ -94,7 +95,7 @@ func (m *Manager) Run(ctx context.Context) error {
 func (m *Manager) work(ctx context.Context) {
 	for {
 		uid, stop := m.queue.Get()
-		if stop {
+		if stop || ctx.Err() != nil {
 			return
 		}
 		err := m.write(ctx, uid)
@@ -109,7 +110,7 @@ func (m *Manager) work(ctx context.Context) {
 	}
 }
 
-// Observe notes a version of the pod that the API gave.
+// Observe records a version of the pod that was read from the API.
 func (m *Manager) Observe(pod *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -122,14 +123,14 @@ func (m *Manager) Observe(pod *v1.Pod) {
 	}
 }
 
-// Forget drops all that is kept of a pod that the API no longer has.
+// Forget drops the state of a pod that the API does not have any more.
 func (m *Manager) Forget(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.pods, uid)
 }
 
-// Set makes s the status to write for the pod.
+// Set sets the status to write for the pod.
 func (m *Manager) Set(pod *v1.Pod, s v1.PodStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -153,7 +154,7 @@ func (m *Manager) Set(pod *v1.Pod, s v1.PodStatus) {
 	m.queue.Add(pod.UID)
 }
 
-// shown is the status that the API has of a pod of which this process has told nothing yet.
+// shown returns the status in the API of a pod for which this process has set none yet.
 func (m *Manager) shown(pod *v1.Pod) *v1.PodStatus {
 	if source.Static(pod) {
 		if mirror := m.cfg.Mirror(pod); mirror != nil {
@@ -163,7 +164,8 @@ func (m *Manager) shown(pod *v1.Pod) *v1.PodStatus {
 	return &pod.Status
 }
 
-// Delete reports that the pod, which is marked for deletion, holds nothing on this node any more.
+// Delete makes Run delete a terminating pod from the API, because the node has released everything
+// that it held.
 func (m *Manager) Delete(pod *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -175,7 +177,7 @@ func (m *Manager) Delete(pod *v1.Pod) {
 	m.queue.Add(pod.UID)
 }
 
-// Get returns the newest status of a pod, written or not.
+// Get returns the newest status of a pod, whether it is written or not.
 func (m *Manager) Get(uid types.UID) (v1.PodStatus, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -205,7 +207,7 @@ func (m *Manager) write(ctx context.Context, uid types.UID) error {
 	m.mu.Unlock()
 	if source.Static(known) {
 		if m.resume(known) {
-			return nil // the worker sets a new status
+			return nil // the worker will set a new status
 		}
 		written, err := m.reflect(ctx, known, want)
 		if written {
@@ -230,12 +232,12 @@ func (m *Manager) write(ctx context.Context, uid types.UID) error {
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete pod: %w", err)
 	}
-	m.gone(uid)
+	m.podDeleted(uid)
 	return nil
 }
 
-// written notes that the API has the status that was wanted after so many changes, and counts
-// how long it had not if it was told of it.
+// written records that the API has the status that was wanted after a number of changes. If told is
+// true it also records for how long the API had an old one.
 func (m *Manager) written(uid types.UID, changes int, told bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -249,16 +251,15 @@ func (m *Manager) written(uid types.UID, changes int, told bool) {
 	e.since = time.Time{}
 }
 
-// resume adopts the status that the mirror of a static pod shows, and reports whether it did.
-// The kubelet runs a static pod before it has read the API, so it computed the status as that of
-// a new pod.
+// resume adopts the status in the mirror of a static pod, and reports whether it did. The kubelet
+// runs a static pod before it has read the API, so at first it computes the status of a new pod.
 func (m *Manager) resume(pod *v1.Pod) bool {
 	mirror := m.cfg.Mirror(pod)
 	if mirror == nil {
 		return false
 	}
 	s := *mirror.Status.DeepCopy()
-	if terminal(s.Phase) { // that was the end of an earlier life
+	if terminal(s.Phase) { // the end of an earlier run of the pod
 		s.Phase, s.Reason, s.Message = "", "", ""
 	}
 	m.mu.Lock()
@@ -269,7 +270,7 @@ func (m *Manager) resume(pod *v1.Pod) bool {
 	}
 	first = first && s.StartTime != nil
 	if first {
-		e.want, e.since = s, time.Time{} // the API shows it already
+		e.want, e.since = s, time.Time{} // the API has it already
 	}
 	m.mu.Unlock()
 	if first {
@@ -278,8 +279,8 @@ func (m *Manager) resume(pod *v1.Pod) bool {
 	return first
 }
 
-// reflect writes the status of a static pod to its mirror, and reports whether it did. Without one there is
-// nothing to write: whoever learns of a mirror calls Reflect.
+// reflect writes the status of a static pod to its mirror, and reports whether it did. Without a
+// mirror there is nothing to write; SyncMirrors is called when one appears.
 func (m *Manager) reflect(ctx context.Context, pod *v1.Pod, want v1.PodStatus) (bool, error) {
 	mirror := m.cfg.Mirror(pod)
 	if mirror == nil {
@@ -296,8 +297,9 @@ func (m *Manager) reflect(ctx context.Context, pod *v1.Pod, want v1.PodStatus) (
 	return true, nil
 }
 
-// Reflect has the statuses of static pods compared with what their mirrors show.
-func (m *Manager) Reflect() {
+// SyncMirrors compares the statuses of static pods with those of their mirrors, and queues the
+// differences for writing.
+func (m *Manager) SyncMirrors() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for uid, e := range m.pods {
@@ -307,7 +309,7 @@ func (m *Manager) Reflect() {
 	}
 }
 
-// patch writes the status of a pod, and reports whether there was something to write.
+// patch writes the status of a pod, and reports whether it differed.
 func (m *Manager) patch(ctx context.Context, known *v1.Pod, want v1.PodStatus) (bool, error) {
 	body, err := Patch(known, want)
 	if err != nil || body == nil {
@@ -316,7 +318,7 @@ func (m *Manager) patch(ctx context.Context, known *v1.Pod, want v1.PodStatus) (
 	got, err := m.cfg.Client.CoreV1().Pods(known.Namespace).Patch(ctx, known.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
 	switch {
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err) && m.replaced(ctx, known):
-		m.gone(known.UID)
+		m.podDeleted(known.UID)
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("patch status: %w", err)
@@ -335,14 +337,14 @@ func (m *Manager) replaced(ctx context.Context, known *v1.Pod) bool {
 	return apierrors.IsNotFound(err) || err == nil && got.UID != known.UID
 }
 
-func (m *Manager) gone(uid types.UID) {
+func (m *Manager) podDeleted(uid types.UID) {
 	m.Forget(uid)
-	if m.cfg.Gone != nil {
-		m.cfg.Gone(uid)
+	if m.cfg.Deleted != nil {
+		m.cfg.Deleted(uid)
 	}
 }
 
-// Patch returns the patch that makes want of what is known, or nil if that is so already.
+// Patch returns the patch that changes the status of known to want, or nil if they are equal.
 func Patch(known *v1.Pod, want v1.PodStatus) ([]byte, error) {
 	before, err := json.Marshal(v1.Pod{Status: known.Status})
 	if err != nil {
@@ -362,12 +364,13 @@ func Patch(known *v1.Pod, want v1.PodStatus) ([]byte, error) {
 	if err := json.Unmarshal(patch, &body); err != nil {
 		return nil, err
 	}
-	body["metadata"] = map[string]any{"uid": known.UID} // refuses a pod of the same name that came after
+	// Makes the API server reject the patch if a later pod has the same name.
+	body["metadata"] = map[string]any{"uid": known.UID}
 	return json.Marshal(body)
 }
 
-// merge keeps the conditions that others have set meanwhile: the kubelet's own come from want,
-// and what disrupts the pod, which the kubelet and others say, from want if it is there.
+// merge returns the conditions in known that other clients have written, and the kubelet's own from
+// want. DisruptionTarget, which both may write, comes from want if it is there.
 func merge(known, want []v1.PodCondition) []v1.PodCondition {
 	own := map[v1.PodConditionType]bool{
 		v1.PodReadyToStartContainers: true, v1.PodInitialized: true, v1.PodReady: true, v1.ContainersReady: true,
@@ -388,7 +391,7 @@ func merge(known, want []v1.PodCondition) []v1.PodCondition {
 	return out
 }
 
-// newer compares resource versions, which the API server makes of one growing counter.
+// newer compares resource versions, which are values of one counter of the API server.
 func newer(a, b *v1.Pod) bool {
 	x, errX := strconv.ParseUint(a.ResourceVersion, 10, 64)
 	y, errY := strconv.ParseUint(b.ResourceVersion, 10, 64)

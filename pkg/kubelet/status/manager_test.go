@@ -6,6 +6,7 @@ package status_test
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,8 +23,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
-// TestPatchKeepsWhatDisrupts: why a pod is disrupted is said by others, too, and the kubelet may
-// not have seen it when it made the status that it wants.
+// TestPatchKeepsWhatDisrupts checks that a patch keeps a DisruptionTarget that another client has
+// written and that the kubelet may not have seen yet.
 func TestPatchKeepsWhatDisrupts(t *testing.T) {
 	disrupted := v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "DeletionByTaintManager"}
 	ready := v1.PodCondition{Type: v1.PodReady, Status: v1.ConditionTrue}
@@ -31,7 +32,7 @@ func TestPatchKeepsWhatDisrupts(t *testing.T) {
 	known := &v1.Pod{Status: v1.PodStatus{Conditions: []v1.PodCondition{disrupted}}}
 	for name, c := range map[string]struct {
 		want []v1.PodCondition
-		text string // of the patch
+		text string // the patch
 	}{
 		"others'":       {[]v1.PodCondition{ready}, `{"metadata":{"uid":""},"status":{"$setElementOrder/conditions":[{"type":"DisruptionTarget"},{"type":"Ready"}],"conditions":[{"lastProbeTime":null,"lastTransitionTime":null,"status":"True","type":"Ready"}]}}`},
 		"the kubelet's": {[]v1.PodCondition{own}, `{"metadata":{"uid":""},"status":{"$setElementOrder/conditions":[{"type":"DisruptionTarget"}],"conditions":[{"reason":"TerminationByKubelet","type":"DisruptionTarget"}]}}`},
@@ -43,7 +44,7 @@ func TestPatchKeepsWhatDisrupts(t *testing.T) {
 	}
 }
 
-func ended(id string) v1.PodStatus {
+func statusWithEnd(id string) v1.PodStatus {
 	return v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{{
 		Name: "c", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ContainerID: id, ExitCode: 139, Reason: "Error"}},
 	}}}
@@ -51,25 +52,31 @@ func ended(id string) v1.PodStatus {
 
 const ends = `kubelet_terminated_containers_total{container_type="container",exit_code="139",reason="Error"}`
 
-// TestEndsOfContainersAreCountedOnce: what the API has already was counted by an earlier
-// kubelet, of a static pod by what shows it there.
+// TestEndsOfContainersAreCountedOnce checks that a termination that is in the API already, for a
+// static pod in its mirror, is not counted again after a restart.
 func TestEndsOfContainersAreCountedOnce(t *testing.T) {
 	static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "s", UID: "s", Annotations: map[string]string{source.AnnotationSource: source.File}}}
 	r := prometheus.NewRegistry()
 	m := status.NewManager(status.Config{
 		Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Metrics: metrics.NewPods(r),
-		Mirror: func(*v1.Pod) *v1.Pod { return &v1.Pod{Status: ended("1")} },
+		Mirror: func(*v1.Pod) *v1.Pod { return &v1.Pod{Status: statusWithEnd("1")} },
 	})
-	for _, pod := range []*v1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p"}, Status: ended("1")}, static} {
+	for _, pod := range []*v1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p"}, Status: statusWithEnd("1")}, static} {
 		m.Observe(pod)
-		m.Set(pod, ended("1"))
-		m.Set(pod, ended("2"))
-		m.Set(pod, ended("2"))
+		m.Set(pod, statusWithEnd("1"))
+		m.Set(pod, statusWithEnd("2"))
+		m.Set(pod, statusWithEnd("2"))
 	}
-	metricstest.Want(t, metricstest.Scrape(t, r), map[string]float64{ends: 2})
+	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{ends: 2})
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := m.Run(over); err != nil { // this ends the goroutines of the queue
+		t.Error(err)
+	}
 }
 
-// TestStatusThatWaitsIsTimed: from the first change that the API has not until it has the newest.
+// TestStatusThatWaitsIsTimed checks that the metric covers the time from the first change that the
+// API does not have until it has the newest one.
 func TestStatusThatWaitsIsTimed(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	_, err := client.CoreV1().ServiceAccounts("default").Create(t.Context(), &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
@@ -84,23 +91,28 @@ func TestStatusThatWaitsIsTimed(t *testing.T) {
 	}
 	r, gone := prometheus.NewRegistry(), make(chan struct{})
 	m := status.NewManager(status.Config{
-		Client: client, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Metrics: metrics.NewPods(r), Gone: func(types.UID) { close(gone) },
+		Client: client, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Metrics: metrics.NewPods(r), Deleted: func(types.UID) { close(gone) },
 	})
 	m.Observe(pod)
-	m.Set(pod, ended("1"))
-	m.Delete(pod) // which comes after its last status
+	m.Set(pod, statusWithEnd("1"))
+	m.Delete(pod) // the deletion comes after the last status
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = m.Run(ctx) }()
 	<-gone
 	cancel()
 	<-done
-	metricstest.Want(t, metricstest.Scrape(t, r), map[string]float64{"kubelet_pod_status_sync_duration_seconds_count": 1, ends: 1})
+	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{"kubelet_pod_status_sync_duration_seconds_count": 1, ends: 1})
 }
 
-// TestStaticPodIsResumed: what an earlier kubelet wrote to the mirror is taken over before
-// anything is written there.
+// TestStaticPodIsResumed checks that the status that an earlier kubelet wrote to the mirror is
+// adopted before anything is written there.
 func TestStaticPodIsResumed(t *testing.T) {
+	client := testserver.Start(t, testserver.Options{}).Client
+	account := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	if _, err := client.CoreV1().ServiceAccounts("default").Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	start := metav1.NewTime(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	for name, c := range map[string]struct {
 		mirror v1.PodStatus
@@ -111,12 +123,9 @@ func TestStaticPodIsResumed(t *testing.T) {
 		"ended in another life": {v1.PodStatus{Phase: v1.PodFailed, Reason: "Evicted", StartTime: &start}, true, ""},
 		"never written":         {v1.PodStatus{Phase: v1.PodPending}, false, ""},
 	} {
-		client := testserver.Start(t, testserver.Options{}).Client
-		if _, err := client.CoreV1().ServiceAccounts("default").Create(t.Context(), &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		podName := strings.ReplaceAll(name, " ", "-")
 		mirror, err := client.CoreV1().Pods("default").Create(t.Context(), &v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "c", Image: "i"}}},
+			ObjectMeta: metav1.ObjectMeta{Name: podName}, Spec: v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "c", Image: "i"}}},
 		}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -125,7 +134,9 @@ func TestStaticPodIsResumed(t *testing.T) {
 		if mirror, err = client.CoreV1().Pods("default").UpdateStatus(t.Context(), mirror, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "s", UID: "s", Annotations: map[string]string{source.AnnotationSource: source.File}}}
+		static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Name: podName, UID: "s", Annotations: map[string]string{source.AnnotationSource: source.File},
+		}}
 		resumed := false
 		var m *status.Manager
 		m = status.NewManager(status.Config{
@@ -151,6 +162,7 @@ func TestStaticPodIsResumed(t *testing.T) {
 		got := (<-w.ResultChan()).Object.(*v1.Pod).Status
 		cancel()
 		<-done
+		w.Stop()
 		if resumed != c.want || (got.Message == "resumed") != c.want {
 			t.Errorf("%s: resumed: %t, the first status written is %+v", name, resumed, got)
 		}

@@ -33,18 +33,18 @@ const maxIDs = 1<<32 - 1
 
 const fileName = "userns"
 
-// Manager gives out ranges. It is safe for concurrent use.
+// Manager assigns ranges. It is safe for concurrent use.
 type Manager struct {
-	dir    string // with a directory for each pod
+	dir    string // contains a directory for each pod
 	length uint32
 	most   uint32
 
 	mu   sync.Mutex
-	pods map[types.UID]uint32 // number of the range, from 1
+	pods map[types.UID]uint32 // number of the range, starting at 1
 	used map[uint32]bool
 }
 
-// mapping is a range as the file has it.
+// mapping is a range as stored in the file.
 type mapping struct {
 	HostID      uint32 `json:"hostId"`
 	ContainerID uint32 `json:"containerId"`
@@ -56,8 +56,8 @@ type mappings struct {
 	GIDs []mapping `json:"gidMappings"`
 }
 
-// New makes a Manager for the pods below dir, with what their files have. At most
-// that many pods get a range of that length.
+// New returns a Manager for the pods below dir, with the ranges from their files. At most most pods
+// get a range of idsPerPod IDs.
 func New(dir string, idsPerPod int64, most int) (*Manager, error) {
 	if idsPerPod <= 0 || idsPerPod > maxIDs || idsPerPod%DefaultLength != 0 {
 		return nil, fmt.Errorf("length %d of user namespaces is not a multiple of %d", idsPerPod, DefaultLength)
@@ -99,7 +99,7 @@ func (m *Manager) load(uid types.UID) error {
 	return nil
 }
 
-// Get returns the pod's user namespace, with its range.
+// Get returns the pod's user namespace. It assigns a range if the pod has none.
 func (m *Manager) Get(uid types.UID) (*runtimeapi.UserNamespace, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -119,7 +119,8 @@ func (m *Manager) Get(uid types.UID) (*runtimeapi.UserNamespace, error) {
 	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: ids(), Gids: ids()}, nil
 }
 
-// find is the first range that is free, from one on that depends on the pod; 0: there is none.
+// find returns the first free range, starting from one that depends on the pod, or 0 if there is
+// none.
 func (m *Manager) find(uid types.UID) uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(uid)) // never fails
@@ -139,7 +140,7 @@ func (m *Manager) write(uid types.UID, number uint32) error {
 	return checkpoint.WriteDurably(m.file(uid), mappings{r, r})
 }
 
-// Free takes back the range of a pod of which nothing runs any more.
+// Free releases the range of a pod whose containers have all ended.
 func (m *Manager) Free(uid types.UID) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -155,7 +156,7 @@ func (m *Manager) Free(uid types.UID) error {
 	return nil
 }
 
-// Pods are the pods that have a range.
+// Pods returns the pods that have a range.
 func (m *Manager) Pods() []types.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()

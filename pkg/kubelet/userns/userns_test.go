@@ -17,8 +17,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/userns"
 )
 
-// TestRanges: whatever is given, taken back and forgotten by a kubelet that dies,
-// no two pods share an ID, none has one of the machine's, and each keeps its own.
+// TestRanges checks with random operations and restarts that no two pods share an ID, that no pod
+// has an ID of the machine, and that each pod keeps its range.
 func TestRanges(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir, err := os.MkdirTemp(t.TempDir(), "pods")
@@ -72,7 +72,7 @@ func TestRanges(t *testing.T) {
 	})
 }
 
-// TestNodesDiffer: the first pods of nodes that know nothing of each other have different ranges.
+// TestNodesDiffer checks that the first pods of independent nodes get different ranges.
 func TestNodesDiffer(t *testing.T) {
 	const nodes, most = 100, 110
 	seen := map[uint32]bool{}

@@ -14,15 +14,15 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// claimPod is a pod that mounts the volume of a claim.
+// claimPod returns a pod that mounts the volume of a claim.
 func claimPod() *v1.Pod {
 	pod := testPod(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}})
 	pod.Namespace = "default"
 	return pod
 }
 
-// TestClaimBeingDeleted deletes the claim of a pod: as long as it is kept for the pods that use it, one whose
-// kubelet is started again has its volume.
+// TestClaimBeingDeleted deletes the claim of a pod. While the claim is kept for the pods that use
+// it, a pod gets its volume again after a restart of the kubelet.
 func TestClaimBeingDeleted(t *testing.T) {
 	server := testserver.Start(t, testserver.Options{})
 	bindClaim(t, server.Client, "1Gi", "1Gi", "")
@@ -49,7 +49,8 @@ func TestClaimBeingDeleted(t *testing.T) {
 	}
 }
 
-// TestMismatchedMode uses volumes as what they are not: users are told, before a driver is asked.
+// TestMismatchedMode checks the error for using a file system volume as a device or the reverse,
+// and that no driver is called.
 func TestMismatchedMode(t *testing.T) {
 	device := []v1.VolumeDevice{{Name: "v", DevicePath: "/dev/x"}}
 	block, files := v1.PersistentVolumeBlock, v1.PersistentVolumeFilesystem

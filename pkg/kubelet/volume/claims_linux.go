@@ -14,16 +14,16 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// mountedClaim is the volume of a claim that a pod has.
+// mountedClaim is a mounted volume of a claim.
 type mountedClaim struct {
 	pod *v1.Pod
 	ref statsapi.PVCReference
 	prepared
 }
 
-// ClaimStats measures the volumes of claims that pods of the node have, each once, and returns
-// what it has when all are measured or ctx ends. A volume whose server or driver hangs is left
-// out, and not asked again before it has answered.
+// ClaimStats measures the volumes of claims that are mounted for pods, each once. It returns when
+// all are measured or ctx ends. A volume whose server or driver does not answer is left out, and
+// not measured again before it has answered.
 func (m *Manager) ClaimStats(ctx context.Context) []statsapi.VolumeStats {
 	claims := m.mountedClaims()
 	results := make(chan *statsapi.VolumeStats, len(claims))
@@ -33,7 +33,7 @@ func (m *Manager) ClaimStats(ctx context.Context) []statsapi.VolumeStats {
 			continue
 		}
 		asked++
-		go func() { // nobody waits for it longer than for ctx: what asks a file system cannot be interrupted
+		go func() { // statfs cannot be interrupted, so the caller waits only until ctx ends
 			defer m.endMeasure(c.ref)
 			s, err := m.statsOf(ctx, c.pod, c.prepared)
 			if err != nil {
@@ -60,7 +60,8 @@ func (m *Manager) ClaimStats(ctx context.Context) []statsapi.VolumeStats {
 	return out
 }
 
-// mountedClaims are the volumes of claims that are ready, but for paths of the node: these are nobody's own.
+// mountedClaims returns the ready volumes of claims, without hostPath volumes, which belong to no
+// claim alone.
 func (m *Manager) mountedClaims() []mountedClaim {
 	m.mu.Lock()
 	pods := maps.Clone(m.pods)
@@ -85,7 +86,7 @@ func (m *Manager) mountedClaims() []mountedClaim {
 	return slices.Collect(maps.Values(found))
 }
 
-// own reports whether a volume is a driver's or in the pod's directory.
+// own reports whether a volume is from a driver or in the pod's directory.
 func (m *Manager) own(uid types.UID, p prepared) bool {
 	return p.driven != nil || strings.HasPrefix(p.path, m.volumesDir(uid)+"/")
 }

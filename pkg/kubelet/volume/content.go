@@ -21,16 +21,16 @@ import (
 type file struct {
 	data []byte
 	mode int32
-	user *int64 // owner; nil means the kubelet
+	user *int64 // owner; nil for the kubelet
 }
 
-// defaultMode is what the API server would have filled in.
+// defaultMode is the API server's default.
 const defaultMode int32 = 0o644
 
-// defaultTokenExpiry is what the API server would have filled in.
+// defaultTokenExpiry is the API server's default.
 const defaultTokenExpiry = time.Hour
 
-// secretMode is the mode of files that one user or group is to read, when that one is known.
+// secretMode is the mode of files that only one known user or group may read.
 const secretMode int32 = 0o600
 
 func modeOr(mode *int32, fallback int32) int32 {
@@ -91,8 +91,8 @@ func (m *Manager) addProjection(ctx context.Context, out map[string]file, pod *v
 	return nil
 }
 
-// private returns a file that only its reader can read, if there is one that is known: the one user that all
-// containers run as, or the pod's fsGroup (whose ownership makes 0600 into 0640).
+// private returns a file that only its reader may read, if that reader is known: the single user of
+// all containers, or the pod's fsGroup (whose ownership changes 0600 to 0640).
 func private(pod *v1.Pod, mode int32) file {
 	user := singleUser(pod)
 	if user != nil || fsGroup(pod) != nil {
@@ -155,8 +155,8 @@ func (m *Manager) addSecret(ctx context.Context, out map[string]file, pod *v1.Po
 	return nil
 }
 
-// addKeys adds every key as a file, or only the items. It returns the first item that does not
-// exist, unless they are optional.
+// addKeys adds all keys as files, or only items. It returns the first item that does not exist,
+// unless they are optional.
 func addKeys(out map[string]file, data map[string][]byte, items []v1.KeyToPath, mode int32, optional bool) (missing string, ok bool) {
 	if len(items) == 0 {
 		for k, v := range data {

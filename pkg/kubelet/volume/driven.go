@@ -13,26 +13,26 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/csi"
 )
 
-// Drivers are the node's drivers of the Container Storage Interface. *csi.Manager is them.
+// Drivers makes the volumes of CSI drivers. *csi.Manager implements it.
 type Drivers interface {
-	// Mount makes a volume of a pod. It may be repeated.
+	// Mount makes a volume of a pod. It is safe to repeat.
 	Mount(ctx context.Context, pod *v1.Pod, v csi.Volume) (csi.Mounted, error)
-	// Teardown takes all volumes of a pod away.
+	// Teardown removes all CSI volumes of a pod.
 	Teardown(ctx context.Context, pod types.UID) error
-	// Expand has what is on a volume grow to the volume's size.
+	// Expand grows the file system on a volume to the volume's size.
 	Expand(ctx context.Context, pod *v1.Pod, v csi.Volume) error
-	// Stats tells how full a volume is; nil: the driver does not tell.
+	// Stats returns how full a volume is, or nil if the driver does not report it.
 	Stats(ctx context.Context, pod *v1.Pod, v csi.Volume) (*statsapi.FsStats, error)
-	// Republishes reports whether Mount is to be repeated from time to time.
-	Republishes(ctx context.Context, driver string) (bool, error)
+	// NeedsRepublish reports whether Mount must be repeated from time to time.
+	NeedsRepublish(ctx context.Context, driver string) (bool, error)
 }
 
-// makeInline makes a volume of the pod's own.
+// makeInline makes an inline volume.
 func (m *Manager) makeInline(ctx context.Context, pod *v1.Pod, name string, s *v1.CSIVolumeSource) (prepared, error) {
 	return m.makeDriven(ctx, pod, csi.Volume{Name: name, Inline: s, ReadOnly: s.ReadOnly != nil && *s.ReadOnly, Group: fsGroup(pod)})
 }
 
-// makeDriven has a driver make a volume.
+// makeDriven makes a CSI volume.
 func (m *Manager) makeDriven(ctx context.Context, pod *v1.Pod, v csi.Volume) (prepared, error) {
 	got, err := m.cfg.Drivers.Mount(ctx, pod, v)
 	if err != nil {
@@ -46,8 +46,8 @@ func (m *Manager) makeDriven(ctx context.Context, pod *v1.Pod, v csi.Volume) (pr
 	return prepared{path: got.Path, device: got.Device, readOnly: v.ReadOnly, managed: got.Path != "" && !v.ReadOnly, labelled: got.Labelled, driven: &v}, nil
 }
 
-// tend has a driver renew what it wants to renew, and has what is on the volume of a claim grow with it.
-func (m *Manager) tend(ctx context.Context, pod *v1.Pod, v *v1.Volume, p prepared) error {
+// maintain publishes a CSI volume again if its driver requires it, and grows the volume of a claim.
+func (m *Manager) maintain(ctx context.Context, pod *v1.Pod, v *v1.Volume, p prepared) error {
 	if p.driven != nil {
 		if err := m.renew(ctx, pod, *p.driven); err != nil {
 			return err
@@ -59,7 +59,7 @@ func (m *Manager) tend(ctx context.Context, pod *v1.Pod, v *v1.Volume, p prepare
 	return m.grow(ctx, pod, v, p)
 }
 
-// renew has a driver publish a volume again, if it wants to be asked.
+// renew publishes a volume again if its driver requires it.
 func (m *Manager) renew(ctx context.Context, pod *v1.Pod, v csi.Volume) error {
 	driver := ""
 	switch {
@@ -68,7 +68,7 @@ func (m *Manager) renew(ctx context.Context, pod *v1.Pod, v csi.Volume) error {
 	case v.Inline != nil:
 		driver = v.Inline.Driver
 	}
-	again, err := m.cfg.Drivers.Republishes(ctx, driver)
+	again, err := m.cfg.Drivers.NeedsRepublish(ctx, driver)
 	if err != nil || !again {
 		return err
 	}

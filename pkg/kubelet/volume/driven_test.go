@@ -23,7 +23,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/csi"
 )
 
-// drivers are Drivers that make what they are told to have.
+// drivers implements Drivers with the given results.
 type drivers struct {
 	path      string
 	labelled  bool
@@ -53,7 +53,7 @@ func (d *drivers) Stats(context.Context, *v1.Pod, csi.Volume) (*statsapi.FsStats
 	return nil, nil
 }
 
-func (d *drivers) Republishes(context.Context, string) (bool, error) { return false, nil }
+func (d *drivers) NeedsRepublish(context.Context, string) (bool, error) { return false, nil }
 
 func TestGrow(t *testing.T) {
 	tests := map[string]struct {
@@ -98,9 +98,9 @@ func TestGrow(t *testing.T) {
 	}
 }
 
-// TestGrowTakenBack: who asks for less after a driver has failed wants the control plane to
-// begin anew, which it may when the node has given up; who still asks for as much waits for the
-// driver.
+// TestGrowTakenBack checks a claim whose size was reduced after its driver had failed to grow the
+// volume. The control plane may try another size only after the node has given up, so the node
+// does. A claim with the old size waits for the driver.
 func TestGrowTakenBack(t *testing.T) {
 	tests := map[string]struct {
 		asks string
@@ -122,7 +122,8 @@ func TestGrowTakenBack(t *testing.T) {
 			m.cfg.Client, m.cfg.Drivers = server.Client, &drivers{path: t.TempDir(), expanding: status.Error(codes.Internal, "x")}
 			pod := claimPod()
 			attempt := func() v1.ClaimResourceStatus {
-				_, _ = m.makeClaim(t.Context(), pod, &pod.Spec.Volumes[0], false) // what it says is TestGrow's
+				// TestGrow checks the error.
+				_, _ = m.makeClaim(t.Context(), pod, &pod.Spec.Volumes[0], false)
 				got, err := claims.Get(t.Context(), "c", metav1.GetOptions{})
 				if err != nil {
 					t.Fatal(err)
@@ -143,7 +144,8 @@ func TestGrowTakenBack(t *testing.T) {
 	}
 }
 
-// bindClaim makes a claim that is bound to a volume, with the sizes they have, in place of the last one.
+// bindClaim creates a claim that is bound to a volume, with the given sizes, and replaces an
+// earlier one.
 func bindClaim(t *testing.T, client kubernetes.Interface, has, asks string, resize v1.ClaimResourceStatus) {
 	t.Helper()
 	bindVolume(t, client, v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}}, has, asks, resize)
@@ -189,7 +191,8 @@ func bindVolume(t *testing.T, client kubernetes.Interface, source v1.PersistentV
 			second(volumes.Patch(context.Background(), "pv", types.MergePatchType, none, metav1.PatchOptions{})),
 			volumes.Delete(context.Background(), "pv", metav1.DeleteOptions{}),
 		} {
-			if err != nil && !apierrors.IsNotFound(err) { // of one that was being deleted, the finalizers were all
+			// Clearing the finalizers may already have deleted it.
+			if err != nil && !apierrors.IsNotFound(err) {
 				t.Error(err)
 			}
 		}

@@ -18,10 +18,10 @@ import (
 	"keelson.dev/api/quantity"
 )
 
-// emptyDirMode lets every user of the pod's containers write.
+// emptyDirMode permits all users of the pod's containers to write.
 const emptyDirMode fs.FileMode = 0o777
 
-// makeEmptyDir makes a directory of the pod's own, on the node's disk or in memory.
+// makeEmptyDir makes an emptyDir volume on the node's disk or in memory.
 func (m *Manager) makeEmptyDir(pod *v1.Pod, name string, s *v1.EmptyDirVolumeSource) (prepared, error) {
 	dir := m.volumeDir(pod.UID, pluginEmptyDir, name)
 	p := prepared{path: dir, managed: true}
@@ -59,8 +59,8 @@ func (m *Manager) makeEmptyDir(pod *v1.Pod, name string, s *v1.EmptyDirVolumeSou
 	return p, nil
 }
 
-// emptyDirReady reports whether the volume was completed before: users may have changed its mode
-// and owner since.
+// emptyDirReady reports whether the volume is complete. Then its mode and owner stay, because
+// containers may have changed them.
 func (m *Manager) emptyDirReady(dir, marker string, medium v1.StorageMedium) bool {
 	if _, err := os.Lstat(marker); err != nil {
 		return false
@@ -73,7 +73,7 @@ func (m *Manager) emptyDirReady(dir, marker string, medium v1.StorageMedium) boo
 	return err == nil
 }
 
-// makeDir makes a directory with exactly the mode, if it is not there.
+// makeDir creates a directory with exactly this mode unless it exists.
 func makeDir(dir string, mode fs.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o750); err != nil {
 		return fmt.Errorf("make volume: %w", err)
@@ -90,14 +90,14 @@ func makeDir(dir string, mode fs.FileMode) error {
 	if info.Mode().Perm() == mode.Perm() {
 		return nil
 	}
-	if err := os.Chmod(dir, mode); err != nil { // whatever the umask
+	if err := os.Chmod(dir, mode); err != nil { // independent of the umask
 		return fmt.Errorf("make volume: %w", err)
 	}
 	return nil
 }
 
-// memorySize returns how large a memory volume may grow: the smallest of the node's
-// allocatable memory, the pod's memory limit and the volume's own limit; 0 if there is none.
+// memorySize returns the size limit of a memory volume in bytes: the smallest of the node's
+// allocatable memory, the pod's memory limit and the volume's own limit. 0 means no limit.
 func (m *Manager) memorySize(pod *v1.Pod, limit *resource.Quantity) int64 {
 	allocatable := m.allocatable()[v1.ResourceMemory]
 	size := allocatable.Value()
@@ -113,7 +113,7 @@ func (m *Manager) memorySize(pod *v1.Pod, limit *resource.Quantity) int64 {
 	return size
 }
 
-// podMemoryLimit returns the memory that the pod's cgroup may use; 0 if it is not limited.
+// podMemoryLimit returns the memory limit of the pod's cgroup, or 0 if it has none.
 func podMemoryLimit(pod *v1.Pod) int64 {
 	if r := pod.Spec.Resources; r != nil {
 		if q, ok := r.Limits[v1.ResourceMemory]; ok {
@@ -129,8 +129,8 @@ func podMemoryLimit(pod *v1.Pod) int64 {
 	return quantity.Value(*limits.Memory())
 }
 
-// hugePageSize returns the page size of a huge page volume: the one its medium names, or the
-// only one that the pod requests.
+// hugePageSize returns the page size of a huge page volume: the one in its medium, or the only one
+// that the pod requests.
 func hugePageSize(pod *v1.Pod, medium v1.StorageMedium) (resource.Quantity, error) {
 	var want, found resource.Quantity
 	if named, ok := strings.CutPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix)); ok {

@@ -20,13 +20,13 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/csi"
 )
 
-// Reasons of the events about volumes that grow.
+// Reasons of events about growing volumes.
 const (
 	reasonGrown    = "FileSystemResizeSuccessful"
 	reasonNotGrown = "VolumeResizeFailed"
 )
 
-// persistent is the volume of a claim that can grow, or nil.
+// persistent returns the volume if it belongs to a claim and can grow, or nil.
 func (p prepared) persistent() *v1.PersistentVolume {
 	if p.driven != nil {
 		return p.driven.PV
@@ -34,19 +34,20 @@ func (p prepared) persistent() *v1.PersistentVolume {
 	return p.local
 }
 
-// grow has what is on a claim's volume grow, if the volume has, and tells the claim.
+// grow grows the file system on a claim's volume if the volume has grown, and updates the claim's
+// status.
 func (m *Manager) grow(ctx context.Context, pod *v1.Pod, v *v1.Volume, p prepared) error {
 	pvc, pv, err := m.readClaim(ctx, pod, claimName(pod, v), metav1.GetOptions{ResourceVersion: "0"})
 	if err != nil {
-		return nil // the claim is going: its pods' volumes stay as they are
+		return nil // the claim is being deleted, so its volume does not grow any more
 	}
-	if !toGrow(pvc, pv) || pv.UID != p.persistent().UID {
+	if !needsGrowth(pvc, pv) || pv.UID != p.persistent().UID {
 		return nil
 	}
 	return m.expand(ctx, pod, pvc, pv, p)
 }
 
-// claimName is the name of the claim of a pod's volume, or "".
+// claimName returns the name of the claim of a pod's volume, or "".
 func claimName(pod *v1.Pod, v *v1.Volume) string {
 	switch {
 	case v.PersistentVolumeClaim != nil:
@@ -57,9 +58,9 @@ func claimName(pod *v1.Pod, v *v1.Volume) string {
 	return ""
 }
 
-// toGrow reports whether a volume has grown and what is on it has not. What was found
-// impossible is left alone until the control plane asks again.
-func toGrow(pvc *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) bool {
+// needsGrowth reports whether a volume has grown but the file system on it has not. It returns
+// false after a failure that is final, until the control plane asks again.
+func needsGrowth(pvc *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) bool {
 	if pvc.Status.AllocatedResourceStatuses[v1.ResourceStorage] == v1.PersistentVolumeClaimNodeResizeInfeasible {
 		return false
 	}
@@ -72,17 +73,18 @@ func (m *Manager) expand(ctx context.Context, pod *v1.Pod, pvc *v1.PersistentVol
 		m.warn(pod, fmt.Sprintf("NodeExpandVolume.NodeExpandVolume failed for volume %q : requested read-only file system", pv.Name))
 		return nil
 	}
-	// Before anything grows: whoever asks for less meanwhile learns that it may have been done.
+	// This is written before anything grows: if the size in the claim is reduced meanwhile, the
+	// control plane knows that the volume may have grown.
 	err := m.claimStatus(ctx, pvc, func(s *v1.PersistentVolumeClaimStatus) { resizing(s, v1.PersistentVolumeClaimNodeResizeInProgress) })
 	if err != nil {
 		return err
 	}
 	if err = m.enlarge(ctx, pod, pv, p); err != nil {
 		m.warn(pod, fmt.Sprintf("NodeExpandVolume.NodeExpandVolume failed for volume %q : %v", pv.Name, err))
-		if !csi.Final(err) {
+		if !csi.IsFinal(err) {
 			return err
 		}
-		never := infeasible(err) || takenBack(pvc, pv)
+		never := infeasible(err) || shrunkAfterFailure(pvc, pv)
 		told := m.claimStatus(ctx, pvc, func(s *v1.PersistentVolumeClaimStatus) { refused(s, err, never, m.cfg.Clock.Now()) })
 		if never {
 			return told
@@ -104,7 +106,8 @@ func (m *Manager) expand(ctx context.Context, pod *v1.Pod, pvc *v1.PersistentVol
 	return err
 }
 
-// enlarge has what is on a volume fill it: the driver does, or the node if the volume is its own.
+// enlarge grows the file system on a volume to the volume's size, by its driver, or by the node for
+// a local volume.
 func (m *Manager) enlarge(ctx context.Context, pod *v1.Pod, pv *v1.PersistentVolume, p prepared) error {
 	if p.driven == nil {
 		return enlargeLocal(pv, p.path)
@@ -130,7 +133,7 @@ func aboutSize(c v1.PersistentVolumeClaimCondition) bool {
 	}
 }
 
-// infeasible reports whether a driver says that it will never do what it was asked for.
+// infeasible reports whether a driver's error means that it can never do what was requested.
 func infeasible(err error) bool {
 	switch status.Code(err) {
 	case codes.InvalidArgument, codes.NotFound, codes.OutOfRange:
@@ -140,9 +143,10 @@ func infeasible(err error) bool {
 	}
 }
 
-// takenBack reports whether a driver has failed before, and the claim asks for another size
-// since. The control plane looks at that only when the node has given the present one up.
-func takenBack(pvc *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) bool {
+// shrunkAfterFailure reports whether a driver has failed to grow the volume, and the claim requests
+// another size than the volume's since. The control plane acts on that only after the node has
+// given up.
+func shrunkAfterFailure(pvc *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) bool {
 	asked := pvc.Spec.Resources.Requests[v1.ResourceStorage]
 	return asked.Cmp(pv.Spec.Capacity[v1.ResourceStorage]) != 0 && slices.ContainsFunc(pvc.Status.Conditions, nodeFailed)
 }
@@ -151,10 +155,10 @@ func nodeFailed(c v1.PersistentVolumeClaimCondition) bool {
 	return c.Type == v1.PersistentVolumeClaimNodeResizeError
 }
 
-// inUse reports whether a driver cannot let a volume grow that pods use.
+// inUse reports whether a driver's error means that it cannot grow a volume in use.
 func inUse(err error) bool { return status.Code(err) == codes.FailedPrecondition }
 
-// resizing notes how far the growing of a claim's volume is.
+// resizing sets the step of a resize in a claim's status.
 func resizing(s *v1.PersistentVolumeClaimStatus, step v1.ClaimResourceStatus) {
 	if s.AllocatedResourceStatuses == nil {
 		s.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{}
@@ -162,7 +166,8 @@ func resizing(s *v1.PersistentVolumeClaimStatus, step v1.ClaimResourceStatus) {
 	s.AllocatedResourceStatuses[v1.ResourceStorage] = step
 }
 
-// refused notes that what is on the volume did not grow, or that it never can.
+// refused records in a claim's status that the file system did not grow, or with never that it
+// cannot.
 func refused(s *v1.PersistentVolumeClaimStatus, err error, never bool, at time.Time) {
 	if never {
 		resizing(s, v1.PersistentVolumeClaimNodeResizeInfeasible)
@@ -173,7 +178,7 @@ func refused(s *v1.PersistentVolumeClaimStatus, err error, never bool, at time.T
 	})
 }
 
-// claimStatus changes the status of a claim, unless another one has its name now.
+// claimStatus changes the status of a claim, unless another claim has its name now.
 func (m *Manager) claimStatus(ctx context.Context, pvc *v1.PersistentVolumeClaim, change func(*v1.PersistentVolumeClaimStatus)) error {
 	claims := m.cfg.Client.CoreV1().PersistentVolumeClaims(pvc.Namespace)
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {

@@ -15,7 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// makeHostPath checks, and makes if its type asks for that, a path of the node.
+// makeHostPath checks a path of the node, and creates it if its type requires that.
 func makeHostPath(s *v1.HostPathVolumeSource, readOnly bool) (prepared, error) {
 	if err := checkBacksteps(s.Path); err != nil {
 		return prepared{}, fmt.Errorf("invalid HostPath `%s`: %w", s.Path, err)
@@ -35,7 +35,7 @@ func checkBacksteps(path string) error {
 	return nil
 }
 
-// hostPathKind returns what a type demands the path to be.
+// hostPathKind returns the check and the name of the file type that a hostPath type requires.
 func hostPathKind(kind v1.HostPathType) (is func(fs.FileMode) bool, noun string, ok bool) {
 	switch kind {
 	case v1.HostPathDirectory, v1.HostPathDirectoryOrCreate:
@@ -81,7 +81,7 @@ func makeNodeDir(path string) error {
 	return nil
 }
 
-// makeNodeFile makes an empty file; the directory it is in must be there.
+// makeNodeFile creates an empty file. Its directory must exist.
 func makeNodeFile(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE, 0o644)
 	if err != nil {

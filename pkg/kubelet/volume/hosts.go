@@ -11,16 +11,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// EtcHosts is what a pod's managed hosts file is made from.
+// EtcHosts determines the content of a pod's hosts file.
 type EtcHosts struct {
 	// PodIPs are the pod's addresses, the primary first.
 	PodIPs []string
-	// HostName and Domain are the pod's host name and its domain, if it has one.
+	// HostName and Domain are the pod's host name and domain. The domain may be "".
 	HostName, Domain string
 	// Aliases are the pod's hostAliases.
 	Aliases []v1.HostAlias
-	// HostNetwork reports that the pod shares the node's network: the content is then NodeFile's
-	// with the aliases.
+	// HostNetwork reports whether the pod uses the node's network. Then the content is that of
+	// NodeFile, with the aliases added.
 	HostNetwork bool
 	// NodeFile is the node's own hosts file, /etc/hosts.
 	NodeFile string
@@ -64,7 +64,8 @@ func (h EtcHosts) Content() ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
-// Write writes the hosts file at path, mode 0644, in place: containers have that very file mounted.
+// Write writes the hosts file at path with mode 0644. It changes the file in place, because
+// containers have this file mounted.
 func (h EtcHosts) Write(path string) error {
 	content, err := h.Content()
 	if err != nil {
@@ -73,7 +74,7 @@ func (h EtcHosts) Write(path string) error {
 	if err := os.WriteFile(path, content, 0o644); err != nil {
 		return fmt.Errorf("write hosts file: %w", err)
 	}
-	if err := os.Chmod(path, 0o644); err != nil { // whatever the umask
+	if err := os.Chmod(path, 0o644); err != nil { // independent of the umask
 		return fmt.Errorf("write hosts file: %w", err)
 	}
 	return nil

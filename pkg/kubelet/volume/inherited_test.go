@@ -17,7 +17,8 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// TestInherited: the volumes of a pod that runs since before this process began stay fresh.
+// TestInherited checks that the volumes of a pod that runs since before the kubelet's restart are
+// updated.
 func TestInherited(t *testing.T) {
 	unshare.Need(t)
 	o := newMemory()
@@ -34,7 +35,7 @@ func TestInherited(t *testing.T) {
 	m := newManager(t, o)
 	m.cfg.RootDir = earlier.cfg.RootDir
 	m.Update(pod, false)
-	if m.queue.Len() != 0 || len(m.known()) != 0 {
+	if m.queue.Len() != 0 || len(m.knownPods()) != 0 {
 		t.Error("a pod that is yet to start has its volumes looked after")
 	}
 	o.set("cm", map[string]string{"a": "2"})
@@ -56,8 +57,8 @@ func TestInherited(t *testing.T) {
 	}
 }
 
-// TestInheritedGrows: a volume grows whose pod runs since before this process began, and a
-// driver that has not registered with it yet is waited for.
+// TestInheritedGrows checks that the volume of a pod that runs since before the kubelet's restart
+// grows, and that the kubelet waits for a driver that has not registered yet.
 func TestInheritedGrows(t *testing.T) {
 	server := testserver.Start(t, testserver.Options{})
 	bindClaim(t, server.Client, "1Gi", "1Gi", "")

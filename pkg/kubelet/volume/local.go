@@ -17,13 +17,15 @@ import (
 )
 
 const (
-	// defaultFSType is what a device without a file system is formatted with.
+	// defaultFSType is the file system that a device without one is formatted with.
 	defaultFSType = "ext4"
-	// reasonAlreadyMounted is of the event for a pod whose volume another pod has, with another group.
+	// reasonAlreadyMounted is the reason of the event for a pod whose volume is used by a pod with
+	// another group.
 	reasonAlreadyMounted = "AlreadyMountedVolume"
 )
 
-// makeLocal binds a directory of the node, mounts one of its devices, or gives that as it is.
+// makeLocal makes a local volume: it binds a directory, mounts a device, or provides the device
+// itself.
 func (m *Manager) makeLocal(pod *v1.Pod, pv *v1.PersistentVolume, readOnly bool) (prepared, error) {
 	path := pv.Spec.Local.Path
 	if isBlock(pv) {
@@ -50,7 +52,8 @@ func (m *Manager) makeLocal(pod *v1.Pod, pv *v1.PersistentVolume, readOnly bool)
 	case !isBlockDevice(info.Mode()):
 		err = fmt.Errorf("only directories and block devices are supported: %s", path)
 	case other != "":
-		// A device cannot be mounted to be written in one place, and not to be in another.
+		// A device cannot be mounted read-only and writable at the same time, so this is a bind
+		// mount of the other pod's.
 		err = bindMount(other, dir, readOnly)
 	default:
 		err = mountDevice(path, dir, pv, readOnly)
@@ -66,8 +69,8 @@ func (m *Manager) makeLocal(pod *v1.Pod, pv *v1.PersistentVolume, readOnly bool)
 	return prepared{path: dir, readOnly: readOnly, managed: !readOnly, local: pv}, nil
 }
 
-// enlargeLocal has the file system of a device fill it, wherever it is mounted. A directory has
-// no size, and what is on a device that containers have is theirs.
+// enlargeLocal grows the file system on a device to the device's size. It does nothing for a
+// directory, which has no size, and for a device that containers use directly.
 func enlargeLocal(pv *v1.PersistentVolume, dir string) error {
 	if isBlock(pv) {
 		return nil
@@ -80,7 +83,7 @@ func enlargeLocal(pv *v1.PersistentVolume, dir string) error {
 	return err
 }
 
-// elsewhere is where another pod of the node has a local volume mounted, or "".
+// elsewhere returns where another pod of the node has mounted a local volume, or "".
 func (m *Manager) elsewhere(uid types.UID, volume string) (string, error) {
 	dirs, err := filepath.Glob(m.volumeDir("*", pluginLocal, volume))
 	if err != nil {
@@ -101,8 +104,8 @@ func (m *Manager) elsewhere(uid types.UID, volume string) (string, error) {
 	return "", nil
 }
 
-// compareGroup tells the users of a pod whose group is not that of its volume, which another pod has: the
-// first one has the say.
+// compareGroup records an event if a volume that another pod uses has another group than this
+// pod's. The group of the first pod remains.
 func (m *Manager) compareGroup(pod *v1.Pod, volume, dir string) {
 	group := fsGroup(pod)
 	info, err := os.Stat(dir)
@@ -115,7 +118,7 @@ func (m *Manager) compareGroup(pod *v1.Pod, volume, dir string) {
 	}
 }
 
-// mountDevice mounts a device, and makes a file system on it first if it has none.
+// mountDevice mounts a device. If it has no file system it is formatted first.
 func mountDevice(device, dir string, pv *v1.PersistentVolume, readOnly bool) error {
 	mounted, err := isMount(dir)
 	if err != nil || mounted {

@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// groupPod is a pod with a group of its own.
+// groupPod returns a pod with an fsGroup.
 func groupPod(uid types.UID, group int64) *v1.Pod {
 	pod := testPod()
 	pod.UID, pod.Spec.SecurityContext = uid, &v1.PodSecurityContext{FSGroup: &group}
@@ -34,7 +34,8 @@ func localVolume(path string) *v1.PersistentVolume {
 	}}
 }
 
-// TestLocalGroups has pods with different groups at one directory: as long as one has it, it keeps its group.
+// TestLocalGroups checks pods with different groups that use one directory: it keeps its group as
+// long as one pod uses it.
 func TestLocalGroups(t *testing.T) {
 	unshare.Need(t)
 	dir := t.TempDir()
@@ -79,9 +80,9 @@ func TestLocalGroups(t *testing.T) {
 	}
 }
 
-// TestLocalGrows has the volume of a claim grow while a pod has it: the file system of a device is resized, a
-// directory is as large as it is said to be. A program of the test's stands for resize2fs, for which not every
-// root may do it.
+// TestLocalGrows grows the volume of a claim while a pod uses it. The file system of a device is
+// resized, and a directory has any size. A program of the test replaces resize2fs, which root may
+// not run everywhere.
 func TestLocalGrows(t *testing.T) {
 	unshare.Need(t)
 	bin := t.TempDir()
@@ -137,7 +138,7 @@ func TestLocalGrows(t *testing.T) {
 	}
 }
 
-// testDevice makes a device of the test's own.
+// testDevice creates a loop device.
 func testDevice(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "disk")
@@ -152,7 +153,8 @@ func testDevice(t *testing.T) string {
 	return device.Path
 }
 
-// TestLocalDeviceShared has one pod write to a device that another one only reads.
+// TestLocalDeviceShared checks that one pod can write to a device that another one has mounted
+// read-only.
 func TestLocalDeviceShared(t *testing.T) {
 	unshare.Need(t)
 	device := testDevice(t)

@@ -6,7 +6,8 @@ package volume
 import (
 	"testing"
 
+	"keelson.dev/apiserver/leaktest"
 	"keelson.dev/keelson/test/unshare"
 )
 
-func TestMain(m *testing.M) { unshare.Run(m, unshare.Mount) }
+func TestMain(m *testing.M) { unshare.Run(leaktest.Checked{M: m}, unshare.Mount) }

@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The names of the plugins, which are also those of their directories.
+// The names of the plugins, which are also the names of their directories.
 const (
 	pluginEmptyDir    = "kubernetes.io/empty-dir"
 	pluginConfigMap   = "kubernetes.io/configmap"
@@ -22,13 +22,14 @@ const (
 	pluginCSI         = "kubernetes.io/csi"
 	pluginHostPath    = "kubernetes.io/host-path"
 	pluginImage       = "kubernetes.io/image"
-	pluginNone        = "N/A" // in metrics, where it is not known
+	pluginNone        = "N/A" // the value in metrics if the plugin is not known
 )
 
-// localPlugins have nothing but the pod's own content, which goes with the pod.
+// localPlugins are the plugins whose volumes contain only the pod's own data, which is deleted with
+// the pod.
 var localPlugins = [...]string{pluginEmptyDir, pluginConfigMap, pluginSecret, pluginProjected, pluginDownwardAPI}
 
-// make makes one volume, or finds that it is made.
+// make makes one volume, or finds that it is complete.
 func (m *Manager) make(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepared, error) {
 	switch s := &v.VolumeSource; {
 	case s.PersistentVolumeClaim != nil:
@@ -39,7 +40,7 @@ func (m *Manager) make(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepared
 	return m.mount(pluginOf(&v.VolumeSource), false, func() (prepared, error) { return m.makeUnclaimed(ctx, pod, v) })
 }
 
-// makeUnclaimed makes a volume that the pod alone tells of.
+// makeUnclaimed makes a volume that is defined in the pod itself.
 func (m *Manager) makeUnclaimed(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepared, error) {
 	switch s := &v.VolumeSource; {
 	case s.EmptyDir != nil:
@@ -60,13 +61,13 @@ func (m *Manager) makeUnclaimed(ctx context.Context, pod *v1.Pod, v *v1.Volume) 
 	return prepared{}, errors.New("no volume plugin matched")
 }
 
-// hasContent reports whether the volume's files are made from API objects.
+// hasContent reports whether the files of the volume come from API objects.
 func hasContent(v *v1.Volume) bool {
 	return v.ConfigMap != nil || v.Secret != nil || v.Projected != nil || v.DownwardAPI != nil
 }
 
-// makeContent makes a volume from API objects. Its content is collected first:
-// nothing is mounted for a pod that waits for an object.
+// makeContent makes a volume from API objects. It reads the objects first, so that nothing is
+// mounted while a pod waits for an object.
 func (m *Manager) makeContent(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepared, error) {
 	files, err := m.collect(ctx, pod, v)
 	if err != nil {
@@ -99,7 +100,7 @@ func (m *Manager) makeContent(ctx context.Context, pod *v1.Pod, v *v1.Volume) (p
 	return prepared{path: dir, readOnly: true, managed: true}, nil
 }
 
-// writeContent brings the content of a volume that is there up to date.
+// writeContent updates the content of an existing volume.
 func (m *Manager) writeContent(ctx context.Context, pod *v1.Pod, v *v1.Volume, dir string) error {
 	files, err := m.collect(ctx, pod, v)
 	if err != nil {

@@ -30,7 +30,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/objects"
 )
 
-// Objects gives the API objects that volumes are made from. *objects.Manager is one.
+// Objects provides the API objects that volumes are made from. *objects.Manager implements it.
 type Objects interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
@@ -38,49 +38,51 @@ type Objects interface {
 	Subscribe(changed func(ref objects.Ref, pods []*v1.Pod)) (unsubscribe func())
 }
 
-// ReasonFailedMount is the reason of the events for volumes that cannot be made.
+// ReasonFailedMount is the reason of events about volumes that cannot be made.
 const ReasonFailedMount = "FailedMount"
 
 const (
-	// setupWorkers is how many volumes of a pod are made at the same time.
+	// setupWorkers is how many volumes of a pod are made concurrently.
 	setupWorkers = 8
-	// refreshWorkers is how many pods are refreshed at the same time.
+	// refreshWorkers is how many pods are refreshed concurrently.
 	refreshWorkers = 4
-	// renewInterval is how often all volumes are looked at: tokens and trust bundles age without an event.
+	// renewInterval is how often all volumes are refreshed, because tokens and trust bundles change
+	// without an event.
 	renewInterval = time.Minute
 	// lastRetry is the longest delay between attempts to refresh a pod's volumes.
 	lastRetry = 2 * time.Minute
 )
 
-// Config is what a Manager needs.
+// Config holds a Manager's settings.
 type Config struct {
 	// RootDir is the kubelet's directory, /var/lib/kubelet.
 	RootDir string
 	// NodeName is the node's name.
 	NodeName string
-	// Client reads claims, volumes and trust bundles; these are not watched.
+	// Client reads claims, volumes and trust bundles, which are not watched.
 	Client  kubernetes.Interface
 	Objects Objects
-	// Drivers make the volumes that are not the kubelet's own business.
+	// Drivers makes the volumes of CSI drivers.
 	Drivers Drivers
-	// Allocatable gives the node's allocatable resources, for downward API volumes and the size
+	// Allocatable returns the node's allocatable resources, for downward API volumes and the size
 	// of memory volumes.
 	Allocatable func() v1.ResourceList
-	// NodeLabels gives the node's labels, for the node affinity of persistent volumes; nil means
-	// only the host name is known.
+	// NodeLabels returns the node's labels, for the node affinity of persistent volumes. If it is
+	// nil only the host name is known.
 	NodeLabels func() map[string]string
-	// Label gives the SELinux label of the files of a container that runs with these options;
-	// nil: the node has no SELinux.
+	// Label returns the SELinux label for the files of a container with these options. It is nil if
+	// the node has no SELinux.
 	Label func(*v1.SELinuxOptions) (string, error)
 	Clock clock.Clock
 	Log   *slog.Logger
-	// Metrics count operations; nil disables that.
+	// Metrics record operations; nil disables them.
 	Metrics *metrics.Storage
 	// Event records an event on a pod; it may be nil.
 	Event func(pod *v1.Pod, eventType, reason, message string)
 }
 
-// Manager makes the volumes of the node's pods and keeps their content fresh. It is safe for concurrent use.
+// Manager makes the volumes of the node's pods and updates their content. It is safe for concurrent
+// use.
 type Manager struct {
 	cfg   Config
 	queue workqueue.TypedRateLimitingInterface[types.UID]
@@ -90,44 +92,48 @@ type Manager struct {
 	measured map[statsapi.PVCReference]bool // claims whose volumes are being measured
 }
 
-// podVolumes are the volumes of one pod as this process knows them.
+// podVolumes are the known volumes of one pod.
 type podVolumes struct {
-	// pod is the latest version; nil before Prepare and from Teardown on. It has no lock, so that
-	// Update never waits for volumes that are being made.
+	// pod is the latest version. It is nil before Prepare and from Teardown on. It is atomic, so
+	// that Update never waits while volumes are made.
 	pod atomic.Pointer[v1.Pod]
 
-	shown atomic.Pointer[map[string]prepared] // ready, for those who do not wait for the lock
+	// A copy of ready for readers that must not wait for mu.
+	shown atomic.Pointer[map[string]prepared]
 
 	mu    sync.Mutex          // held while the pod's volumes are made, refreshed or removed
 	ready map[string]prepared // by volume name
-	// inherited reports that the pod runs with volumes that an earlier process made, and this
-	// one has not made its own yet.
+	// inherited reports whether the pod runs with volumes of an earlier process that this one has
+	// not prepared yet.
 	inherited bool
-	// leaving are those that are being taken away.
+	// leaving are the volumes that are being removed.
 	leaving []prepared
 }
 
 // prepared is a volume that is ready.
 type prepared struct {
-	// path is where the volume is on the node; empty for image volumes and block devices.
+	// path is the volume's path on the node. It is empty for image volumes and block devices.
 	path string
-	// device is the node's device of a block volume.
+	// device is the path of a block volume's device on the node.
 	device string
-	// readOnly reports that containers cannot write it whatever their mounts say.
+	// readOnly reports whether containers cannot write to the volume, whatever their mounts say.
 	readOnly bool
-	// managed reports that the volume is the pod's own, to relabel and to change the group of.
+	// managed reports whether the volume belongs to the pod alone, so that the kubelet changes its
+	// SELinux label and group.
 	managed bool
-	// labelled reports that the files have their SELinux label already, so that nobody is to relabel them.
+	// labelled reports whether the files have their SELinux label already, so that the runtime must
+	// not relabel them.
 	labelled bool
-	// driven is what a driver made the volume from; nil if none did.
+	// driven is the CSI volume that it was made from, or nil.
 	driven *csi.Volume
-	// local is what a claim's volume of the node's own was made from; nil for others.
+	// local is the local persistent volume that it was made from, or nil.
 	local *v1.PersistentVolume
-	// plugin is what metrics call the volume's plugin.
+	// plugin is the name of the volume's plugin in metrics.
 	plugin string
 }
 
-// New makes a Manager. It starts nothing and touches nothing.
+// New returns a Manager and changes nothing on the node. Only the goroutines of its queue run
+// before Run, which ends them.
 func New(cfg Config) *Manager {
 	if cfg.Metrics == nil {
 		cfg.Metrics = metrics.NewStorage(nil)
@@ -141,7 +147,7 @@ func New(cfg Config) *Manager {
 	}
 }
 
-// Run keeps the content of prepared volumes fresh until ctx ends.
+// Run updates the content of prepared volumes until ctx ends.
 func (m *Manager) Run(ctx context.Context) error {
 	unsubscribe := m.cfg.Objects.Subscribe(func(_ objects.Ref, pods []*v1.Pod) {
 		for _, p := range pods {
@@ -162,7 +168,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C():
-			for _, uid := range m.known() {
+			for _, uid := range m.knownPods() {
 				m.queue.Add(uid)
 			}
 		}
@@ -184,14 +190,14 @@ func (m *Manager) work(ctx context.Context) {
 	}
 }
 
-// known returns the pods whose volumes this process made, or is to make again.
-func (m *Manager) known() []types.UID {
+// knownPods returns the pods whose volumes this process has made, or will make again.
+func (m *Manager) knownPods() []types.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Collect(maps.Keys(m.pods))
 }
 
-// entry returns the pod's entry, made if need be.
+// entry returns the pod's entry and creates it if necessary.
 func (m *Manager) entry(uid types.UID) *podVolumes {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -203,9 +209,9 @@ func (m *Manager) entry(uid types.UID) *podVolumes {
 	return pv
 }
 
-// Prepare makes every volume that pod's containers use and returns when all are ready. It is
-// idempotent: volumes that are there stay as they are, but for their content. An *Error tells
-// the event to record.
+// Prepare makes all volumes that pod's containers use and returns when they are ready. It is
+// idempotent: of existing volumes it updates only the content. An *Error contains the event to
+// record.
 func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 	pv := m.entry(pod.UID)
 	pv.mu.Lock()
@@ -217,7 +223,7 @@ func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 	return Mounts{podDir: m.podDir(pod.UID), ready: maps.Clone(pv.ready), log: m.cfg.Log}, nil
 }
 
-// makeAll makes those of the pod's volumes that are not ready. The caller holds pv.mu.
+// makeAll makes the volumes of the pod that are not ready. The caller holds pv.mu.
 func (m *Manager) makeAll(ctx context.Context, pv *podVolumes, pod *v1.Pod) error {
 	volumes := usedVolumes(pod)
 	results := make([]prepared, len(volumes))
@@ -258,9 +264,9 @@ func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepare
 	return prepared{}, setUpError(v.Name, err)
 }
 
-// Update tells the manager of a new version of a pod (labels, annotations, resources), so that
-// downward API volumes follow. A pod that runs has volumes though this process may not have made
-// them: these are made again soon, as Prepare would, so that they are kept fresh from then on.
+// Update stores a new version of a pod (labels, annotations, resources), so that downward API
+// volumes are updated. If the pod runs but this process has not made its volumes, they are made
+// again soon as by Prepare, so that they are updated from then on.
 func (m *Manager) Update(pod *v1.Pod, runs bool) {
 	m.mu.Lock()
 	pv, ok := m.pods[pod.UID]
@@ -283,7 +289,7 @@ func (m *Manager) Update(pod *v1.Pod, runs bool) {
 	}
 }
 
-// refresh writes the present content of the pod's volumes that are ready.
+// refresh writes the present content of the pod's ready volumes.
 func (m *Manager) refresh(ctx context.Context, uid types.UID) error {
 	m.mu.Lock()
 	pv, ok := m.pods[uid]
@@ -314,7 +320,7 @@ func (m *Manager) refresh(ctx context.Context, uid types.UID) error {
 		case hasContent(v):
 			err = m.writeContent(ctx, pod, v, p.path)
 		case p.driven != nil || p.local != nil:
-			err = m.tend(ctx, pod, v, p)
+			err = m.maintain(ctx, pod, v, p)
 		}
 		if err != nil {
 			err := setUpError(v.Name, err)
@@ -331,7 +337,7 @@ func (m *Manager) event(pod *v1.Pod, err error) {
 	}
 }
 
-// Pods names the pods that have volumes under RootDir, including those left by an earlier process.
+// Pods returns the pods that have volumes under RootDir, including those of an earlier process.
 func (m *Manager) Pods() ([]types.UID, error) {
 	entries, err := os.ReadDir(filepath.Join(m.cfg.RootDir, "pods"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -363,18 +369,20 @@ func (m *Manager) subpathsDir(uid types.UID) string {
 	return filepath.Join(m.podDir(uid), subpathsName)
 }
 
-// volumeDir is where a volume of a plugin is; the plugin's name is escaped as Kubernetes does.
+// volumeDir returns the directory of a plugin's volume. The plugin's name is escaped as in
+// Kubernetes.
 func (m *Manager) volumeDir(uid types.UID, plugin, name string) string {
 	return filepath.Join(m.volumesDir(uid), strings.ReplaceAll(plugin, "/", "~"), name)
 }
 
-// Error is why a volume could not be made ready.
+// Error says why a volume is not ready.
 type Error struct {
-	// Reason is the event reason, FailedMount or another of Kubernetes'.
+	// Reason is the reason of the event, FailedMount or another one of Kubernetes'.
 	Reason string
-	// Volume names the volume that is to blame.
+	// Volume is the name of the volume that failed.
 	Volume string
-	// Operation is what was tried: "MountVolume.SetUp failed" and the like; empty if Err says it all.
+	// Operation is the operation that failed, such as "MountVolume.SetUp failed". It is empty if
+	// Err contains it.
 	Operation string
 	Err       error
 }
@@ -383,7 +391,7 @@ func setUpError(volume string, err error) *Error {
 	return &Error{Reason: ReasonFailedMount, Volume: volume, Operation: "MountVolume.SetUp failed", Err: err}
 }
 
-// Error returns the text of the event.
+// Error returns the message of the event.
 func (e *Error) Error() string {
 	if e.Operation == "" {
 		return e.Err.Error()

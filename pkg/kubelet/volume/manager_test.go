@@ -25,7 +25,7 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// memory is Objects in memory.
+// memory implements Objects in memory.
 type memory struct {
 	mu         sync.Mutex
 	configMaps map[string]*v1.ConfigMap
@@ -69,7 +69,7 @@ func (m *memory) Subscribe(changed func(objects.Ref, []*v1.Pod)) func() {
 	return func() {}
 }
 
-// set stores a ConfigMap and tells the subscriber.
+// set stores a ConfigMap and calls the subscriber.
 func (m *memory) set(name string, data map[string]string, pods ...*v1.Pod) {
 	m.mu.Lock()
 	m.configMaps[name] = &v1.ConfigMap{Data: data}
@@ -81,7 +81,7 @@ func (m *memory) set(name string, data map[string]string, pods ...*v1.Pod) {
 
 func newManager(t *testing.T, o Objects) *Manager {
 	t.Helper()
-	return New(Config{
+	return managerOf(t, Config{
 		RootDir: t.TempDir(),
 		Objects: o,
 		Drivers: &drivers{},
@@ -91,6 +91,14 @@ func newManager(t *testing.T, o Objects) *Manager {
 			return v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("64Mi")}
 		},
 	})
+}
+
+// managerOf returns a new Manager whose queue ends with the test.
+func managerOf(t *testing.T, c Config) *Manager {
+	t.Helper()
+	m := New(c)
+	t.Cleanup(m.queue.ShutDown)
+	return m
 }
 
 func testPod(volumes ...v1.Volume) *v1.Pod {
@@ -210,7 +218,7 @@ func TestPrepareContent(t *testing.T) {
 		t.Error("not at upstream's path")
 	}
 	entries, err := os.ReadDir(pathOf(t, ms, "optional"))
-	if err != nil || len(entries) != 2 { // ..data and what it points at
+	if err != nil || len(entries) != 2 { // ..data and its target
 		t.Errorf("optional: %v %v", entries, err)
 	}
 	for name, memory := range map[string]bool{"cm": false, "s": true, "api": true, "d": true} {
@@ -269,7 +277,8 @@ func TestEmptyDir(t *testing.T) {
 	m := newManager(t, newMemory())
 	ms := prepare(t, m, pod)
 	disk, mem := pathOf(t, ms, "disk"), pathOf(t, ms, "mem")
-	for dir, more := range map[string]fs.FileMode{disk: 0, mem: fs.ModeSticky} { // what a new tmpfs has
+	// A new tmpfs has the sticky bit.
+	for dir, more := range map[string]fs.FileMode{disk: 0, mem: fs.ModeSticky} {
 		if got := mode(t, dir); got != fs.ModeDir|fs.ModeSetgid|more|0o777 {
 			t.Errorf("%s: mode %v", dir, got)
 		}
@@ -277,14 +286,14 @@ func TestEmptyDir(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(mem, "big"), make([]byte, 2<<20), 0o600); err == nil {
 		t.Error("a memory volume grew over its limit")
 	}
-	// What users did to it stays, also for the next process.
+	// Changes by users are kept, also by the next process.
 	if err := os.Chmod(disk, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(disk, "kept"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	again := New(m.cfg)
+	again := managerOf(t, m.cfg)
 	if _, err := again.Prepare(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +305,7 @@ func TestEmptyDir(t *testing.T) {
 	}
 }
 
-// TestRefresh changes a ConfigMap until the volume shows it.
+// TestRefresh changes a ConfigMap and waits until the volume shows it.
 func TestRefresh(t *testing.T) {
 	unshare.Need(t)
 	o := newMemory()
@@ -311,7 +320,7 @@ func TestRefresh(t *testing.T) {
 	<-o.subscribed
 	o.set("cm", map[string]string{"a": "2", "new": "y"}, pod)
 	dir := pathOf(t, ms, "v")
-	for { // a file that is being replaced may not be there for an instant
+	for { // a file that is being replaced may be missing for a moment
 		if got, err := os.ReadFile(filepath.Join(dir, "a")); err == nil && string(got) == "2" {
 			break
 		}
@@ -358,7 +367,7 @@ func TestHostPathSurvivesTeardown(t *testing.T) {
 	}
 }
 
-// TestUnused has a volume that cannot be made, and that no container asks for.
+// TestUnused checks that a volume that cannot be made is ignored if no container uses it.
 func TestUnused(t *testing.T) {
 	unshare.Need(t)
 	pod := testPod(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isMount reports whether something is mounted at path.
+// isMount reports whether path is a mount point.
 func isMount(path string) (bool, error) {
 	mounted, err := mountinfo.Mounted(path)
 	if err != nil {
@@ -22,14 +22,14 @@ func isMount(path string) (bool, error) {
 	return mounted, nil
 }
 
-// mountTmpfs mounts a memory file system at dir, if none is there. Its pages are never swapped
-// where the kernel can promise that (6.4): secrets lie in them.
+// mountTmpfs mounts a memory file system at dir unless one is mounted. It may contain secrets, so
+// its pages are never swapped if the kernel supports that (6.4).
 func (m *Manager) mountTmpfs(dir string, size int64) error {
 	mounted, err := isMount(dir)
 	if err != nil || mounted {
 		return err
 	}
-	options := "mode=1777" // as a tmpfs has it of itself
+	options := "mode=1777" // the default of tmpfs
 	if size > 0 {
 		options += fmt.Sprintf(",size=%d", size)
 	}
@@ -59,7 +59,7 @@ func mountHugePages(pod *v1.Pod, dir string, medium v1.StorageMedium) error {
 	return nil
 }
 
-// bindMount makes what source is visible at dir, if nothing is mounted there.
+// bindMount bind-mounts source at dir unless dir is a mount point.
 func bindMount(source, dir string, readOnly bool) error {
 	mounted, err := isMount(dir)
 	if err != nil || mounted {
@@ -84,7 +84,8 @@ func unmountBelow(dir string) error {
 		return err
 	}
 	for i := len(below) - 1; i >= 0; i-- {
-		// Detach: a process that still has a file open must not keep the pod's volumes from going.
+		// MNT_DETACH: a process that still has a file open must not block the removal of the pod's
+		// volumes.
 		if err := unix.Unmount(below[i], unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("unmount %s: %w", below[i], err)
 		}

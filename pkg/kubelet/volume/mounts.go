@@ -14,7 +14,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/env"
 )
 
-// Mounts are the prepared volumes of one pod. It is a value that does not change.
+// Mounts are the prepared volumes of one pod. The value is immutable.
 type Mounts struct {
 	podDir string
 	ready  map[string]prepared
@@ -25,7 +25,7 @@ type Mounts struct {
 type Options struct {
 	// Env is the container's environment, for subPathExpr.
 	Env []*runtimeapi.KeyValue
-	// Images gives, by volume name, the pulled image of each image volume.
+	// Images are the pulled images of image volumes, by volume name.
 	Images map[string]*runtimeapi.ImageSpec
 	// UIDMappings and GIDMappings are the pod's user namespace, if it has one.
 	UIDMappings, GIDMappings []*runtimeapi.IDMapping
@@ -84,7 +84,7 @@ func (ms Mounts) mount(c *v1.Container, index int, o Options) (*runtimeapi.Mount
 	return m, err
 }
 
-// bindSubPath keeps the details of what went wrong from the user: they could tell about the node's files.
+// bindSubPath does not return details of an error, which could disclose the node's files to a user.
 func (ms Mounts) bindSubPath(p prepared, vm *v1.VolumeMount, container string, index int, path string) (string, error) {
 	s := subpath{podDir: ms.podDir, volume: vm.Name, dir: p.path, path: path, container: container, index: index}
 	at, err := s.bind()
@@ -149,13 +149,13 @@ func recursiveReadOnly(vm *v1.VolumeMount, supported bool) (bool, error) {
 	return false, fmt.Errorf("unknown recursive read-only mode %q", *vm.RecursiveReadOnly)
 }
 
-// Path returns the node's path of a prepared volume.
+// Path returns the path of a prepared volume on the node.
 func (ms Mounts) Path(volume string) (string, bool) {
 	p, ok := ms.ready[volume]
 	return p.path, ok && p.path != ""
 }
 
-// Devices returns the node's device paths of the container's volumeDevices.
+// Devices returns the paths on the node of the container's volumeDevices.
 func (ms Mounts) Devices(c *v1.Container) ([]*runtimeapi.Device, error) {
 	var out []*runtimeapi.Device
 	for _, d := range c.VolumeDevices {

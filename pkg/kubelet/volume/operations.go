@@ -13,7 +13,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/metrics"
 )
 
-// pluginOf is the plugin of a volume; that of a claim is known once its volume is.
+// pluginOf returns the plugin of a volume. For a claim it is known only once its volume is.
 func pluginOf(s *v1.VolumeSource) string {
 	switch {
 	case s.EmptyDir != nil:
@@ -38,7 +38,8 @@ func pluginOf(s *v1.VolumeSource) string {
 	return pluginNone
 }
 
-// persistentPlugin is the plugin of a persistent volume, with its driver if it has one.
+// persistentPlugin returns the plugin of a persistent volume, with the name of its driver if it has
+// one.
 func persistentPlugin(s *v1.PersistentVolumeSource) string {
 	switch {
 	case s.CSI != nil:
@@ -53,8 +54,8 @@ func persistentPlugin(s *v1.PersistentVolumeSource) string {
 	return pluginNone
 }
 
-// mount has a volume made, and tells how long that took. Whoever makes pods names the drivers of
-// volumes of their own: those are told of by name only once they have made one.
+// mount makes a volume and records the duration. The driver's name of an inline volume comes from
+// the pod's author, so it becomes a label only after the driver has made a volume.
 func (m *Manager) mount(plugin string, block bool, make func() (prepared, error)) (prepared, error) {
 	operation, begun := metrics.VolumeMount, m.cfg.Clock.Now()
 	if block {
@@ -69,7 +70,7 @@ func (m *Manager) mount(plugin string, block bool, make func() (prepared, error)
 	return p, err
 }
 
-// unmounted tells how long it took to take the volumes of a pod away, which is done in one step.
+// unmounted records the duration of removing the volumes of a pod, which happens in one step.
 func (m *Manager) unmounted(list []prepared, begun time.Time, err error) {
 	took := m.cfg.Clock.Since(begun)
 	for i := range list {
@@ -81,13 +82,13 @@ func (m *Manager) unmounted(list []prepared, begun time.Time, err error) {
 	}
 }
 
-// show has others see what is ready, who are not to wait for what is being made. The caller holds pv.mu.
+// show copies ready to shown. The caller holds pv.mu.
 func (pv *podVolumes) show() {
 	ready := maps.Clone(pv.ready)
 	pv.shown.Store(&ready)
 }
 
-// seen are the volumes of a pod that were ready when they were last shown.
+// seen returns the pod's ready volumes as of the last call of show.
 func (pv *podVolumes) seen() map[string]prepared {
 	if p := pv.shown.Load(); p != nil {
 		return *p
@@ -95,7 +96,7 @@ func (pv *podVolumes) seen() map[string]prepared {
 	return nil
 }
 
-// Counts tells how many volumes pods have and are to have, by their plugins. It waits for nothing.
+// Counts returns how many volumes pods have and should have, by plugin. It does not wait.
 func (m *Manager) Counts() map[metrics.VolumeCount]int {
 	m.mu.Lock()
 	pods := slices.Collect(maps.Values(m.pods))

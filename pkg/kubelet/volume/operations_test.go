@@ -19,7 +19,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/metrics/metricstest"
 )
 
-// scraped returns a manager and what reads its metrics.
+// scraped returns a manager and a function that reads its metrics.
 func scraped(t *testing.T) (*Manager, func() map[string]float64) {
 	t.Helper()
 	m, r := newManager(t, newMemory()), prometheus.NewRegistry()
@@ -48,7 +48,7 @@ func TestOperationsAreCounted(t *testing.T) {
 			t.Fatal("prepared without its objects and drivers")
 		}
 	}
-	metricstest.Want(t, scrape(), map[string]float64{
+	metricstest.Expect(t, scrape(), map[string]float64{
 		operation("kubernetes.io/empty-dir", "volume_mount", "success"): 1, operation("kubernetes.io/configmap", "volume_mount", "fail-unknown"): 2,
 		operation("kubernetes.io/csi", "volume_mount", "fail-unknown"): 2, operation("kubernetes.io/csi:whatever users write", "volume_mount", "fail-unknown"): -1,
 		total("kubernetes.io/empty-dir", "actual"): 1, total("kubernetes.io/empty-dir", "desired"): 1,
@@ -59,19 +59,19 @@ func TestOperationsAreCounted(t *testing.T) {
 	if _, err := m.Prepare(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
-	metricstest.Want(t, scrape(), map[string]float64{
+	metricstest.Expect(t, scrape(), map[string]float64{
 		operation("kubernetes.io/csi:whatever users write", "volume_mount", "success"): 1, total("kubernetes.io/csi:whatever users write", "actual"): 1,
 	})
 	if err := m.Teardown(t.Context(), pod.UID); err != nil {
 		t.Fatal(err)
 	}
-	metricstest.Want(t, scrape(), map[string]float64{
+	metricstest.Expect(t, scrape(), map[string]float64{
 		operation("kubernetes.io/empty-dir", "volume_unmount", "success"): 1, operation("kubernetes.io/configmap", "volume_unmount", "success"): 1,
 		total("kubernetes.io/empty-dir", "actual"): -1, total("kubernetes.io/empty-dir", "desired"): -1,
 	})
 }
 
-// slow are drivers that say how full a volume is once they are let.
+// slow implements Drivers. Its Stats waits until the test permits it to return.
 type slow struct {
 	*drivers
 	asked chan string
@@ -85,8 +85,8 @@ func (d *slow) Stats(_ context.Context, pod *v1.Pod, _ csi.Volume) (*statsapi.Fs
 	return &statsapi.FsStats{UsedBytes: &used, CapacityBytes: &most}, nil
 }
 
-// TestClaimsAreMeasured: once each, however many pods have them, as long as they are mounted;
-// and a driver that hangs holds nobody up, and is not asked again meanwhile.
+// TestClaimsAreMeasured checks that each mounted claim is measured once, however many pods use it,
+// and that a driver that does not answer delays no other volume and is not called again.
 func TestClaimsAreMeasured(t *testing.T) {
 	server := testserver.Start(t, testserver.Options{})
 	bindClaim(t, server.Client, "1Gi", "1Gi", "")
@@ -111,19 +111,20 @@ func TestClaimsAreMeasured(t *testing.T) {
 	}
 	close(d.let)
 	const labels = `{namespace="default",persistentvolumeclaim="c"}`
-	for scrape()["kubelet_volume_stats_used_bytes"+labels] != 3 { // the first answer comes when it comes
+	// The first answer arrives at any time.
+	for scrape()["kubelet_volume_stats_used_bytes"+labels] != 3 {
 		if len(d.asked) > 1 {
 			t.Fatal("measured twice at once")
 		}
 	}
 	<-d.asked
-	metricstest.Want(t, scrape(), map[string]float64{
+	metricstest.Expect(t, scrape(), map[string]float64{
 		"kubelet_volume_stats_capacity_bytes" + labels: 10, "kubelet_volume_stats_inodes" + labels: -1, total("kubernetes.io/csi:d", "actual"): 2,
 	})
-	for _, uid := range m.known() {
+	for _, uid := range m.knownPods() {
 		if err := m.Teardown(t.Context(), uid); err != nil {
 			t.Fatal(err)
 		}
 	}
-	metricstest.Want(t, scrape(), map[string]float64{"kubelet_volume_stats_used_bytes" + labels: -1, operation("kubernetes.io/csi:d", "volume_unmount", "success"): 2})
+	metricstest.Expect(t, scrape(), map[string]float64{"kubelet_volume_stats_used_bytes" + labels: -1, operation("kubernetes.io/csi:d", "volume_unmount", "success"): 2})
 }

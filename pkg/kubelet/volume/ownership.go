@@ -12,17 +12,17 @@ import (
 	"keelson.dev/keelson/pkg/beneath"
 )
 
-// What a volume's group gets on top of the modes that are there.
+// The permissions that a volume's group gets in addition to the present mode.
 const (
 	groupReadWrite uint32 = 0o660
 	groupReadOnly  uint32 = 0o440
 	groupEnter     uint32 = 0o110
 )
 
-// allModes masks the bits of a mode except for the file type.
+// allModes is the mask of a mode without the file type.
 const allModes uint32 = 0o7777
 
-// fsGroup returns the group that is to own the pod's volumes, if there is one.
+// fsGroup returns the group that must own the pod's volumes, or nil.
 func fsGroup(pod *v1.Pod) *int64 {
 	if pod.Spec.SecurityContext == nil {
 		return nil
@@ -30,7 +30,7 @@ func fsGroup(pod *v1.Pod) *int64 {
 	return pod.Spec.SecurityContext.FSGroup
 }
 
-// singleUser returns the user that all containers of the pod run as, if they say so and agree.
+// singleUser returns the user that all containers of the pod run as, if all specify the same one.
 func singleUser(pod *v1.Pod) *int64 {
 	var podUser, user *int64
 	if sc := pod.Spec.SecurityContext; sc != nil {
@@ -65,8 +65,8 @@ func singleUser(pod *v1.Pod) *int64 {
 	return user
 }
 
-// applyGroup gives the files of a persistent volume to the pod's group, unless the
-// pod is content with the group of its root.
+// applyGroup changes the group of a persistent volume's files to the pod's, unless the policy
+// OnRootMismatch applies and the root has it.
 func applyGroup(pod *v1.Pod, dir string, readOnly bool) error {
 	group := fsGroup(pod)
 	if group == nil || readOnly {
@@ -79,9 +79,9 @@ func applyGroup(pod *v1.Pod, dir string, readOnly bool) error {
 	return changeGroup(dir, *group, readOnly)
 }
 
-// changeGroup gives everything in dir to the group: files become readable (and writable) for it,
-// and new files inherit the group from their directories. The root comes last, so that its state
-// shows whether everything below it is done. Containers may use the volume meanwhile.
+// changeGroup changes the group of everything in dir. Files become readable (and writable) for the
+// group, and new files inherit the group from their directories. The root is changed last, so that
+// its state shows whether everything below it is done. Containers may use the volume meanwhile.
 func changeGroup(dir string, group int64, readOnly bool) error {
 	c := groupChange{group: int(group), readOnly: readOnly}
 	if err := (tree{visit: c.visit}).walk(dir); err != nil {
@@ -90,7 +90,7 @@ func changeGroup(dir string, group int64, readOnly bool) error {
 	return nil
 }
 
-// groupChange gives files and directories to a group.
+// groupChange changes the group of files and directories.
 type groupChange struct {
 	group    int
 	readOnly bool
@@ -101,7 +101,7 @@ func (c groupChange) done(stat *unix.Stat_t) bool {
 	return int(stat.Gid) == c.group && (isLink(stat) || stat.Mode&c.mask(stat) == c.mask(stat))
 }
 
-// visit gives the file behind fd to the group.
+// visit changes the group of the file behind fd.
 func (c groupChange) visit(fd int, stat *unix.Stat_t) error {
 	if c.done(stat) {
 		return nil
@@ -118,15 +118,15 @@ func (c groupChange) visit(fd int, stat *unix.Stat_t) error {
 	return nil
 }
 
-// needsMode reports whether the mode of a file must be set after chown: it lacks bits for the
-// group, or chown cleared its set-ID bits. Links have no mode.
+// needsMode reports whether the mode of a file must be set after chown: it lacks permissions for
+// the group, or chown cleared its set-ID bits. Links have no mode.
 func (c groupChange) needsMode(stat *unix.Stat_t) bool {
 	return !isLink(stat) && (stat.Mode&c.mask(stat) != c.mask(stat) || stat.Mode&(unix.S_ISUID|unix.S_ISGID) != 0)
 }
 
 func isLink(stat *unix.Stat_t) bool { return stat.Mode&unix.S_IFMT == unix.S_IFLNK }
 
-// mask returns the bits of a mode that the group needs.
+// mask returns the permissions that the group needs.
 func (c groupChange) mask(stat *unix.Stat_t) uint32 {
 	mask := groupReadWrite
 	if c.readOnly {
@@ -138,8 +138,8 @@ func (c groupChange) mask(stat *unix.Stat_t) uint32 {
 	return mask
 }
 
-// groupMatches reports whether the root of a volume already belongs to the group with the right mode,
-// which is all that fsGroupChangePolicy OnRootMismatch looks at.
+// groupMatches reports whether the root of a volume has the group and the permissions already.
+// fsGroupChangePolicy OnRootMismatch checks only that.
 func groupMatches(dir string, group int64, readOnly bool) bool {
 	var stat unix.Stat_t
 	if err := unix.Stat(dir, &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFDIR {

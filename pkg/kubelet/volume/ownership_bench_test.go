@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// BenchmarkChangeGroup gives 10,000 files in 100 directories to another group.
+// BenchmarkChangeGroup changes the group of 10,000 files in 100 directories.
 func BenchmarkChangeGroup(b *testing.B) {
 	dir := b.TempDir()
 	for i := range 100 {

@@ -26,7 +26,7 @@ func owner(t *testing.T, path string) (uid, gid uint32) {
 	return stat.Uid, stat.Gid
 }
 
-// TestFSGroup looks at who may read a token and a secret.
+// TestFSGroup checks the owner and mode of a token and a secret.
 func TestFSGroup(t *testing.T) {
 	unshare.Need(t)
 	for name, c := range map[string]struct {
@@ -74,8 +74,8 @@ func TestSingleUser(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		pod        *int64
-		init, main []int64 // -1: not said
-		want       int64   // -1: none
+		init, main []int64 // -1 if not set
+		want       int64   // -1 if there is none
 	}{
 		"said nowhere": {nil, nil, []int64{-1}, -1},
 		"pod":          {ptr[int64](1), []int64{-1}, []int64{-1, -1}, 1},

@@ -21,8 +21,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/csi"
 )
 
-// claimProtection is the finalizer that keeps a claim that is being deleted as long as pods use it. A pod
-// that does may begin again on its node, and has its volume then.
+// claimProtection is the finalizer that keeps a claim that is being deleted as long as pods use it.
+// Such a pod may start again on its node, and gets its volume then.
 const claimProtection = "kubernetes.io/pvc-protection"
 
 // makeClaim makes the persistent volume that the pod's claim is bound to.
@@ -37,7 +37,8 @@ func (m *Manager) makeClaim(ctx context.Context, pod *v1.Pod, v *v1.Volume, read
 	}
 	if err != nil {
 		return prepared{}, &Error{Reason: ReasonFailedMount, Volume: v.Name, Err: fmt.Errorf(
-			"Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%s]: error processing PVC %s/%s: %w", // users see it
+			// Kubernetes' message, which users see.
+			"Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%s]: error processing PVC %s/%s: %w",
 			v.Name, v.Name, pod.Namespace, name, err)}
 	}
 	if m.cfg.NodeLabels != nil {
@@ -51,8 +52,9 @@ func (m *Manager) makeClaim(ctx context.Context, pod *v1.Pod, v *v1.Volume, read
 	if err != nil {
 		return prepared{}, setUpError(pv.Name, err)
 	}
-	if p.persistent() != nil && toGrow(pvc, pv) {
-		// It grew while no pod had it. That it cannot is no reason not to use it.
+	if p.persistent() != nil && needsGrowth(pvc, pv) {
+		// The volume may have grown while no pod used it. If the file system cannot grow the volume
+		// is used anyway.
 		if err := m.expand(ctx, pod, pvc, pv, p); err != nil && !inUse(err) {
 			return prepared{}, setUpError(pv.Name, err)
 		}
@@ -60,7 +62,7 @@ func (m *Manager) makeClaim(ctx context.Context, pod *v1.Pod, v *v1.Volume, read
 	return p, nil
 }
 
-// readClaim returns the claim and the volume that it is bound to, if each names the other.
+// readClaim returns a claim and its volume if they are bound to each other.
 func (m *Manager) readClaim(ctx context.Context, pod *v1.Pod, name string, o metav1.GetOptions) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
 	pvc, err := m.cfg.Client.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(ctx, name, o)
 	switch {
@@ -100,7 +102,7 @@ func (m *Manager) makePersistent(ctx context.Context, pod *v1.Pod, volume string
 	case s.CSI != nil:
 		labels, err := m.labels(pod, volume, pv)
 		if err != nil {
-			m.cfg.Metrics.Labels.Unknown()
+			m.cfg.Metrics.Labels.LabelError()
 			return prepared{}, err
 		}
 		return m.makeDriven(ctx, pod, csi.Volume{PV: pv, ReadOnly: readOnly, Group: fsGroup(pod), Labels: labels})
@@ -108,7 +110,7 @@ func (m *Manager) makePersistent(ctx context.Context, pod *v1.Pod, volume string
 	return prepared{}, errors.New("no volume plugin matched")
 }
 
-// blockDevice returns a volume that containers get as a device.
+// blockDevice returns a volume that containers use as a device.
 func blockDevice(path string, readOnly bool) (prepared, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -124,7 +126,7 @@ func blockDevice(path string, readOnly bool) (prepared, error) {
 	return prepared{device: real, readOnly: readOnly}, nil
 }
 
-// makeNFS mounts an export, by the mount helper of the node's NFS client.
+// makeNFS mounts an export with the mount helper of the node's NFS client.
 func (m *Manager) makeNFS(pod *v1.Pod, name string, s *v1.NFSVolumeSource, options []string, readOnly bool) (prepared, error) {
 	dir := m.volumeDir(pod.UID, pluginNFS, name)
 	p := prepared{path: dir, readOnly: readOnly}
@@ -148,7 +150,7 @@ func (m *Manager) makeNFS(pod *v1.Pod, name string, s *v1.NFSVolumeSource, optio
 	return p, nil
 }
 
-// removeEmptyDir removes a directory at which nothing could be mounted.
+// removeEmptyDir removes a directory after mounting at it has failed.
 func removeEmptyDir(dir string) error {
 	if mounted, err := isMount(dir); err != nil || mounted {
 		return err

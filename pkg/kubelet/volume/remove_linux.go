@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxOpenLevels is how many levels of directories are open at a time while a volume is removed.
+// maxOpenLevels is the maximum number of directory levels that are open at a time while a volume is
+// removed.
 const maxOpenLevels = 128
 
 // removeTree removes a directory and everything in it. Containers can nest directories without a
@@ -54,7 +55,8 @@ type remover struct {
 // empty removes everything in an open directory.
 func (r *remover) empty(dir *os.File, depth int) error {
 	for {
-		if _, err := dir.Seek(0, io.SeekStart); err != nil { // the next pass sees directories that were moved here
+		// The next pass sees directories that were moved here.
+		if _, err := dir.Seek(0, io.SeekStart); err != nil {
 			return fmt.Errorf("list directory: %w", err)
 		}
 		names, err := dir.Readdirnames(namesAtOnce)

@@ -12,7 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// SELinux tells the labels that this node gives to files of containers; nil if it has no SELinux.
+// SELinux returns the function that computes the label for a container's files, or nil if the node
+// has no SELinux.
 func SELinux() func(*v1.SELinuxOptions) (string, error) {
 	if !selinux.GetEnabled() {
 		return nil
@@ -22,12 +23,13 @@ func SELinux() func(*v1.SELinuxOptions) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("SELinux label: %w", err)
 		}
-		selinux.ReleaseLabel(process) // it is for the runtime to reserve
+		selinux.ReleaseLabel(process) // the runtime reserves it itself
 		return file, nil
 	}
 }
 
-// labelOptions are the options in the words of the library; what is not told is the node's default.
+// labelOptions converts the options for the library. An option that is not set gets the node's
+// default.
 func labelOptions(o *v1.SELinuxOptions) []string {
 	var out []string
 	for _, part := range [][2]string{{"user", o.User}, {"role", o.Role}, {"type", o.Type}, {"level", o.Level}} {
@@ -38,10 +40,10 @@ func labelOptions(o *v1.SELinuxOptions) []string {
 	return out
 }
 
-// labels are the SELinux labels that the containers with a volume want its files to have, if it
-// may be mounted with one: if it is of one pod alone, which does not want to have the files
-// labelled one by one. There are none while somebody's is not known: the runtime chooses the
-// level of who does not tell it.
+// labels returns the SELinux labels that the containers with a volume need for its files, if it may
+// be mounted with a label. That is the case for a volume of a single pod, unless the pod requests
+// recursive labelling. The result is empty if the label of any container is unknown: the runtime
+// chooses the level of a container that does not specify it.
 func (m *Manager) labels(pod *v1.Pod, volume string, pv *v1.PersistentVolume) ([]string, error) {
 	if m.cfg.Label == nil || !slices.Equal(pv.Spec.AccessModes, []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}) {
 		return nil, nil
@@ -65,7 +67,8 @@ func (m *Manager) labels(pod *v1.Pod, volume string, pv *v1.PersistentVolume) ([
 	return slices.Compact(out), nil
 }
 
-// optionsOf are the SELinux options of the containers that have a volume; nil for one that has none.
+// optionsOf returns the SELinux options of each container that uses a volume; nil for a container
+// without any.
 func optionsOf(pod *v1.Pod, volume string) []*v1.SELinuxOptions {
 	var out []*v1.SELinuxOptions
 	add := func(mounts []v1.VolumeMount, own *v1.SecurityContext) {

@@ -17,7 +17,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/metrics/metricstest"
 )
 
-// fileLabel is the label that a node gives to files.
+// fileLabel returns the label that a node gives to files.
 func fileLabel(o *v1.SELinuxOptions) (string, error) {
 	if o.Type == "unknown" {
 		return "", errors.New("no such type")
@@ -25,8 +25,8 @@ func fileLabel(o *v1.SELinuxOptions) (string, error) {
 	return "u:object_r:container_file_t:" + o.Level, nil
 }
 
-// TestLabels: the labels of containers count where a volume may be mounted with one, and where
-// every label is known.
+// TestLabels checks that the labels of containers are returned for a volume that may be mounted
+// with one if all of them are known.
 func TestLabels(t *testing.T) {
 	level := func(l string) *v1.SELinuxOptions { return &v1.SELinuxOptions{Level: l} }
 	container := func(volume string, o *v1.SELinuxOptions) v1.Container {
@@ -83,8 +83,8 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// TestUnknownLabelIsCounted: a volume that wants a label which there is not is not made, as
-// often as that is tried.
+// TestUnknownLabelIsCounted checks that a volume with an invalid label is not made, and that each
+// attempt is counted.
 func TestUnknownLabelIsCounted(t *testing.T) {
 	r := prometheus.NewPedanticRegistry()
 	m := &Manager{cfg: Config{Label: fileLabel, Metrics: metrics.NewStorage(r)}}
@@ -101,11 +101,11 @@ func TestUnknownLabelIsCounted(t *testing.T) {
 			t.Error("made")
 		}
 	}
-	metricstest.Want(t, metricstest.Scrape(t, r), map[string]float64{`volume_manager_selinux_container_errors_total{access_mode="RWOP"}`: 2})
+	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{`volume_manager_selinux_container_errors_total{access_mode="RWOP"}`: 2})
 }
 
-// TestLabelledIsNotRelabelled: the runtime labels the files of what is the pod's own, unless
-// they have been mounted with a label.
+// TestLabelledIsNotRelabelled checks that the runtime relabels the pod's own volumes, but not those
+// that are mounted with a label.
 func TestLabelledIsNotRelabelled(t *testing.T) {
 	for _, labelled := range []bool{false, true} {
 		m := &Manager{cfg: Config{Drivers: &drivers{path: t.TempDir(), labelled: labelled}}}
@@ -121,7 +121,7 @@ func TestLabelledIsNotRelabelled(t *testing.T) {
 	}
 }
 
-// TestLabelOptions: what is not told is left to the node.
+// TestLabelOptions checks that options that are not set keep the node's default.
 func TestLabelOptions(t *testing.T) {
 	if got := strings.Join(labelOptions(&v1.SELinuxOptions{User: "u", Role: "r", Type: "t", Level: "s0:c1,c2"}), " "); got != "user:u role:r type:t level:s0:c1,c2" {
 		t.Error(got)

@@ -24,8 +24,8 @@ import (
 // blockUnit is the unit of st_blocks, which does not depend on the file system's block size.
 const blockUnit = 512
 
-// Stats returns how much the volumes of a pod use, sorted by name. Volumes that lie on the node's
-// own disk are walked: ask for them seldom. Paths of the node are not the pod's, and are left out.
+// Stats returns the usage of a pod's volumes, sorted by name. It walks volumes on the node's own
+// disk, so call it seldom. It leaves out hostPath volumes, which are not the pod's.
 func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]statsapi.VolumeStats, error) {
 	m.mu.Lock()
 	pv, ok := m.pods[uid]
@@ -68,8 +68,8 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]statsapi.VolumeSt
 	return out, errors.Join(errs...)
 }
 
-// statsOf asks the driver of a volume, or looks itself if there is none or it does not
-// tell; nil: there is nothing to tell.
+// statsOf returns the usage that the volume's driver reports, or otherwise what measure returns. It
+// returns nil if the usage cannot be known.
 func (m *Manager) statsOf(ctx context.Context, pod *v1.Pod, p prepared) (*statsapi.FsStats, error) {
 	if p.driven != nil {
 		s, err := m.cfg.Drivers.Stats(ctx, pod, *p.driven)
@@ -84,8 +84,8 @@ func (m *Manager) statsOf(ctx context.Context, pod *v1.Pod, p prepared) (*statsa
 	return &s, nil
 }
 
-// measure returns the state of the file system at path; what is used is the volume's share
-// of it where it is not a file system of its own.
+// measure returns the state of the file system at path. If the volume is only a part of that file
+// system, the usage is that of the volume.
 func (m *Manager) measure(ctx context.Context, path string) (statsapi.FsStats, error) {
 	var fsys unix.Statfs_t
 	if err := unix.Statfs(path, &fsys); err != nil {
@@ -101,8 +101,8 @@ func (m *Manager) measure(ctx context.Context, path string) (statsapi.FsStats, e
 	if !mounted {
 		switch own, files, err := diskUsage(ctx, path); {
 		case errors.Is(err, errTooDeep):
-			// Count all of the file system's usage: a pod must not escape its limits with directories too
-			// deep to measure.
+			// If the directories are too deep to measure, the usage of the whole file system
+			// counts, so that a pod cannot escape its limits in this way.
 		case err != nil:
 			return statsapi.FsStats{}, err
 		default:
@@ -116,9 +116,9 @@ func (m *Manager) measure(ctx context.Context, path string) (statsapi.FsStats, e
 	}, nil
 }
 
-// diskUsage adds up the blocks and inodes below dir on its own file system. A file with several
-// links counts once in total: each link counts as a fraction. Remembering the links would take
-// memory in proportion to their number, which containers choose.
+// diskUsage adds up the blocks and inodes below dir that are on the same file system. A file with
+// several links counts once: each link counts as a fraction. Remembering the links would need
+// memory in proportion to their number, which containers control.
 func diskUsage(ctx context.Context, dir string) (bytes, inodes uint64, err error) {
 	var device uint64
 	shares := 0.0
@@ -132,7 +132,7 @@ func diskUsage(ctx context.Context, dir string) (bytes, inodes uint64, err error
 		visit: func(_ int, stat *unix.Stat_t) error {
 			links := max(stat.Nlink, 1)
 			if stat.Mode&unix.S_IFMT == unix.S_IFDIR {
-				links = 1 // the other links are "." and subdirectories' ".."
+				links = 1 // the other links are "." and the ".." of subdirectories
 			}
 			if stat.Dev == device {
 				bytes += uint64(stat.Blocks) * blockUnit / links
@@ -147,8 +147,7 @@ func diskUsage(ctx context.Context, dir string) (bytes, inodes uint64, err error
 	return bytes, uint64(math.Round(shares)), nil
 }
 
-// OverLimit returns the emptyDir volumes that use more than their sizeLimit allows, each as the
-// message of the eviction.
+// OverLimit returns an eviction message for each emptyDir volume that exceeds its sizeLimit.
 func OverLimit(pod *v1.Pod, stats []statsapi.VolumeStats) []string {
 	var out []string
 	for i := range pod.Spec.Volumes {

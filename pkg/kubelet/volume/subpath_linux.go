@@ -17,21 +17,21 @@ import (
 	"keelson.dev/keelson/pkg/beneath"
 )
 
-// subpathsName is the directory of a pod in which its subPaths are bound.
+// subpathsName is the name of the pod's directory with the bind mounts of its subPaths.
 const subpathsName = "volume-subpaths"
 
 // subpath is one container's mount of a path in a volume.
 type subpath struct {
 	podDir    string
-	volume    string // its name
-	dir       string // where it is
-	path      string // in it
+	volume    string // name of the volume
+	dir       string // path of the volume on the node
+	path      string // path in the volume
 	container string
-	index     int // of the container's volumeMounts
+	index     int // index in the container's volumeMounts
 }
 
-// bind binds the subpath at a place of its own and returns that place, so that what the runtime
-// mounts is what was checked: the volume's writers may replace any part of the path by a
+// bind bind-mounts the subPath in a directory of the kubelet and returns that path. So the runtime
+// mounts exactly what was checked: containers with the volume may replace any part of the path by a
 // symbolic link at any time.
 func (s subpath) bind() (string, error) {
 	source, err := s.open()
@@ -56,8 +56,8 @@ func (s subpath) bind() (string, error) {
 	return target, nil
 }
 
-// bound reports whether the same file is bound at target already; another one, of
-// the container's last run, is unmounted.
+// bound reports whether the same file is mounted at target already. Another file, from the
+// container's previous run, is unmounted.
 func (s subpath) bound(target string, want unix.Stat_t) (bool, error) {
 	mounted, err := isMount(target)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !mounted {
@@ -76,13 +76,14 @@ func (s subpath) bound(target string, want unix.Stat_t) (bool, error) {
 	return false, nil
 }
 
-// makeTarget makes an empty directory or file to bind at.
+// makeTarget creates an empty directory or file as a mount point.
 func makeTarget(target string, dir bool) error {
 	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
 		return fmt.Errorf("make subPath's mount point: %w", err)
 	}
 	if info, err := os.Lstat(target); err == nil && info.IsDir() != dir {
-		if err := os.Remove(target); err != nil { // it was of the other kind in the container's last run
+		// In the container's previous run it was a file and now is a directory, or the reverse.
+		if err := os.Remove(target); err != nil {
 			return fmt.Errorf("remove old mount point: %w", err)
 		}
 	}
@@ -99,8 +100,7 @@ func makeTarget(target string, dir bool) error {
 	return f.Close()
 }
 
-// open opens the path in the volume, and makes the directories of it that do not exist, with the
-// volume's own mode.
+// open opens the path in the volume. It creates missing directories with the mode of the volume.
 func (s subpath) open() (int, error) {
 	root, err := unix.Open(s.dir, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -108,12 +108,13 @@ func (s subpath) open() (int, error) {
 	}
 	defer unix.Close(root)
 	path := s.path
-	fd, err := beneath.At(root, path, unix.O_PATH)
-	if errors.Is(err, unix.EXDEV) { // by an absolute link, or by one that leads out of the volume
+	fd, err := beneath.OpenAt(root, path, unix.O_PATH)
+	// The path contains an absolute link, or one that leads out of the volume.
+	if errors.Is(err, unix.EXDEV) {
 		if path, err = s.resolve(); err != nil {
 			return -1, err
 		}
-		fd, err = beneath.At(root, path, unix.O_PATH)
+		fd, err = beneath.OpenAt(root, path, unix.O_PATH)
 	}
 	if !errors.Is(err, unix.ENOENT) {
 		return fd, err
@@ -125,13 +126,13 @@ func (s subpath) open() (int, error) {
 	if err := makeDirsBeneath(root, path, stat.Mode&0o7777); err != nil {
 		return -1, err
 	}
-	return beneath.At(root, path, unix.O_PATH)
+	return beneath.OpenAt(root, path, unix.O_PATH)
 }
 
-// resolve returns the path with the symbolic links resolved in the part of it that exists. Links
-// may be absolute, from the node's root, as in Kubernetes, and may lead out of the volume if the
-// file that they lead to is in it. That decides nothing: the result is opened beneath the
-// volume's root like any other path.
+// resolve returns the path with symbolic links resolved as far as it exists. As in Kubernetes,
+// links may be absolute, from the node's root, and may lead out of the volume if their target is in
+// it. This does not have to be safe: the result is opened beneath the volume's root like any other
+// path.
 func (s subpath) resolve() (string, error) {
 	parts := strings.Split(filepath.Clean(s.path), "/")
 	for n := len(parts); n > 0; n-- {
@@ -149,7 +150,7 @@ func (s subpath) resolve() (string, error) {
 func makeDirsBeneath(root int, path string, mode uint32) error {
 	parts := strings.Split(filepath.Clean(path), "/")
 	for i := range parts {
-		fd, err := beneath.At(root, filepath.Join(parts[:i+1]...), unix.O_PATH|unix.O_DIRECTORY)
+		fd, err := beneath.OpenAt(root, filepath.Join(parts[:i+1]...), unix.O_PATH|unix.O_DIRECTORY)
 		if err == nil {
 			unix.Close(fd)
 			continue
@@ -165,23 +166,24 @@ func makeDirsBeneath(root int, path string, mode uint32) error {
 }
 
 func makeDirBeneath(root int, parent, name string, mode uint32) error {
-	in, err := beneath.At(root, parent, unix.O_RDONLY|unix.O_DIRECTORY)
+	in, err := beneath.OpenAt(root, parent, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(in)
 	if err := unix.Mkdirat(in, name, mode); err != nil {
-		if errors.Is(err, unix.EEXIST) { // made meanwhile; whatever it is, it is opened beneath the root
+		// Created meanwhile; whatever it is, it is opened beneath the root.
+		if errors.Is(err, unix.EEXIST) {
 			return nil
 		}
 		return fmt.Errorf("make subPath: %w", err)
 	}
-	made, err := beneath.At(in, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	made, err := beneath.OpenAt(in, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(made)
-	if err := unix.Fchmod(made, mode); err != nil { // whatever the umask
+	if err := unix.Fchmod(made, mode); err != nil { // independent of the umask
 		return fmt.Errorf("make subPath: %w", err)
 	}
 	return nil

@@ -32,7 +32,7 @@ func TestSubPath(t *testing.T) {
 	}
 	for link, to := range map[string]string{
 		"out": outside, "up": "../../..", "in": "real", "dangling": "nowhere/x", "loop": "loop",
-		// Absolute links lead from the node's root, not the container's.
+		// Absolute links start at the node's root, not the container's.
 		"abs": filepath.Join(dir, "real"), "absFile": filepath.Join(dir, "real/file"), "absChain": filepath.Join(dir, "in"), "chain": "abs",
 		"around": filepath.Join("..", filepath.Base(dir), "real"), "back": back, "sibling": dir + "-sibling",
 		"absDangling": filepath.Join(dir, "nowhere"), "absLoop": filepath.Join(dir, "absLoop"), "absOut": filepath.Join(dir, "out"),
@@ -55,7 +55,7 @@ func TestSubPath(t *testing.T) {
 	for name, c := range map[string]struct {
 		mount v1.VolumeMount
 		err   string
-		same  string // the path in the volume that must be what is mounted
+		same  string // the path in the volume that must be mounted
 	}{
 		"existing":                   {v1.VolumeMount{Name: "v", SubPath: "real"}, "", "real"},
 		"file":                       {v1.VolumeMount{Name: "v", SubPath: "real/file"}, "", "real/file"},
@@ -120,7 +120,7 @@ func TestSubPath(t *testing.T) {
 		t.Errorf("something was made outside: %v %v", entries, err)
 	}
 
-	// A container that restarts after a change sees the new file.
+	// A restarted container sees the new version of the file.
 	container := &v1.Container{Name: "cm", VolumeMounts: []v1.VolumeMount{{Name: "cm", SubPath: "a"}}}
 	for _, want := range []string{"1", "2"} {
 		o.set("cm", map[string]string{"a": want})

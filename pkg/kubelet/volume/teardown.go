@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Teardown unmounts and removes all of the pod's volumes, whether or not this process made them.
-// It is idempotent; nothing of a host path or a persistent volume is removed.
+// Teardown unmounts and removes all of the pod's volumes, also those of an earlier process. It is
+// idempotent. It never removes data of a host path or a persistent volume.
 func (m *Manager) Teardown(ctx context.Context, uid types.UID) error {
 	if !safeName(string(uid)) {
 		return fmt.Errorf("pod UID %q is not a file name", uid)
@@ -26,7 +26,7 @@ func (m *Manager) Teardown(ctx context.Context, uid types.UID) error {
 	pv := m.entry(uid)
 	pv.mu.Lock()
 	defer pv.mu.Unlock()
-	pv.pod.Store(nil) // a refresh that waits for the lock finds nothing to do
+	pv.pod.Store(nil) // a refresh that waits for the lock then does nothing
 	for _, p := range pv.ready {
 		pv.leaving = append(pv.leaving, p)
 	}
@@ -51,7 +51,7 @@ func (m *Manager) removeVolumes(ctx context.Context, uid types.UID) error {
 	if err := unmountBelow(m.subpathsDir(uid)); err != nil {
 		return fmt.Errorf("pod %s: %w", uid, err)
 	}
-	// What drivers have mounted is theirs to unmount; until they have, nothing is touched.
+	// Drivers unmount what they have mounted. Until that is done, nothing is removed.
 	if err := m.cfg.Drivers.Teardown(ctx, uid); err != nil {
 		return fmt.Errorf("pod %s: %w", uid, err)
 	}
@@ -61,7 +61,8 @@ func (m *Manager) removeVolumes(ctx context.Context, uid types.UID) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	// From here on nothing is mounted there: all that is left lies on the kubelet's own file system.
+	// From here on nothing is mounted there, so everything that is left is on the kubelet's own
+	// file system.
 	if err := os.RemoveAll(m.subpathsDir(uid)); err != nil {
 		return fmt.Errorf("remove subPaths: %w", err)
 	}
@@ -80,8 +81,8 @@ func (m *Manager) removeVolumes(ctx context.Context, uid types.UID) error {
 	return removeIfEmpty(marks)
 }
 
-// removePlugins removes the directories of volumes: with all that is in them if that is
-// the pod's own, and only the mount point otherwise.
+// removePlugins removes the directories of volumes: with their content if it belongs to the pod,
+// otherwise only the empty mount point.
 func (m *Manager) removePlugins(uid types.UID) error {
 	root := m.volumesDir(uid)
 	plugins, err := os.ReadDir(root)

@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// maxDepth is the maximum depth of directories; no path has more elements. It bounds the
-	// descriptors that are open at a time.
+	// maxDepth is the maximum depth of directories; no path has more elements. It limits the number
+	// of open descriptors.
 	maxDepth = unix.PathMax / 2
-	// namesAtOnce is how many names of a directory are read at a time.
+	// namesAtOnce is how many names of a directory are read in one call.
 	namesAtOnce = 1024
 )
 

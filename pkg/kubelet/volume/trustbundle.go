@@ -17,8 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 )
 
-// trustBundle returns the certificates of one ClusterTrustBundle, or of all those of a signer
-// that the selector matches, each once and in an order that does not depend on the bundles'.
+// trustBundle returns the certificates of one ClusterTrustBundle, or of all bundles of a signer
+// that the selector matches. Each certificate is included once, and the order does not depend on
+// that of the bundles.
 func (m *Manager) trustBundle(ctx context.Context, s *v1.ClusterTrustBundleProjection) ([]byte, error) {
 	bundles, err := m.readTrustBundles(ctx, s)
 	if err != nil {
@@ -46,7 +47,8 @@ func (m *Manager) readTrustBundles(ctx context.Context, s *v1.ClusterTrustBundle
 		}
 		return []string{b.Spec.TrustBundle}, nil
 	case s.SignerName != nil:
-		if s.LabelSelector == nil { // no selector selects nothing, an empty one everything
+		// Without a selector nothing is selected, with an empty one everything.
+		if s.LabelSelector == nil {
 			return nil, nil
 		}
 		selector, err := metav1.LabelSelectorAsSelector(s.LabelSelector)
@@ -69,7 +71,8 @@ func (m *Manager) readTrustBundles(ctx context.Context, s *v1.ClusterTrustBundle
 	return nil, errors.New("ClusterTrustBundle projection requires either name or signerName to be set")
 }
 
-// joinCertificates joins PEM bundles: only the certificates, without comments, sorted, each once.
+// joinCertificates joins PEM bundles. It keeps only the certificates, each once, sorted, without
+// comments.
 func joinCertificates(bundles []string) []byte {
 	var certs [][]byte
 	for _, b := range bundles {
@@ -83,7 +86,8 @@ func joinCertificates(bundles []string) []byte {
 	certs = slices.CompactFunc(certs, bytes.Equal)
 	var out bytes.Buffer
 	for _, c := range certs {
-		_ = pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: c}) // a Buffer takes everything
+		// A Buffer accepts everything.
+		_ = pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: c})
 	}
 	return out.Bytes()
 }

@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// eachContainer visits all that the pod's containers may use volumes for.
+// eachContainer calls visit with the parts of each container that can refer to volumes.
 func eachContainer(pod *v1.Pod, visit func(mounts []v1.VolumeMount, devices []v1.VolumeDevice, env []v1.EnvVar)) {
 	for _, containers := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {
@@ -23,8 +23,8 @@ func eachContainer(pod *v1.Pod, visit func(mounts []v1.VolumeMount, devices []v1
 	}
 }
 
-// usedVolumes returns the volumes that a container mounts, has as a device or takes variables
-// from. Kubernetes does not make the others, whatever is wrong with them.
+// usedVolumes returns the volumes that a container mounts, uses as a device or takes variables
+// from. As in Kubernetes, others are not made, so errors in them do not matter.
 func usedVolumes(pod *v1.Pod) []*v1.Volume {
 	used := map[string]bool{}
 	eachContainer(pod, func(mounts []v1.VolumeMount, devices []v1.VolumeDevice, env []v1.EnvVar) {
@@ -49,13 +49,12 @@ func usedVolumes(pod *v1.Pod) []*v1.Volume {
 	return out
 }
 
-// isBlock reports whether containers get a volume as a device.
+// isBlock reports whether containers use a volume as a device.
 func isBlock(pv *v1.PersistentVolume) bool {
 	return pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock
 }
 
-// checkUse reports whether containers use a volume as what it is: they mount a file system, and have a block
-// volume as a device.
+// checkUse checks that containers mount a file system volume and use a block volume as a device.
 func checkUse(pod *v1.Pod, name string, pv *v1.PersistentVolume) error {
 	mounted, device := false, false
 	eachContainer(pod, func(mounts []v1.VolumeMount, devices []v1.VolumeDevice, _ []v1.EnvVar) {

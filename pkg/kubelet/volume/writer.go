@@ -18,7 +18,7 @@ import (
 	"keelson.dev/keelson/pkg/beneath"
 )
 
-// The names of a content volume's own entries, and how long a path in it may be.
+// The names of a content volume's own entries, and the maximum lengths of paths in it.
 const (
 	dataName    = "..data"
 	newDataName = "..data_tmp"
@@ -27,25 +27,26 @@ const (
 	maxPath     = 4096
 )
 
-// writer writes the files of a volume so that a reader sees all of the old ones or all of the new ones:
+// writer writes the files of a volume so that a reader sees either all old or all new files:
 //
 //	file             -> ..data/file
 //	..data           -> ..2006_01_02_15_04_05.123456789
 //	..2006_01_02_... the files themselves
 //
-// New files go into a new directory, then the link ..data is replaced by a rename. It can be killed at
-// any point: the next write goes on from there.
+// New files are written into a new directory, and then the link ..data is replaced by a rename. The
+// writer can be killed at any point: the next write continues from there.
 //
 // Containers see the volume read-only, but root of a user namespace may be able to change that. So
 // the writer does not follow links out of the volume and does not open files that could block it.
 type writer struct {
 	dir   string
 	clock clock.Clock
-	// own, if not nil, gives the whole volume to the pod's group. It is called before new files become visible.
+	// own changes the group of the whole volume to the pod's, or is nil. It is called before new
+	// files become visible.
 	own func() error
 }
 
-// write makes files, by path in the volume, the volume's only content.
+// write makes files, by their path in the volume, the only content of the volume.
 func (w writer) write(files map[string]file) error {
 	files, err := clean(files)
 	if err != nil {
@@ -55,7 +56,7 @@ func (w writer) write(files map[string]file) error {
 	if err != nil {
 		return fmt.Errorf("open volume: %w", err)
 	}
-	defer func() { _ = root.Close() }() // a directory: Close has nothing to write
+	defer func() { _ = root.Close() }() // Close of a directory has nothing to write
 	if !w.same(root, files) {
 		if err := w.replace(root, files); err != nil {
 			return err
@@ -79,7 +80,7 @@ func clean(files map[string]file) (map[string]file, error) {
 	return out, nil
 }
 
-// checkPath refuses what would lie outside the volume or clash with the writer's own names.
+// checkPath rejects paths outside the volume and paths that conflict with the writer's own names.
 func checkPath(path string) error {
 	switch {
 	case path == "":
@@ -116,7 +117,7 @@ func (w writer) same(root *os.Root, want map[string]file) bool {
 		return false
 	}
 	for path, f := range want {
-		if !w.has(filepath.Join(current, path), f.data) {
+		if !w.hasContent(filepath.Join(current, path), f.data) {
 			return false
 		}
 	}
@@ -149,8 +150,8 @@ func (w writer) visible(dir string) ([]string, error) {
 	return out, nil
 }
 
-// has reports whether the file at path has the content data.
-func (w writer) has(path string, data []byte) bool {
+// hasContent reports whether the file at path has the content data.
+func (w writer) hasContent(path string, data []byte) bool {
 	f, err := beneath.OpenNoLinks(w.dir, path)
 	if err != nil {
 		return false
@@ -168,7 +169,7 @@ func (w writer) replace(root *os.Root, files map[string]file) error {
 	}
 	stamp := filepath.Base(path)
 	if err := w.fill(root, stamp, files); err != nil {
-		_ = root.RemoveAll(stamp) // the next write removes what is left
+		_ = root.RemoveAll(stamp) // the next write removes the rest
 		return err
 	}
 	return w.removeOldData(root, stamp)
@@ -179,8 +180,8 @@ func (w writer) fill(root *os.Root, stamp string, files map[string]file) error {
 	if err != nil {
 		return fmt.Errorf("new data directory: %w", err)
 	}
-	defer func() { _ = data.Close() }()            // a directory: Close has nothing to write
-	if err := data.Chmod(".", 0o755); err != nil { // MkdirTemp makes it 0700
+	defer func() { _ = data.Close() }()            // Close of a directory has nothing to write
+	if err := data.Chmod(".", 0o755); err != nil { // MkdirTemp creates it with mode 0700
 		return fmt.Errorf("new data directory: %w", err)
 	}
 	for path, f := range files {
@@ -193,7 +194,8 @@ func (w writer) fill(root *os.Root, stamp string, files map[string]file) error {
 			return err
 		}
 	}
-	if err := root.Remove(newDataName); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by a writer that was killed here
+	// Left by a writer that was killed here.
+	if err := root.Remove(newDataName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove old link: %w", err)
 	}
 	if err := root.Symlink(stamp, newDataName); err != nil {
@@ -217,7 +219,7 @@ func writeFile(data *os.Root, path string, f file) error {
 	}
 	_, err = out.Write(f.data)
 	if err == nil {
-		err = out.Chmod(mode) // the umask does not apply
+		err = out.Chmod(mode) // independent of the umask
 	}
 	if err == nil && f.user != nil {
 		err = out.Chown(int(*f.user), -1)
@@ -228,7 +230,7 @@ func writeFile(data *os.Root, path string, f file) error {
 	return nil
 }
 
-// removeOldData removes every data directory but the current one.
+// removeOldData removes every data directory except the current one.
 func (w writer) removeOldData(root *os.Root, current string) error {
 	entries, err := os.ReadDir(w.dir)
 	if err != nil {
@@ -245,7 +247,7 @@ func (w writer) removeOldData(root *os.Root, current string) error {
 	return nil
 }
 
-// link makes the links by which users see the files.
+// link creates the links through which users see the files.
 func link(root *os.Root, files map[string]file) error {
 	for _, name := range firstNames(files) {
 		err := root.Symlink(filepath.Join(dataName, name), name)
@@ -256,7 +258,8 @@ func link(root *os.Root, files map[string]file) error {
 	return nil
 }
 
-// removeStale removes the links to what is no more, including those that an earlier writer did not come to.
+// removeStale removes links to files that do not exist any more, including those of a writer that
+// was killed.
 func (w writer) removeStale(root *os.Root, files map[string]file) error {
 	entries, err := os.ReadDir(w.dir)
 	if err != nil {

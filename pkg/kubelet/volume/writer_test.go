@@ -16,7 +16,8 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// seen returns what a user of the volume sees: the content of every file by its path, links followed.
+// seen returns what a user of the volume sees: the content of every file by its path, with links
+// followed.
 func seen(t interface{ Fatal(...any) }, dir string) map[string]string {
 	out := map[string]string{}
 	var walk func(rel string)
@@ -49,8 +50,8 @@ func seen(t interface{ Fatal(...any) }, dir string) map[string]string {
 	return out
 }
 
-// TestWriter writes one set of files after another, with what killed writers leave behind in between,
-// and compares what is seen with the files.
+// TestWriter writes random sets of files in turn, with the leftovers of killed writers in between,
+// and checks that the volume shows exactly the files.
 func TestWriter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dir, err := os.MkdirTemp("", "writer")
@@ -60,7 +61,7 @@ func TestWriter(t *testing.T) {
 		defer os.RemoveAll(dir)
 		w := writer{dir: dir, clock: clock.Real()}
 		for range rapid.IntRange(1, 5).Draw(t, "writes") {
-			// One name is never both a file and a directory.
+			// No name is both a file and a directory.
 			want := rapid.MapOf(rapid.SampledFrom([]string{"a", "b", "d/x", "d/y", "d/e/z", "long/f"}), rapid.SampledFrom([]string{"", "1", "2"})).Draw(t, "files")
 			files := map[string]file{}
 			for path, data := range want {
@@ -79,7 +80,7 @@ func TestWriter(t *testing.T) {
 					stamps++
 				}
 			}
-			if stamps > 2 { // the present one, and one that a killed writer left since
+			if stamps > 2 { // the present one, and one that a killed writer has left since
 				t.Fatalf("%d data directories", stamps)
 			}
 			leave(t, dir, rapid.IntRange(0, 3).Draw(t, "left"))
@@ -87,7 +88,7 @@ func TestWriter(t *testing.T) {
 	})
 }
 
-// leave puts into dir what a writer leaves that was killed at some point.
+// leave puts into dir what a killed writer leaves at some point.
 func leave(t *rapid.T, dir string, what int) {
 	var err error
 	switch what {
@@ -118,7 +119,8 @@ func TestWriterRefuses(t *testing.T) {
 	}
 }
 
-// TestWriterKeeps writes the same files twice: readers' directories must not move under them.
+// TestWriterKeeps writes the same files twice and checks that the directory that readers may have
+// open is not replaced.
 func TestWriterKeeps(t *testing.T) {
 	w := writer{dir: t.TempDir(), clock: clock.Real()}
 	files := map[string]file{"a": {data: []byte("1"), mode: 0o600}}
@@ -132,7 +134,7 @@ func TestWriterKeeps(t *testing.T) {
 	if links[0] == "" || links[0] != links[1] {
 		t.Errorf("links %v", links)
 	}
-	if err := os.Remove(filepath.Join(w.dir, "a")); err != nil { // by a user
+	if err := os.Remove(filepath.Join(w.dir, "a")); err != nil { // removed by a user
 		t.Fatal(err)
 	}
 	if err := w.write(files); err != nil {

@@ -21,7 +21,7 @@ import (
 )
 
 // advance carries out a plan. It returns when to sync again unless the worker is woken before.
-func (w *worker) advance(parent context.Context, l look, plan Plan) time.Time {
+func (w *worker) advance(parent context.Context, l observation, plan Plan) time.Time {
 	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
 	w.in.Lock()
@@ -56,7 +56,7 @@ func (w *worker) advance(parent context.Context, l look, plan Plan) time.Time {
 		return earliest(retry, stops, w.failed(ctx, "Failed to sync the pod", err))
 	}
 	if retry.IsZero() {
-		w.poke() // there may be more to do
+		w.wakeUp() // there may be more to do
 	}
 	return earliest(retry, plan.Retry, stops, w.deadline(l.pod))
 }
@@ -93,7 +93,7 @@ func earliest(times ...time.Time) time.Time {
 }
 
 // probe starts the probes of running containers and stops those of others.
-func (w *worker) probe(l look) {
+func (w *worker) probe(l observation) {
 	box := l.seen.Sandbox()
 	for i := range l.seen.Containers {
 		run := &l.seen.Containers[i]
@@ -102,8 +102,8 @@ func (w *worker) probe(l look) {
 			w.probes.Stop(run.ID)
 			continue
 		}
-		if _, ok := w.probes.Probed(run.ID); !ok {
-			w.probes.Start(l.pod, spec, run.ID, w.address(l.pod, box), run.StartedAt, w.known(&w.base(l.pod).Status, run.ID))
+		if _, ok := w.probes.Result(run.ID); !ok {
+			w.probes.Start(l.pod, spec, run.ID, w.address(l.pod, box), run.StartedAt, w.probeResults(&w.base(l.pod).Status, run.ID))
 		}
 	}
 }
@@ -138,7 +138,7 @@ func specOf(pod *v1.Pod, name string) *v1.Container {
 
 // act resizes and starts containers as planned. It returns when to retry what failed for a reason that
 // the pod's status shows.
-func (w *worker) act(ctx context.Context, l look, plan Plan) (time.Time, error) {
+func (w *worker) act(ctx context.Context, l observation, plan Plan) (time.Time, error) {
 	var updated error
 	if len(plan.Update) > 0 {
 		w.report(l, false, false) // shows the resize as in progress
@@ -152,7 +152,7 @@ func (w *worker) act(ctx context.Context, l look, plan Plan) (time.Time, error) 
 }
 
 // startSome starts the planned containers, in a new sandbox if the plan says so.
-func (w *worker) startSome(ctx context.Context, l look, plan Plan) (time.Time, error) {
+func (w *worker) startSome(ctx context.Context, l observation, plan Plan) (time.Time, error) {
 	mounts, err := w.prepare(ctx, l)
 	if err != nil {
 		return time.Time{}, err
@@ -177,7 +177,7 @@ func (w *worker) startSome(ctx context.Context, l look, plan Plan) (time.Time, e
 	}
 	retry, err := s.startAll(ctx, plan.Start)
 	if plan.Sandbox && err != nil && ctx.Err() == nil {
-		w.cfg.Metrics.NotBegun(l.pod)
+		w.cfg.Metrics.SandboxWithoutContainers(l.pod)
 	}
 	return retry, err
 }
@@ -190,7 +190,7 @@ func deref(s *string) string {
 }
 
 // prepare prepares what a pod needs before its sandbox: its cgroup, resource claims and volumes.
-func (w *worker) prepare(ctx context.Context, l look) (volume.Mounts, error) {
+func (w *worker) prepare(ctx context.Context, l observation) (volume.Mounts, error) {
 	ctx, spent := w.enter(ctx, PhaseVolumes)
 	defer spent()
 	pod := l.pod
@@ -299,5 +299,5 @@ type starter struct {
 	handler string
 	mounts  volume.Mounts
 	epoch   int64
-	look    look
+	look    observation
 }

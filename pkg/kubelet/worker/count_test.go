@@ -40,7 +40,7 @@ func TestLifeOfAPodIsCounted(t *testing.T) {
 		n.runtime.die(n.runtime.running("x"), 0)
 		pass(time.Minute)
 		got := n.scrape(t, r)
-		metricstest.Want(t, got, map[string]float64{
+		metricstest.Expect(t, got, map[string]float64{
 			"kubelet_started_pods_total": 2, "kubelet_started_pods_errors_total": 1,
 			"kubelet_started_user_namespaced_pods_total": 2, "kubelet_started_user_namespaced_pods_errors_total": 2,
 			`kubelet_started_containers_total{container_type="container"}`: 2, `kubelet_started_containers_total{container_type="ephemeral_container"}`: 1,
@@ -53,11 +53,11 @@ func TestLifeOfAPodIsCounted(t *testing.T) {
 		})
 		n.remove(30, false)
 		pass(time.Second)
-		metricstest.Want(t, n.scrape(t, r), map[string]float64{
+		metricstest.Expect(t, n.scrape(t, r), map[string]float64{
 			`kubelet_working_pods{config="desired",lifecycle="sync",static=""}`: 0, `kubelet_working_pods{config="desired",lifecycle="terminating",static=""}`: 1,
 		})
 		pass(time.Minute)
-		metricstest.Want(t, n.scrape(t, r), map[string]float64{
+		metricstest.Expect(t, n.scrape(t, r), map[string]float64{
 			`kubelet_pod_worker_duration_seconds_count{operation_type="kill"}`: 1, `kubelet_pod_worker_duration_seconds_sum{operation_type="kill"}`: 3,
 			`kubelet_pod_worker_duration_seconds_count{operation_type="terminated"}`:   1,
 			`kubelet_working_pods{config="desired",lifecycle="terminating",static=""}`: 0, "kubelet_running_pods": 0, "kubelet_orphaned_runtime_pods_total": 0,
@@ -80,24 +80,24 @@ func TestOrphanIsCounted(t *testing.T) {
 		n.start()
 		defer n.stop()
 		pass(time.Second)
-		metricstest.Want(t, n.scrape(t, r), map[string]float64{
+		metricstest.Expect(t, n.scrape(t, r), map[string]float64{
 			"kubelet_orphaned_runtime_pods_total": 1, `kubelet_working_pods{config="runtime_only",lifecycle="terminating",static="unknown"}`: 1,
 		})
 		pass(time.Minute)
-		metricstest.Want(t, n.scrape(t, r), map[string]float64{`kubelet_working_pods{config="runtime_only",lifecycle="terminating",static="unknown"}`: 0})
+		metricstest.Expect(t, n.scrape(t, r), map[string]float64{`kubelet_working_pods{config="runtime_only",lifecycle="terminating",static="unknown"}`: 0})
 	})
 }
 
 // TestRefusedPodIsCounted: the node has 1 CPU left.
 func TestRefusedPodIsCounted(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
-	has(pod, "a", "2", "1Mi")
+	setResources(pod, "a", "2", "1Mi")
 	n, r := newTestNode(t, pod), prometheus.NewRegistry()
 	n.metrics = metrics.NewPods(r)
 	synctest.Test(t, func(t *testing.T) {
 		n.start()
 		defer n.stop()
 		pass(time.Second)
-		metricstest.Want(t, n.scrape(t, r), map[string]float64{`kubelet_admission_rejections_total{reason="OutOfcpu"}`: 1, "kubelet_started_pods_total": 0})
+		metricstest.Expect(t, n.scrape(t, r), map[string]float64{`kubelet_admission_rejections_total{reason="OutOfcpu"}`: 1, "kubelet_started_pods_total": 0})
 	})
 }

@@ -125,17 +125,17 @@ func (d *decider) leave() bool {
 	return len(d.plan.Stop) > 0
 }
 
-// over reports whether a container will never run again.
-func (d *decider) over(c *v1.Container, init bool) bool {
+// isOver reports whether a container will never run again.
+func (d *decider) isOver(c *v1.Container, init bool) bool {
 	run := d.Seen.Latest(c.Name)
-	return run != nil && run.State == cri.Exited && !d.Again[c.Name] && !restart.Before(run, d.epoch) && !restart.Should(d.Pod, c, run.ExitCode, init) && run.Hash == cri.Hash(c)
+	return run != nil && run.State == cri.Exited && !d.Again[c.Name] && !restart.Before(run, d.epoch) && !restart.ShouldStart(d.Pod, c, run.ExitCode, init) && run.Hash == cri.Hash(c)
 }
 
 // courseRun reports whether the pod has finished: all containers are over, or an init container failed
 // for good.
 func (d *decider) courseRun() bool {
 	for i := range d.Pod.Spec.Containers {
-		if !d.over(&d.Pod.Spec.Containers[i], false) {
+		if !d.isOver(&d.Pod.Spec.Containers[i], false) {
 			return d.initFailed()
 		}
 	}
@@ -148,7 +148,7 @@ func (d *decider) initFailed() bool {
 	}
 	for i := range d.Pod.Spec.InitContainers {
 		c := &d.Pod.Spec.InitContainers[i]
-		if !cri.Sidecar(c) && d.over(c, true) && d.Seen.Latest(c.Name).ExitCode != 0 {
+		if !cri.Sidecar(c) && d.isOver(c, true) && d.Seen.Latest(c.Name).ExitCode != 0 {
 			return true
 		}
 	}
@@ -219,7 +219,7 @@ func (d *decider) mains() {
 		switch {
 		case run != nil && run.State == cri.Running:
 			d.mustStop(c, run, "Container")
-		case !d.over(c, false):
+		case !d.isOver(c, false):
 			d.start(c)
 		}
 	}
@@ -243,7 +243,7 @@ func (d *decider) mustStop(c *v1.Container, run *cri.Container, what string) boo
 	default:
 		return false
 	}
-	if restart.Should(d.Pod, c, 1, cri.Sidecar(c)) {
+	if restart.ShouldStart(d.Pod, c, 1, cri.Sidecar(c)) {
 		stop.Message += ", will be restarted"
 	}
 	d.plan.Stop = append(d.plan.Stop, stop)

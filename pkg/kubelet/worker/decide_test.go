@@ -69,8 +69,8 @@ func seen(words ...string) *cri.Pod {
 	return p
 }
 
-// told writes a plan as words.
-func told(p Plan) string {
+// describePlan writes a plan as words.
+func describePlan(p Plan) string {
 	var out []string
 	if p.Done {
 		out = append(out, "done")
@@ -141,7 +141,7 @@ func TestDecide(t *testing.T) {
 				Failed:  func(id string) (prober.Kind, bool) { return prober.Liveness, id == tc.failed },
 				Backoff: func(*v1.Container) *restart.Backoff { return &restart.Backoff{} },
 			})
-			if got := told(plan); got != tc.want {
+			if got := describePlan(plan); got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
 		})
@@ -164,7 +164,7 @@ func TestBackoffIsWaitedOut(t *testing.T) {
 		t.Errorf("retry at %v", plan.Retry)
 	}
 	facts.Now = now.Add(10 * time.Second)
-	if got := told(Decide(facts)); got != "start a" {
+	if got := describePlan(Decide(facts)); got != "start a" {
 		t.Errorf("after the back-off: %q", got)
 	}
 }
@@ -177,7 +177,7 @@ func TestChangedImageIsStartedAnew(t *testing.T) {
 			Pod: pod, Seen: seen(state), Now: now, Started: func(string) bool { return true },
 			Failed: func(string) (prober.Kind, bool) { return "", false }, Backoff: func(*v1.Container) *restart.Backoff { return &restart.Backoff{} },
 		})
-		if got := told(plan); got != want {
+		if got := describePlan(plan); got != want {
 			t.Errorf("%s: got %q, want %q", state, got, want)
 		}
 	}

@@ -165,7 +165,7 @@ func TestSandboxLost(t *testing.T) {
 		if got, want := n.runtime.timeline(), "0s hook s 0s, 0s term a 30s, 5s term s 25s"; got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
-		if got := n.told("SandboxChanged"); got != 1 {
+		if got := n.countEvents("SandboxChanged"); got != 1 {
 			t.Errorf("%d events of the sandbox", got)
 		}
 		if n.runtime.running("s") == "" || n.runtime.running("a") == "" {
@@ -206,7 +206,7 @@ func TestEndingPodIsNotAskedWhetherItLives(t *testing.T) {
 		n.remove(30, false)
 		n.fails("a", true)
 		pass(10 * time.Second)
-		if got := n.told("Unhealthy a Liveness"); got != 0 {
+		if got := n.countEvents("Unhealthy a Liveness"); got != 0 {
 			t.Errorf("%d events of the liveness probe", got)
 		}
 		if n.ready("a") {

@@ -57,11 +57,11 @@ type fakeRelease struct{ node *testNode }
 func (fakeRelease) Release(context.Context, types.UID) error { return nil }
 
 func (f fakeRelease) Forget(uid types.UID) {
-	f.node.note(fmt.Sprintf("left, known: %t", f.node.pool.Knows(uid)))
+	f.node.note(fmt.Sprintf("left, known: %t", f.node.pool.HasWorker(uid)))
 }
 
-func (f fakeRelease) Gone(uid types.UID) {
-	f.node.note(fmt.Sprintf("gone, known: %t", f.node.pool.Knows(uid)))
+func (f fakeRelease) Removed(uid types.UID) {
+	f.node.note(fmt.Sprintf("gone, known: %t", f.node.pool.HasWorker(uid)))
 }
 
 type fakeObserver struct{ node *testNode }

@@ -206,13 +206,13 @@ func (f *fakeRuntime) checkStart(c *cri.Container) {
 			f.complain("%s is started again after it succeeded", c.Name)
 		}
 	}
-	if f.begun(c) && index >= 0 && !cri.Sidecar(spec) {
+	if f.mainStarted(c) && index >= 0 && !cri.Sidecar(spec) {
 		f.complain("init container %s is started after a container", c.Name)
 	}
 	before := f.pod.Spec.InitContainers
 	if index >= 0 {
 		before = before[:index]
-	} else if f.begun(c) {
+	} else if f.mainStarted(c) {
 		return // it was initialized; a sidecar may have ended since
 	}
 	for i := range before {
@@ -231,8 +231,8 @@ func (f *fakeRuntime) lastRun(c *cri.Container) *cri.Container {
 	return nil
 }
 
-// begun reports whether one of the pod's main containers was created in the sandbox and epoch of another.
-func (f *fakeRuntime) begun(c *cri.Container) bool {
+// mainStarted reports whether one of the pod's main containers was created in the sandbox and epoch of another.
+func (f *fakeRuntime) mainStarted(c *cri.Container) bool {
 	return slices.ContainsFunc(f.runs, func(o cri.Container) bool {
 		return o.SandboxID == c.SandboxID && o.State != cri.Created && initIndex(f.pod, o.Name) < 0 && o.Epoch >= c.Epoch
 	})

@@ -21,7 +21,7 @@ func TestGraceOfPod(t *testing.T) {
 		for _, override := range choices {
 			for _, spec := range append([]*int64{new(int64(-3))}, choices...) {
 				for _, before := range []time.Duration{0, time.Second, 20 * time.Second, 100 * time.Second} {
-					l := look{pod: &v1.Pod{}, grace: override}
+					l := observation{pod: &v1.Pod{}, grace: override}
 					l.pod.DeletionGracePeriodSeconds, l.pod.Spec.TerminationGracePeriodSeconds = deletion, spec
 					var given []time.Duration
 					for _, s := range []*int64{deletion, override} {

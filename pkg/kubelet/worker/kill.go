@@ -57,8 +57,8 @@ func (a *attempt) running() bool {
 	}
 }
 
-// of returns the kill of a run.
-func (k *kills) of(id string) *kill {
+// killOf returns the kill of a run.
+func (k *kills) killOf(id string) *kill {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.runs[id] == nil {
@@ -86,7 +86,7 @@ func (k *kills) forget(seen *cri.Pod) {
 // killSoon begins to stop a container and does not wait for it. It returns when to retry if the last
 // attempt failed a short time ago.
 func (w *worker) killSoon(pod *v1.Pod, run *cri.Container, spec *v1.Container, grace time.Duration, message string) time.Time {
-	k := w.kills.of(run.ID)
+	k := w.kills.killOf(run.ID)
 	w.kills.mu.Lock()
 	defer w.kills.mu.Unlock()
 	switch {
@@ -114,7 +114,7 @@ type order struct {
 // kill stops a container within its grace period, after its preStop handler. If a stop is in progress it
 // waits for that one, and shortens it if its deadline is later.
 func (w *worker) kill(ctx context.Context, o order) error {
-	k := w.kills.of(o.run.ID)
+	k := w.kills.killOf(o.run.ID)
 	w.kills.mu.Lock()
 	a := k.now
 	deadline := w.cfg.Clock.Now().Add(o.grace)
@@ -156,7 +156,7 @@ func (w *worker) begin(k *kill, o order) *attempt {
 		a.wait = w.cfg.Clock.AfterFunc(o.grace, end)
 	}
 	w.wg.Go(func() {
-		defer w.poke()
+		defer w.wakeUp()
 		defer cancel()
 		defer end()
 		if hook {

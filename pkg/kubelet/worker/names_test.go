@@ -36,7 +36,7 @@ func TestNames(t *testing.T) {
 	} {
 		pod := testPod(v1.RestartPolicyAlways, "a")
 		pod.Name, pod.Spec = c.pod, c.spec
-		host, domain := w.names(pod)
+		host, domain := w.hostNames(pod)
 		kernel, err := w.kernelName(pod)
 		if kernel != c.kernel || host != c.host || domain != c.domain {
 			t.Errorf("%s: kernel %q, host %q, domain %q", name, kernel, host, domain)

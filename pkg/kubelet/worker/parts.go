@@ -161,8 +161,8 @@ type Release interface {
 	Release(ctx context.Context, uid types.UID) error
 	// Forget is called when nothing is left of a pod on the node. The Pool still knows the pod.
 	Forget(uid types.UID)
-	// Gone is called once the Pool no longer knows the pod.
-	Gone(uid types.UID)
+	// Removed is called once the Pool no longer knows the pod.
+	Removed(uid types.UID)
 }
 
 // Observer measures pods.

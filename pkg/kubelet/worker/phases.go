@@ -74,7 +74,7 @@ func (w *worker) taken(pod *v1.Pod) {
 	seen := w.in.seen
 	w.in.Unlock()
 	if !seen.IsZero() {
-		w.cfg.Metrics.First(w.cfg.Clock.Since(seen))
+		w.cfg.Metrics.WorkerStarted(w.cfg.Clock.Since(seen))
 	}
 }
 

@@ -48,20 +48,20 @@ func (r *Registry) delete(uid types.UID) {
 	delete(r.workers, uid)
 }
 
-// Knows reports whether a pod has a worker, so that something of it may still be on the node.
-func (r *Registry) Knows(uid types.UID) bool { return r.find(uid) != nil }
+// HasWorker reports whether a pod has a worker, so that something of it may still be on the node.
+func (r *Registry) HasWorker(uid types.UID) bool { return r.find(uid) != nil }
 
 // Wake makes the worker of a pod look at it again.
 func (r *Registry) Wake(uid types.UID) {
 	if w := r.find(uid); w != nil {
-		w.poke()
+		w.wakeUp()
 	}
 }
 
 // WakeAll makes every worker look at its pod again.
 func (r *Registry) WakeAll() {
 	for _, w := range r.all() {
-		w.poke()
+		w.wakeUp()
 	}
 }
 
@@ -84,7 +84,7 @@ func (r *Registry) Remove(uid types.UID) {
 func (r *Registry) Resume(uid types.UID, s v1.PodStatus) {
 	if w := r.find(uid); w != nil {
 		w.resume(&s)
-		w.poke()
+		w.wakeUp()
 	}
 }
 
@@ -130,12 +130,12 @@ func (p *Pool) Remove(uid types.UID) {
 
 // Orphan ends a pod that the runtime has and the API does not.
 func (p *Pool) Orphan(seen *cri.Pod) {
-	if p.Knows(seen.UID) {
+	if p.HasWorker(seen.UID) {
 		return
 	}
 	p.cfg.Metrics.Orphaned()
 	w := p.worker(seen.UID)
-	w.setBare(seen.Bare())
+	w.setBare(seen.MinimalPod())
 	w.remove()
 }
 
@@ -143,7 +143,7 @@ func (p *Pool) Orphan(seen *cri.Pod) {
 func (p *Pool) probed(uid types.UID) {
 	if w := p.find(uid); w != nil {
 		w.probed()
-		w.poke()
+		w.wakeUp()
 	}
 }
 

@@ -151,7 +151,7 @@ func (n *testNode) settle() string {
 			return "the deleted pod stays in the API"
 		case n.runtime.alive():
 			return "a container of a pod that is gone runs"
-		case n.pool.Knows(n.runtime.pod.UID):
+		case n.pool.HasWorker(n.runtime.pod.UID):
 			return "the worker of a pod that is gone does not end"
 		}
 		return ""

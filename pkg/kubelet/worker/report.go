@@ -14,10 +14,10 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
-// shown is what the pod's status was last computed from.
-type shown struct {
+// reportedState is what the pod's status was last computed from.
+type reportedState struct {
 	mu           sync.Mutex
-	look         look
+	look         observation
 	ending, over bool
 	waiting      map[string]v1.ContainerStateWaiting
 }
@@ -54,7 +54,7 @@ func (w *worker) noteWaiting(pod *v1.Pod, plan Plan) {
 }
 
 // report computes the pod's status and queues it for writing.
-func (w *worker) report(l look, ending, over bool) {
+func (w *worker) report(l observation, ending, over bool) {
 	w.shown.mu.Lock()
 	defer w.shown.mu.Unlock()
 	w.shown.look, w.shown.ending, w.shown.over = l, ending, over
@@ -78,7 +78,7 @@ func (w *worker) resume(s *v1.PodStatus) {
 		return
 	}
 	for _, run := range w.shown.look.seen.Containers {
-		w.probes.Know(run.ID, w.known(s, run.ID))
+		w.probes.Restore(run.ID, w.probeResults(s, run.ID))
 	}
 	w.show()
 }
@@ -96,9 +96,9 @@ func (w *worker) show() {
 	}
 	base := w.base(l.pod)
 	probed := func(id string) (started, ready bool) {
-		known, ok := w.probes.Probed(id)
+		known, ok := w.probes.Result(id)
 		if !ok { // not probed: the pod may have been ending when this process started
-			known = w.known(&base.Status, id)
+			known = w.probeResults(&base.Status, id)
 		}
 		return known.Started, known.Ready
 	}
@@ -126,16 +126,16 @@ func (w *worker) base(pod *v1.Pod) *v1.Pod {
 	return base
 }
 
-// known returns the probe results of a running container in a status.
-func (w *worker) known(s *v1.PodStatus, id string) prober.Known {
+// probeResults returns the probe results of a running container in a status.
+func (w *worker) probeResults(s *v1.PodStatus, id string) prober.Result {
 	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
 		for i := range list {
 			if c := &list[i]; c.State.Running != nil && c.ContainerID == w.containerID(id) {
-				return prober.Known{Started: c.Started != nil && *c.Started, Ready: c.Ready}
+				return prober.Result{Started: c.Started != nil && *c.Started, Ready: c.Ready}
 			}
 		}
 	}
-	return prober.Known{}
+	return prober.Result{}
 }
 
 // containerID returns a container's ID as statuses contain it.

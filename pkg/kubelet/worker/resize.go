@@ -70,7 +70,7 @@ func (d *decider) resized(c *v1.Container, run *cri.Container) (restart bool) {
 }
 
 // negotiate requests the resources in the pod's spec and continues with those that were granted.
-func (w *worker) negotiate(l *look) {
+func (w *worker) negotiate(l *observation) {
 	r := w.cfg.Allocation.Resize(l.pod)
 	asked := l.pod
 	l.pod, l.behind = r.Pod, r.Behind
@@ -133,7 +133,7 @@ func resizeMessage(what string, pod *v1.Pod, generation int64, problem string) s
 
 // update changes the resources of running containers. Meanwhile the pod's cgroup allows both the old and
 // the new ones. Failures are retried.
-func (w *worker) update(ctx context.Context, l look, list []Update) error {
+func (w *worker) update(ctx context.Context, l observation, list []Update) error {
 	begun := w.cfg.Clock.Now()
 	err := w.updateAll(ctx, l, list)
 	if w.cfg.Observer != nil {
@@ -150,7 +150,7 @@ func (w *worker) update(ctx context.Context, l look, list []Update) error {
 	return err
 }
 
-func (w *worker) updateAll(ctx context.Context, l look, list []Update) error {
+func (w *worker) updateAll(ctx context.Context, l observation, list []Update) error {
 	if err := w.checkMemory(ctx, list); err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (w *worker) updateAll(ctx context.Context, l look, list []Update) error {
 
 // fit sets the limits of the pod's cgroup. While containers still run with older resources, the cgroup
 // allows those too.
-func (w *worker) fit(l look) error {
+func (w *worker) fit(l observation) error {
 	if len(l.behind) == 0 {
 		return w.cfg.Cgroups.Ensure(l.pod)
 	}

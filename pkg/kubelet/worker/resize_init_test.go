@@ -15,14 +15,14 @@ import (
 func TestResizeOfInitContainers(t *testing.T) {
 	pod := testPod(v1.RestartPolicyNever, "i:first", "s:side", "i:second", "main")
 	for _, name := range []string{"first", "side", "second", "main"} {
-		has(pod, name, "100m", "64Mi")
+		setResources(pod, name, "100m", "64Mi")
 	}
 	bubble(t, pod, func(t *testing.T, n *testNode) {
 		first := n.runtime.running("first")
 		n.ask(func(pod *v1.Pod) {
-			has(pod, "first", "200m", "128Mi")
-			has(pod, "side", "300m", "64Mi")
-			has(pod, "second", "400m", "64Mi")
+			setResources(pod, "first", "200m", "128Mi")
+			setResources(pod, "side", "300m", "64Mi")
+			setResources(pod, "second", "400m", "64Mi")
 		})
 		if n.runtime.running("first") != first || len(n.runtime.order) != 1 {
 			t.Fatalf("runs %q, was %q, updated %v", n.runtime.running("first"), first, n.runtime.order)
@@ -34,7 +34,7 @@ func TestResizeOfInitContainers(t *testing.T) {
 		if s.AllocatedResources.Cpu().String() != "200m" || s.Resources.Limits.Memory().String() != "128Mi" || n.condition(v1.PodResizeInProgress) != nil {
 			t.Errorf("status %+v", n.status())
 		}
-		if n.told("ResizeStarted") != 1 || n.told("ResizeCompleted") != 1 {
+		if n.countEvents("ResizeStarted") != 1 || n.countEvents("ResizeCompleted") != 1 {
 			t.Errorf("events %q", n.events)
 		}
 		n.runtime.die(first, 0)
@@ -47,9 +47,9 @@ func TestResizeOfInitContainers(t *testing.T) {
 		}
 		side := n.runtime.running("side")
 		n.ask(func(pod *v1.Pod) {
-			has(pod, "first", "500m", "64Mi") // it is over
-			has(pod, "side", "100m", "64Mi")
-			has(pod, "main", "200m", "64Mi")
+			setResources(pod, "first", "500m", "64Mi") // it is over
+			setResources(pod, "side", "100m", "64Mi")
+			setResources(pod, "main", "200m", "64Mi")
 		})
 		if n.runtime.running("side") != side || n.runtime.find(side).Resources.CpuQuota != 10000 || n.condition(v1.PodResizeInProgress) != nil {
 			t.Errorf("the sidecar has %v, conditions %+v", n.runtime.find(side).Resources, n.status().Conditions)
@@ -66,14 +66,14 @@ func TestResizeOfInitContainers(t *testing.T) {
 // others ask for together.
 func TestResizeOfInitContainerWithoutRoom(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "i:first", "main")
-	has(pod, "first", "100m", "64Mi")
-	has(pod, "main", "600m", "64Mi")
+	setResources(pod, "first", "100m", "64Mi")
+	setResources(pod, "main", "600m", "64Mi")
 	bubble(t, pod, func(t *testing.T, n *testNode) {
-		n.ask(func(pod *v1.Pod) { has(pod, "first", "1", "64Mi") })
+		n.ask(func(pod *v1.Pod) { setResources(pod, "first", "1", "64Mi") })
 		if len(n.runtime.order) != 1 || n.condition(v1.PodResizePending) != nil {
 			t.Fatalf("updated %v, conditions %+v", n.runtime.order, n.status().Conditions)
 		}
-		n.ask(func(pod *v1.Pod) { has(pod, "first", "2", "64Mi") })
+		n.ask(func(pod *v1.Pod) { setResources(pod, "first", "2", "64Mi") })
 		c := n.condition(v1.PodResizePending)
 		if c == nil || c.Reason != v1.PodReasonDeferred || len(n.runtime.order) != 1 {
 			t.Fatalf("condition %+v, updated %v", c, n.runtime.order)
@@ -89,13 +89,13 @@ func TestResizeOfInitContainerWithoutRoom(t *testing.T) {
 // stopped.
 func TestResizeOfInitContainerByRestart(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "i:first", "main")
-	has(pod, "first", "100m", "64Mi")
+	setResources(pod, "first", "100m", "64Mi")
 	specIn(pod, "first").ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceCPU, RestartPolicy: v1.RestartContainer}}
 	bubble(t, pod, func(t *testing.T, n *testNode) {
 		n.runtime.mu.Lock()
 		n.runtime.code = 0
 		n.runtime.mu.Unlock()
-		n.ask(func(pod *v1.Pod) { has(pod, "first", "200m", "64Mi") })
+		n.ask(func(pod *v1.Pod) { setResources(pod, "first", "200m", "64Mi") })
 		pass(time.Second)
 		if n.runtime.started["first"] != 2 || n.runtime.running("first") == "" || n.runtime.started["main"] != 0 {
 			t.Fatalf("started %v", n.runtime.started)

@@ -15,8 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// has gives a container CPU and memory, both as requests and limits.
-func has(pod *v1.Pod, name, cpu, memory string) {
+// setResources gives a container CPU and memory, both as requests and limits.
+func setResources(pod *v1.Pod, name, cpu, memory string) {
 	l := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
 	specIn(pod, name).Resources = v1.ResourceRequirements{Requests: l, Limits: l.DeepCopy()}
 }
@@ -42,7 +42,7 @@ func (n *testNode) condition(kind v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
-func (n *testNode) told(reason string) int {
+func (n *testNode) countEvents(reason string) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	count := 0
@@ -60,16 +60,16 @@ func (n *testNode) allocatedCPU(container int) string {
 
 func TestResizeInPlace(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a", "b")
-	has(pod, "a", "100m", "64Mi")
-	has(pod, "b", "200m", "64Mi")
+	setResources(pod, "a", "100m", "64Mi")
+	setResources(pod, "b", "200m", "64Mi")
 	bubble(t, pod, func(t *testing.T, n *testNode) {
 		a, b := n.runtime.running("a"), n.runtime.running("b")
 		n.runtime.mu.Lock()
 		n.runtime.failures["UpdateResources"] = 1
 		n.runtime.mu.Unlock()
 		n.ask(func(pod *v1.Pod) {
-			has(pod, "a", "300m", "64Mi")
-			has(pod, "b", "100m", "32Mi")
+			setResources(pod, "a", "300m", "64Mi")
+			setResources(pod, "b", "100m", "32Mi")
 		})
 		if n.runtime.running("a") != a || n.runtime.running("b") != b {
 			t.Error("a container was started anew")
@@ -86,10 +86,10 @@ func TestResizeInPlace(t *testing.T) {
 		if n.allocatedCPU(0) != "300m" || n.status().ContainerStatuses[0].Resources.Limits.Cpu().String() != "300m" {
 			t.Errorf("status %+v", n.status().ContainerStatuses[0])
 		}
-		if n.told("ResizeStarted") != 1 || n.told("ResizeCompleted") != 1 {
+		if n.countEvents("ResizeStarted") != 1 || n.countEvents("ResizeCompleted") != 1 {
 			t.Errorf("events %q", n.events)
 		}
-		if n.told("asked") != 1 || n.told("resized false") != 1 || n.told("resized true") != 1 {
+		if n.countEvents("asked") != 1 || n.countEvents("resized false") != 1 || n.countEvents("resized true") != 1 {
 			t.Errorf("told %q", n.events)
 		}
 	})
@@ -99,19 +99,19 @@ func TestResizeInPlace(t *testing.T) {
 // and is not started otherwise.
 func TestResizeByRestart(t *testing.T) {
 	pod := testPod(v1.RestartPolicyOnFailure, "a", "b")
-	has(pod, "a", "100m", "64Mi")
-	has(pod, "b", "100m", "64Mi")
+	setResources(pod, "a", "100m", "64Mi")
+	setResources(pod, "b", "100m", "64Mi")
 	specIn(pod, "a").ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
 	bubble(t, pod, func(t *testing.T, n *testNode) {
 		a, b := n.runtime.running("a"), n.runtime.running("b")
-		n.ask(func(pod *v1.Pod) { has(pod, "a", "200m", "64Mi") })
+		n.ask(func(pod *v1.Pod) { setResources(pod, "a", "200m", "64Mi") })
 		if n.runtime.running("a") != a {
 			t.Error("started anew for its CPU")
 		}
 		n.runtime.mu.Lock()
 		n.runtime.code = 0
 		n.runtime.mu.Unlock()
-		n.ask(func(pod *v1.Pod) { has(pod, "a", "200m", "128Mi") })
+		n.ask(func(pod *v1.Pod) { setResources(pod, "a", "200m", "128Mi") })
 		pass(time.Second)
 		now := n.runtime.running("a")
 		if now == a || now == "" || n.runtime.running("b") != b {
@@ -120,7 +120,7 @@ func TestResizeByRestart(t *testing.T) {
 		if c := n.runtime.find(now); c.Resources.MemoryLimitInBytes != 128<<20 || c.Restarts != 1 {
 			t.Errorf("run %+v", c)
 		}
-		if n.told("Killing") != 1 || n.condition(v1.PodResizeInProgress) != nil || n.told("ResizeCompleted") != 2 {
+		if n.countEvents("Killing") != 1 || n.condition(v1.PodResizeInProgress) != nil || n.countEvents("ResizeCompleted") != 2 {
 			t.Errorf("events %q", n.events)
 		}
 	})
@@ -129,9 +129,9 @@ func TestResizeByRestart(t *testing.T) {
 // TestResizeWithoutRoom: the pod keeps what it has, says so, and gets more when there is more.
 func TestResizeWithoutRoom(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
-	has(pod, "a", "500m", "64Mi")
+	setResources(pod, "a", "500m", "64Mi")
 	bubble(t, pod, func(t *testing.T, n *testNode) {
-		n.ask(func(pod *v1.Pod) { has(pod, "a", "2", "64Mi") })
+		n.ask(func(pod *v1.Pod) { setResources(pod, "a", "2", "64Mi") })
 		c := n.condition(v1.PodResizePending)
 		if c == nil || c.Reason != v1.PodReasonDeferred || c.ObservedGeneration != 1 ||
 			c.Message != "Node didn't have enough resource: cpu, requested: 2000, used: 3000, capacity: 4000" {
@@ -141,7 +141,7 @@ func TestResizeWithoutRoom(t *testing.T) {
 			t.Errorf("status %+v", n.status())
 		}
 		pass(5 * time.Minute)
-		if n.told("ResizeDeferred") != 1 {
+		if n.countEvents("ResizeDeferred") != 1 {
 			t.Errorf("events %q", n.events)
 		}
 		n.given.Forget("other")
@@ -156,10 +156,10 @@ func TestResizeWithoutRoom(t *testing.T) {
 // goes on where it was.
 func TestResizeThatFails(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
-	has(pod, "a", "500m", "64Mi")
+	setResources(pod, "a", "500m", "64Mi")
 	bubble(t, pod, func(t *testing.T, n *testNode) {
 		n.runtime.used = 40 << 20
-		n.ask(func(pod *v1.Pod) { has(pod, "a", "500m", "32Mi") })
+		n.ask(func(pod *v1.Pod) { setResources(pod, "a", "500m", "32Mi") })
 		c := n.condition(v1.PodResizeInProgress)
 		if c == nil || c.Reason != v1.PodReasonError || c.Message != `cannot decrease memory limits: attempting to set container "a" memory limit (33554432) below current usage (41943040)` {
 			t.Fatalf("condition %+v", c)
@@ -183,10 +183,10 @@ func TestResizeThatFails(t *testing.T) {
 // TestResizeThatFailsIsNoReason to leave other containers alone.
 func TestResizeThatFailsIsNoReason(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a", "b")
-	has(pod, "a", "500m", "64Mi")
+	setResources(pod, "a", "500m", "64Mi")
 	bubble(t, pod, func(t *testing.T, n *testNode) {
 		n.runtime.used = 40 << 20
-		n.ask(func(pod *v1.Pod) { has(pod, "a", "500m", "32Mi") })
+		n.ask(func(pod *v1.Pod) { setResources(pod, "a", "500m", "32Mi") })
 		n.runtime.die(n.runtime.running("b"), 1)
 		pass(time.Minute)
 		if n.runtime.running("b") == "" || n.condition(v1.PodResizeInProgress) == nil {

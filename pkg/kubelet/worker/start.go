@@ -36,7 +36,7 @@ const (
 )
 
 // replaceSandbox stops what is left in the old sandbox and starts a new one.
-func (w *worker) replaceSandbox(ctx context.Context, l look, attempt uint32, handler string) (*cri.Pod, error) {
+func (w *worker) replaceSandbox(ctx context.Context, l observation, attempt uint32, handler string) (*cri.Pod, error) {
 	if l.seen.Sandbox() != nil {
 		w.cfg.Event(l.pod, "", v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 	}
@@ -117,8 +117,8 @@ func (w *worker) node(container string) qos.Node {
 
 const maxHostname = 63
 
-// names returns the pod's host name and its domain.
-func (w *worker) names(pod *v1.Pod) (hostname, domain string) {
+// hostNames returns the pod's host name and its domain.
+func (w *worker) hostNames(pod *v1.Pod) (hostname, domain string) {
 	switch {
 	case pod.Spec.HostnameOverride != nil:
 		return truncate(*pod.Spec.HostnameOverride), ""
@@ -141,8 +141,8 @@ func (w *worker) kernelName(pod *v1.Pod) (string, error) {
 	if pod.Spec.HostNetwork {
 		return "", nil
 	}
-	hostname, domain := w.names(pod)
-	if domain == "" || !is(pod.Spec.SetHostnameAsFQDN) {
+	hostname, domain := w.hostNames(pod)
+	if domain == "" || !isTrue(pod.Spec.SetHostnameAsFQDN) {
 		return hostname, nil
 	}
 	fqdn := hostname + "." + domain
@@ -153,7 +153,7 @@ func (w *worker) kernelName(pod *v1.Pod) (string, error) {
 	return fqdn, nil
 }
 
-func is(b *bool) bool { return b != nil && *b }
+func isTrue(b *bool) bool { return b != nil && *b }
 
 // truncate shortens a host name to the allowed length, without a trailing dash or dot.
 func truncate(name string) string {
@@ -291,7 +291,7 @@ func (s *starter) containerConfig(ctx context.Context, c *v1.Container, image *r
 	if err != nil {
 		return nil, err
 	}
-	envs, err := env.Make(ctx, env.Input{
+	envs, err := env.Build(ctx, env.Input{
 		Pod: s.pod, Container: c, Services: services, PodIPs: ips, HostIPs: s.cfg.HostIPs,
 		Allocatable: s.cfg.Allocatable, Objects: s.cfg.Objects, VolumePath: s.mounts.Path,
 	})
@@ -391,7 +391,7 @@ func (s *starter) mountsOf(c *v1.Container, o volume.Options, restarts int, ips 
 		return nil, fmt.Errorf("pod directory: %w", err)
 	}
 	if !own {
-		hostname, domain := s.names(s.pod)
+		hostname, domain := s.hostNames(s.pod)
 		file := volume.EtcHosts{
 			PodIPs: ips, HostName: hostname, Domain: domain, Aliases: s.pod.Spec.HostAliases,
 			HostNetwork: s.pod.Spec.HostNetwork, NodeFile: etcHosts,

@@ -38,7 +38,7 @@ type stopping struct {
 
 // end ends a pod: it stops its containers, releases what they held, deletes the pod from the API and
 // then removes the rest from the runtime. It returns when to sync again, and whether nothing is left.
-func (w *worker) end(ctx context.Context, l look) (again time.Time, gone bool) {
+func (w *worker) end(ctx context.Context, l observation) (again time.Time, gone bool) {
 	span := trace.SpanFromContext(ctx)
 	span.SetName(spanTerminated)
 	if w.ending.IsZero() {
@@ -56,10 +56,10 @@ func (w *worker) end(ctx context.Context, l look) (again time.Time, gone bool) {
 			return w.failed(ctx, "Failed to read the pod from the runtime", err), false
 		}
 		if l.seen = seen; seen.Active() {
-			w.poke() // something was started in the meantime
+			w.wakeUp() // something was started in the meantime
 			return time.Time{}, false
 		}
-		w.cfg.Metrics.Worked(metrics.Kill, w.cfg.Clock.Since(w.ending))
+		w.cfg.Metrics.OperationDone(metrics.Kill, w.cfg.Clock.Since(w.ending))
 	}
 	w.probes.StopPod(w.uid)
 	if err := w.release(ctx, l.pod); err != nil {
@@ -80,7 +80,7 @@ func (w *worker) end(ctx context.Context, l look) (again time.Time, gone bool) {
 }
 
 // stop begins to stop the pod, or shortens the stop in progress. It reports whether the pod has stopped.
-func (w *worker) stop(ctx context.Context, l look) (again time.Time, stopped bool) {
+func (w *worker) stop(ctx context.Context, l observation) (again time.Time, stopped bool) {
 	grace := graceFor(l, w.grace)
 	w.grace = grace
 	deadline := w.cfg.Clock.Now().Add(grace)
@@ -110,7 +110,7 @@ func (w *worker) stop(ctx context.Context, l look) (again time.Time, stopped boo
 // graceFor returns how long a pod may take to end: the shortest of the grace periods of its deletion, of
 // the kubelet's own request and of before (if not zero), as in Kubernetes. Without any of them it is
 // the grace period in the pod's spec.
-func graceFor(l look, before time.Duration) time.Duration {
+func graceFor(l observation, before time.Duration) time.Duration {
 	grace := before
 	for _, seconds := range []*int64{l.pod.DeletionGracePeriodSeconds, l.grace} {
 		if seconds == nil {
@@ -129,11 +129,11 @@ func graceFor(l look, before time.Duration) time.Duration {
 	return defaultGrace
 }
 
-func (w *worker) beginStop(ctx context.Context, l look, grace time.Duration, deadline time.Time) *stopping {
+func (w *worker) beginStop(ctx context.Context, l observation, grace time.Duration, deadline time.Time) *stopping {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &stopping{deadline: deadline, cancel: cancel, done: make(chan struct{})}
 	w.wg.Go(func() {
-		defer w.poke()
+		defer w.wakeUp()
 		defer close(s.done)
 		defer cancel()
 		s.err = w.stopAll(ctx, l, grace)
@@ -142,7 +142,7 @@ func (w *worker) beginStop(ctx context.Context, l look, grace time.Duration, dea
 }
 
 // stopAll stops a pod's containers and then its sandboxes.
-func (w *worker) stopAll(ctx context.Context, l look, grace time.Duration) error {
+func (w *worker) stopAll(ctx context.Context, l observation, grace time.Duration) error {
 	if err := w.stopContainers(ctx, l, grace); err != nil || ctx.Err() != nil {
 		return errors.Join(err, ctx.Err())
 	}
@@ -156,7 +156,7 @@ func (w *worker) stopAll(ctx context.Context, l look, grace time.Duration) error
 
 // stopContainers stops all containers of a pod. All preStop handlers start at once. A sidecar is
 // signalled when the main containers and the sidecars behind it have ended, or after the grace period.
-func (w *worker) stopContainers(ctx context.Context, l look, grace time.Duration) error {
+func (w *worker) stopContainers(ctx context.Context, l observation, grace time.Duration) error {
 	g, ctx := errgroup.WithContext(ctx) // a failure is retried at once, without waiting for the other containers
 	for _, o := range w.stopOrders(l, grace) {
 		g.Go(func() error { return w.kill(ctx, o) })
@@ -165,7 +165,7 @@ func (w *worker) stopContainers(ctx context.Context, l look, grace time.Duration
 }
 
 // stopOrders returns the containers to stop, with their order.
-func (w *worker) stopOrders(l look, grace time.Duration) []order {
+func (w *worker) stopOrders(l observation, grace time.Duration) []order {
 	var main []<-chan struct{}
 	var sidecars, out []order
 	for i := range l.seen.Containers {
@@ -180,14 +180,14 @@ func (w *worker) stopOrders(l look, grace time.Duration) []order {
 		}
 		out = append(out, o)
 		if slices.ContainsFunc(l.pod.Spec.Containers, func(c v1.Container) bool { return c.Name == run.Name }) {
-			main = append(main, w.kills.of(run.ID).over)
+			main = append(main, w.kills.killOf(run.ID).over)
 		}
 	}
 	slices.SortStableFunc(sidecars, func(a, b order) int { return initIndex(l.pod, b.run.Name) - initIndex(l.pod, a.run.Name) })
 	for _, o := range sidecars {
 		o.after = slices.Clone(main)
 		out = append(out, o)
-		main = append(main, w.kills.of(o.run.ID).over)
+		main = append(main, w.kills.killOf(o.run.ID).over)
 	}
 	return out
 }
@@ -225,12 +225,12 @@ func (w *worker) release(ctx context.Context, pod *v1.Pod) error {
 		return err
 	}
 	w.released = true
-	w.cfg.Metrics.Worked(metrics.Terminated, w.cfg.Clock.Since(begun))
+	w.cfg.Metrics.OperationDone(metrics.Terminated, w.cfg.Clock.Since(begun))
 	return nil
 }
 
 // erase removes what the runtime and the disk still have of a pod that the API no longer has.
-func (w *worker) erase(ctx context.Context, l look) error {
+func (w *worker) erase(ctx context.Context, l observation) error {
 	for _, c := range l.seen.Containers {
 		if err := w.cfg.Runtime.RemoveContainer(ctx, c.ID); err != nil {
 			return fmt.Errorf("remove container: %w", err)

@@ -44,7 +44,7 @@ type worker struct {
 		cancel  context.CancelFunc // of starting the pod's containers
 	}
 
-	shown shown
+	shown reportedState
 	kills kills
 
 	// The following fields belong to the worker's goroutine.
@@ -69,12 +69,12 @@ type worker struct {
 func newWorker(p *Pool, uid types.UID) *worker {
 	return &worker{
 		Pool: p, uid: uid, wake: make(chan struct{}, 1), backoffs: map[string]*imageBackoff{},
-		again: map[string]bool{}, shown: shown{waiting: map[string]v1.ContainerStateWaiting{}}, kills: kills{runs: map[string]*kill{}}, events: map[string]bool{},
+		again: map[string]bool{}, shown: reportedState{waiting: map[string]v1.ContainerStateWaiting{}}, kills: kills{runs: map[string]*kill{}}, events: map[string]bool{},
 		phases: map[Phase]time.Duration{},
 	}
 }
 
-func (w *worker) poke() {
+func (w *worker) wakeUp() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -103,7 +103,7 @@ func (w *worker) set(pod *v1.Pod) {
 	if before != nil && w.cfg.Observer != nil {
 		w.cfg.Observer.Updated(before, pod)
 	}
-	w.poke()
+	w.wakeUp()
 }
 
 // started reports once how long the pod took to start.
@@ -123,7 +123,7 @@ func (w *worker) remove() {
 	w.in.removed = true
 	w.interrupt()
 	w.in.Unlock()
-	w.poke()
+	w.wakeUp()
 }
 
 func (w *worker) evict(v status.Verdict, grace int64) {
@@ -133,7 +133,7 @@ func (w *worker) evict(v status.Verdict, grace int64) {
 	}
 	w.interrupt()
 	w.in.Unlock()
-	w.poke()
+	w.wakeUp()
 }
 
 // interrupt aborts the start of containers, for example an image pull. The caller holds the lock.
@@ -149,7 +149,7 @@ func (w *worker) run(ctx context.Context) {
 	defer func() {
 		w.delete(w.uid)
 		if gone {
-			w.cfg.Release.Gone(w.uid)
+			w.cfg.Release.Removed(w.uid)
 		}
 	}()
 	for {
@@ -186,8 +186,8 @@ func (w *worker) sleep(ctx context.Context, until time.Time) bool {
 	return true
 }
 
-// look is what a sync knows of the pod.
-type look struct {
+// observation is what a sync knows of the pod.
+type observation struct {
 	pod     *v1.Pod
 	seen    *cri.Pod
 	removed bool
@@ -199,7 +199,7 @@ type look struct {
 
 func (w *worker) sync(ctx context.Context) (again time.Time, gone bool) {
 	w.in.Lock()
-	l := look{pod: w.in.pod, removed: w.in.removed, verdict: w.in.verdict, grace: w.in.grace}
+	l := observation{pod: w.in.pod, removed: w.in.removed, verdict: w.in.verdict, grace: w.in.grace}
 	w.in.Unlock()
 	if l.pod == nil {
 		return time.Time{}, l.removed
@@ -216,14 +216,14 @@ func (w *worker) sync(ctx context.Context) (again time.Time, gone bool) {
 		w.kills.forget(seen)
 	}
 	l.verdict = cmp.Or(l.verdict, w.mustEnd(&l))
-	if l.removed || l.pod.DeletionTimestamp != nil || l.verdict != nil || ended(l.pod) {
+	if l.removed || l.pod.DeletionTimestamp != nil || l.verdict != nil || hasEnded(l.pod) {
 		return w.end(ctx, l)
 	}
 	if until := w.cfg.Preemption.StartBy(w.uid); !until.IsZero() {
 		return earliest(until, w.deadline(l.pod)), false
 	}
 	operation := w.updateType(ctx, l.pod)
-	defer func() { w.cfg.Metrics.Worked(operation, w.cfg.Clock.Since(begun)) }()
+	defer func() { w.cfg.Metrics.OperationDone(operation, w.cfg.Clock.Since(begun)) }()
 	w.negotiate(&l)
 	w.cfg.Objects.RegisterPod(l.pod)
 	w.probe(l) // before Decide, because a sidecar without probes counts as not started
@@ -238,14 +238,14 @@ func (w *worker) sync(ctx context.Context) (again time.Time, gone bool) {
 	return again, false
 }
 
-// ended reports whether the API shows the pod as ended.
-func ended(pod *v1.Pod) bool {
+// hasEnded reports whether the API shows the pod as ended.
+func hasEnded(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodFailed || pod.Status.Phase == v1.PodSucceeded
 }
 
 // mustEnd returns why the pod must end although it is not deleted, or nil.
-func (w *worker) mustEnd(l *look) *status.Verdict {
-	if l.removed || l.pod.DeletionTimestamp != nil || ended(l.pod) {
+func (w *worker) mustEnd(l *observation) *status.Verdict {
+	if l.removed || l.pod.DeletionTimestamp != nil || hasEnded(l.pod) {
 		return nil
 	}
 	var v *status.Verdict
@@ -285,14 +285,14 @@ func (w *worker) reject(pod *v1.Pod, reason, message string) {
 		w.in.verdict = v
 	}
 	w.in.Unlock()
-	w.poke()
+	w.wakeUp()
 }
 
-func (w *worker) facts(l *look) Facts {
+func (w *worker) facts(l *observation) Facts {
 	return Facts{
 		Pod: l.pod, Seen: l.seen, Now: w.cfg.Clock.Now(), Backoff: w.backoff, Behind: l.behind, Again: w.again,
 		Started: func(id string) bool {
-			known, _ := w.probes.Probed(id)
+			known, _ := w.probes.Result(id)
 			return known.Started
 		},
 		Failed: func(id string) (prober.Kind, bool) {

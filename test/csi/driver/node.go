@@ -106,7 +106,7 @@ func (d *Driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRe
 		source, target := filepath.Join(d.dir(volumes, i.Name), filesName), r.GetTargetPath()
 		if i.Block {
 			if err = d.attach(i); err == nil {
-				source, err = loopdev.Of(d.disk(i))
+				source, err = loopdev.DeviceOf(d.disk(i))
 			}
 			if err == nil {
 				err = file(target)

@@ -24,7 +24,7 @@ func TestDeviceOfManyNodes(t *testing.T) {
 	first, second := &Driver{Name: "d", Node: "n1", Root: root}, &Driver{Name: "d", Node: "n2", Root: root}
 	makeBlock(t, first)
 	device := func() string {
-		at, err := loopdev.Of(filepath.Join(root, volumes, "v", diskName))
+		at, err := loopdev.DeviceOf(filepath.Join(root, volumes, "v", diskName))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +83,7 @@ func TestDeviceOfLostNode(t *testing.T) {
 	if _, err := d.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: "v"}); err != nil {
 		t.Fatal(err)
 	}
-	if dev, err := loopdev.Of(kept); err != nil || dev != "" {
+	if dev, err := loopdev.DeviceOf(kept); err != nil || dev != "" {
 		t.Errorf("device %q, %v", dev, err)
 	}
 }

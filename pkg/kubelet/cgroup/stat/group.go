@@ -42,8 +42,8 @@ func (r Reader) GroupOf(proc string, pid int) (string, error) {
 	return path, nil
 }
 
-// Began is when the cgroup was made, zero if it is not there.
-func (r Reader) Began(path string) time.Time {
+// CreatedAt is when the cgroup was made, zero if it is not there.
+func (r Reader) CreatedAt(path string) time.Time {
 	info, err := os.Stat(r.dir("cpu", path))
 	if err != nil {
 		return time.Time{}

@@ -167,7 +167,7 @@ func (r Reader) readUnified(u *Usage, dir string) {
 			Periods: cpu["nr_periods"], Throttled: cpu["nr_throttled"], ThrottledFor: micro(cpu["throttled_usec"]),
 		}
 	}
-	if quota, period, ok := strings.Cut(text(dir, "cpu.max"), " "); ok {
+	if quota, period, ok := strings.Cut(readText(dir, "cpu.max"), " "); ok {
 		u.Limits.Quota, _ = strconv.ParseInt(quota, 10, 64) // "max" is none
 		u.Limits.Period, _ = strconv.ParseInt(period, 10, 64)
 	}
@@ -196,7 +196,7 @@ func (r Reader) readUnified(u *Usage, dir string) {
 	u.Limits.Memory, _ = number(dir, "memory.max")
 	u.Limits.Soft, _ = number(dir, "memory.high")
 	u.Limits.Swap, _ = number(dir, "memory.swap.max")
-	for line := range strings.Lines(text(dir, "io.stat")) {
+	for line := range strings.Lines(readText(dir, "io.stat")) {
 		fields := strings.Fields(line)
 		major, minor, ok := strings.Cut(fields[0], ":")
 		if !ok {
@@ -269,7 +269,7 @@ func legacyIO(dir string) []Device {
 		if f.file == "blkio.throttle.io_service_bytes" && len(out) > 0 {
 			continue // the recursive file tells it already
 		}
-		for line := range strings.Lines(text(dir, f.file)) {
+		for line := range strings.Lines(readText(dir, f.file)) {
 			fields := strings.Fields(line)
 			if len(fields) != 3 {
 				continue
@@ -308,7 +308,7 @@ func micro(n uint64) time.Duration { return time.Duration(n) * time.Microsecond 
 // ticks are hundredths of a second, on every Linux.
 func ticks(n uint64) time.Duration { return time.Duration(n) * 10 * time.Millisecond }
 
-func text(dir, file string) string {
+func readText(dir, file string) string {
 	b, err := os.ReadFile(filepath.Join(dir, file))
 	if err != nil {
 		return ""
@@ -318,7 +318,7 @@ func text(dir, file string) string {
 
 // number reads a file with a number; no limit is not one.
 func number(dir, file string) (int64, bool) {
-	n, err := strconv.ParseInt(text(dir, file), 10, 64)
+	n, err := strconv.ParseInt(readText(dir, file), 10, 64)
 	if err != nil || n >= unlimited {
 		return 0, false
 	}
@@ -327,7 +327,7 @@ func number(dir, file string) (int64, bool) {
 
 // table reads lines of a name and a number.
 func table(dir, file string) (map[string]uint64, bool) {
-	s := text(dir, file)
+	s := readText(dir, file)
 	out := map[string]uint64{}
 	for line := range strings.Lines(s) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -340,7 +340,7 @@ func table(dir, file string) (map[string]uint64, bool) {
 
 func pids(dir string) []int {
 	var out []int
-	for field := range strings.FieldsSeq(text(dir, "cgroup.procs")) {
+	for field := range strings.FieldsSeq(readText(dir, "cgroup.procs")) {
 		if n, err := strconv.Atoi(field); err == nil {
 			out = append(out, n)
 		}

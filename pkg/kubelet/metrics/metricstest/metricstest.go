@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metricstest reads metrics in tests as those who scrape them do.
+// Package metricstest reads metrics in tests in the way that Prometheus does.
 package metricstest
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Scrape returns what the handler of /metrics answers, by series: the name with its labels as
-// they are written there.
+// Scrape returns the values in the response of a /metrics handler, by series: the name with its
+// labels as they are written there.
 func Scrape(t *testing.T, g prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -41,8 +41,9 @@ func Scrape(t *testing.T, g prometheus.Gatherer) map[string]float64 {
 	return out
 }
 
-// Want compares series with what they are to be; one that is to be -1 is not to be there.
-func Want(t *testing.T, got, want map[string]float64) {
+// Expect compares series with their wanted values. A wanted value of -1 means that the series must
+// not exist.
+func Expect(t *testing.T, got, want map[string]float64) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		v, there := got[name]
