@@ -10,21 +10,29 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	core "k8s.io/api/core/v1"
-	"k8s.io/client-go/informers"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"keelson.dev/keelson/pkg/follow"
 	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
 // routeProtocol marks the routes that keepRoutes owns.
 const routeProtocol = 201
+
+// Delays before routes that could not be set are tried again.
+const (
+	firstRouteRetry = time.Second
+	lastRouteRetry  = 30 * time.Second
+)
 
 // keepRoutes keeps a route to every node's pods in the cluster's namespace, so
 // that the API server reaches webhooks and aggregated servers, until ctx is done.
@@ -34,24 +42,32 @@ func (s *supervisor) keepRoutes(ctx context.Context) {
 		s.deps.Log.Error("Routes to pods are not kept", "err", err)
 		return
 	}
-	nodes := informers.NewSharedInformerFactory(client, 0).Core().V1().Nodes().Informer()
 	routes := &podRoutes{cfg: s.cfg, set: map[string]netip.Addr{}, replace: netlink.RouteReplace, remove: netlink.RouteDel}
-	changed := func() {
-		if err := routes.sync(nodes.GetStore().List()); err != nil {
+	changed := follow.NewSignal()
+	nodes := follow.NewCache(follow.Config[core.Node, nodeclaims.Claim]{
+		Source: follow.Source(client.CoreV1().Nodes()),
+		Keep: func(n *core.Node) *nodeclaims.Claim {
+			claim := nodeclaims.Of(n)
+			return &claim
+		},
+		Changed: func(types.NamespacedName, *nodeclaims.Claim, *nodeclaims.Claim) { changed.Raise() },
+		Clock:   s.deps.Clock, Log: s.deps.Log,
+	})
+	var following sync.WaitGroup
+	defer following.Wait()
+	following.Go(func() { nodes.Run(ctx) })
+	if follow.Wait(ctx, nodes) != nil {
+		return // ctx has ended
+	}
+	follow.Loop{
+		Clock: s.deps.Clock, Wake: changed, FirstRetry: firstRouteRetry, LastRetry: lastRouteRetry,
+	}.Run(ctx, func(context.Context) bool {
+		err := routes.sync(nodes.All())
+		if err != nil {
 			s.deps.Log.Error("Failed to set routes to pods", "err", err)
 		}
-	}
-	// There is a single handler, so its calls do not overlap.
-	_, err = nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { changed() },
-		UpdateFunc: func(any, any) { changed() },
-		DeleteFunc: func(any) { changed() },
+		return err == nil
 	})
-	if err != nil {
-		s.deps.Log.Error("Routes to pods are not kept", "err", err)
-		return
-	}
-	nodes.Run(ctx.Done())
 }
 
 // podRoutes holds the routes to nodes' pods that have been set.
@@ -64,8 +80,8 @@ type podRoutes struct {
 // sync updates the routes from the nodes. A node may lie about its range and its address. So a range
 // gets a route only if it is inside the cluster's ranges and the node owns it, and a route is removed
 // only when no node owns its range any more.
-func (p *podRoutes) sync(objs []any) error {
-	want := wantedRoutes(p.cfg, objs)
+func (p *podRoutes) sync(nodes map[types.NamespacedName]*nodeclaims.Claim) error {
+	want := wantedRoutes(p.cfg, nodes)
 	var errs []error
 	for dst, gateway := range want {
 		if p.set[dst] == gateway {
@@ -99,12 +115,10 @@ func podRoute(dst string, gateway netip.Addr) *netlink.Route {
 }
 
 // wantedRoutes returns the gateways of nodes' pod ranges.
-func wantedRoutes(c *Config, objs []any) map[string]netip.Addr {
-	var claims []nodeclaims.Claim
-	for _, obj := range objs {
-		if n, ok := obj.(*core.Node); ok {
-			claims = append(claims, nodeclaims.Of(n))
-		}
+func wantedRoutes(c *Config, nodes map[types.NamespacedName]*nodeclaims.Claim) map[string]netip.Addr {
+	claims := make([]nodeclaims.Claim, 0, len(nodes))
+	for _, claim := range nodes {
+		claims = append(claims, *claim)
 	}
 	var within, hosts []netip.Prefix
 	for _, r := range c.IPFamily.ranges() {

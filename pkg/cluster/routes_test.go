@@ -12,13 +12,24 @@ import (
 	"github.com/vishvananda/netlink"
 	core "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
-func routedNode(name, podRange, address string, age int64) *core.Node {
+func routedNode(name, podRange, address string, age int64) nodeclaims.Claim {
 	n := &core.Node{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Unix(1000-age, 0))}}
 	n.Spec.PodCIDRs = []string{podRange}
 	n.Status.Addresses = []core.NodeAddress{{Type: core.NodeInternalIP, Address: address}}
-	return n
+	return nodeclaims.Of(n)
+}
+
+func claimsOf(nodes ...nodeclaims.Claim) map[types.NamespacedName]*nodeclaims.Claim {
+	out := map[types.NamespacedName]*nodeclaims.Claim{}
+	for i := range nodes {
+		out[types.NamespacedName{Name: nodes[i].Name}] = &nodes[i]
+	}
+	return out
 }
 
 // TestPodRoutes checks that a node which lies about its range or its address gets no route, and
@@ -32,7 +43,7 @@ func TestPodRoutes(t *testing.T) {
 	}
 	n1, n2 := routedNode("n1", "10.244.0.0/24", "10.50.0.11", 9), routedNode("n2", "10.244.1.0/24", "10.50.0.12", 8)
 	good := map[string]string{"10.244.0.0/24": "10.50.0.11", "10.244.1.0/24": "10.50.0.12"}
-	for name, liar := range map[string]*core.Node{
+	for name, liar := range map[string]nodeclaims.Claim{
 		"another node's range":           routedNode("a", "10.244.0.0/24", "10.50.0.13", 1),
 		"a part of it":                   routedNode("a", "10.244.0.128/25", "10.50.0.13", 1),
 		"the API server's address":       routedNode("a", "10.50.0.1/32", "10.50.0.13", 1),
@@ -42,8 +53,8 @@ func TestPodRoutes(t *testing.T) {
 		"loopback as a gateway":          routedNode("a", "10.244.9.0/24", "127.0.0.1", 1),
 		"another node as a gateway":      routedNode("a", "10.244.9.0/24", "10.50.0.12", 1),
 	} {
-		for step, nodes := range map[string][]any{"with it": {liar, n1, n2}, "without it": {n1, n2}} {
-			if err := routes.sync(nodes); err != nil {
+		for step, nodes := range map[string][]nodeclaims.Claim{"with it": {liar, n1, n2}, "without it": {n1, n2}} {
+			if err := routes.sync(claimsOf(nodes...)); err != nil {
 				t.Fatal(err)
 			}
 			if !maps.Equal(kernel, good) {
@@ -51,7 +62,7 @@ func TestPodRoutes(t *testing.T) {
 			}
 		}
 	}
-	if err := routes.sync([]any{n2}); err != nil || len(kernel) != 1 {
+	if err := routes.sync(claimsOf(n2)); err != nil || len(kernel) != 1 {
 		t.Errorf("without n1: routes %v, %v", kernel, err)
 	}
 }

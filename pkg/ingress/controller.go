@@ -14,7 +14,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
@@ -26,10 +25,17 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/api/service"
+	"keelson.dev/keelson/pkg/follow"
 )
 
 // settle is how long further changes are waited for before a table is built.
 const settle = 20 * time.Millisecond
+
+// Delays before a table that could not be built is built again.
+const (
+	firstRetry = time.Second
+	lastRetry  = 30 * time.Second
+)
 
 // busy is the pause between two tables, as a multiple of the time that the first one took to build.
 const busy = 9
@@ -49,24 +55,25 @@ type Controller struct {
 	slices    discoverylisters.EndpointSliceLister
 	secrets   *secrets
 
-	changed chan struct{}
+	changed follow.Signal
 	reports chan report
 }
 
 // NewController returns a controller. Addresses of the Service publish are told
 // in the status of Ingresses; a zero name tells none.
 func NewController(client kubernetes.Interface, p *Proxy, publish types.NamespacedName, clk clock.Clock, log *slog.Logger) (*Controller, error) {
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields))
+	factory := follow.NewInformers(client, 0)
 	networking, core, discovery := factory.Networking().V1(), factory.Core().V1(), factory.Discovery().V1()
 	c := &Controller{
 		client: client, proxy: p, publish: publish, clock: clk, log: log, informers: factory,
 		ingresses: networking.Ingresses().Lister(), classes: networking.IngressClasses().Lister(),
 		services: core.Services().Lister(), slices: discovery.EndpointSlices().Lister(),
-		changed: make(chan struct{}, 1), reports: make(chan report, 1),
+		changed: follow.NewSignal(), reports: make(chan report, 1),
 	}
-	c.secrets = newSecrets(client, log, c.change)
+	c.secrets = newSecrets(client, clk, log, c.changed)
 	on := cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { c.change() }, UpdateFunc: func(_, _ any) { c.change() }, DeleteFunc: func(any) { c.change() },
+		AddFunc: func(any) { c.changed.Raise() }, UpdateFunc: func(_, _ any) { c.changed.Raise() },
+		DeleteFunc: func(any) { c.changed.Raise() },
 	}
 	var errs []error
 	for _, i := range []cache.SharedIndexInformer{
@@ -78,57 +85,36 @@ func NewController(client kubernetes.Interface, p *Proxy, publish types.Namespac
 	return c, errors.Join(errs...)
 }
 
-// withoutManagedFields keeps what nobody here reads out of memory.
-func withoutManagedFields(obj any) (any, error) {
-	if m, err := meta.Accessor(obj); err == nil {
-		m.SetManagedFields(nil)
-	}
-	return obj, nil
-}
-
-func (c *Controller) change() {
-	select {
-	case c.changed <- struct{}{}:
-	default: // it is known
-	}
-}
-
 // Run keeps the table until ctx ends; ready is called with the first.
 func (c *Controller) Run(ctx context.Context, ready func()) error {
 	c.informers.Start(ctx.Done())
 	defer c.informers.Shutdown()
 	defer c.secrets.stop()
-	for _, ok := range c.informers.WaitForCacheSync(ctx.Done()) {
-		if !ok {
-			return ctx.Err()
-		}
+	if c.informers.WaitForCacheSyncWithContext(ctx).AsError() != nil {
+		return nil // ctx has ended
 	}
 	var reporting sync.WaitGroup
 	defer reporting.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	reporting.Go(func() { c.report(ctx) })
-	for first := true; ; first = false {
-		began := c.clock.Now()
-		if err := c.sync(ctx); err != nil {
-			return err
-		}
+	first := true
+	follow.Loop{
+		Clock: c.clock, Wake: c.changed, FirstRetry: firstRetry, LastRetry: lastRetry,
 		// However often tenants change their Ingresses, most of the time is left for requests.
-		pause := max(settle, busy*c.clock.Since(began))
+		Settle: func(took time.Duration) time.Duration { return max(settle, busy*took) },
+	}.Run(ctx, func(ctx context.Context) bool {
+		if err := c.sync(ctx); err != nil {
+			c.log.Error("Failed to build the table", "err", err)
+			return false
+		}
 		if first {
 			ready()
+			first = false
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-c.changed:
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-c.clock.After(pause):
-		}
-	}
+		return true
+	})
+	return nil
 }
 
 // sync builds a table of the current objects and queues the update of the Ingresses' status.

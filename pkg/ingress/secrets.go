@@ -9,24 +9,24 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 
+	"keelson.dev/api/clock"
 	"keelson.dev/api/service"
+	"keelson.dev/keelson/pkg/follow"
 )
 
 // secrets follows the Secrets that Ingresses name, each by itself: nobody need
 // let us list those of a namespace. It belongs to one goroutine.
 type secrets struct {
 	client  kubernetes.Interface
+	clock   clock.Clock
 	log     *slog.Logger
-	changed func()
+	changed follow.Signal
 
 	followed map[types.NamespacedName]*secret
 	running  sync.WaitGroup
@@ -34,13 +34,12 @@ type secrets struct {
 
 // secret is a Secret that is followed.
 type secret struct {
-	name        types.NamespacedName
-	stop        context.CancelFunc
-	certificate atomic.Pointer[tls.Certificate]
+	*follow.Cache[v1.Secret, tls.Certificate]
+	stop context.CancelFunc
 }
 
-func newSecrets(client kubernetes.Interface, log *slog.Logger, changed func()) *secrets {
-	return &secrets{client: client, log: log, changed: changed, followed: map[types.NamespacedName]*secret{}}
+func newSecrets(client kubernetes.Interface, clk clock.Clock, log *slog.Logger, changed follow.Signal) *secrets {
+	return &secrets{client: client, clock: clk, log: log, changed: changed, followed: map[types.NamespacedName]*secret{}}
 }
 
 // want watches the Secrets that the Ingresses name. In each namespace it watches only those that the
@@ -71,9 +70,9 @@ func (s *secrets) want(ctx context.Context, ingresses []*networkingv1.Ingress) {
 	for name := range named {
 		if s.followed[name] == nil {
 			ctx, stop := context.WithCancel(ctx)
-			f := &secret{name: name, stop: stop}
+			f := &secret{s.cache(name), stop}
 			s.followed[name] = f
-			s.running.Go(func() { s.follow(ctx, f) })
+			s.running.Go(func() { f.Run(ctx) })
 		}
 	}
 }
@@ -86,45 +85,29 @@ func (s *secrets) stop() {
 	s.running.Wait()
 }
 
-// follow keeps the certificate of one Secret until ctx ends.
-func (s *secrets) follow(ctx context.Context, f *secret) {
-	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: cache.NewListWatchFromClient(s.client.CoreV1().RESTClient(), "secrets", f.name.Namespace, fields.OneTermEqualSelector("metadata.name", f.name.Name)),
-		ObjectType:    &v1.Secret{},
-		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(obj any) { s.take(f, obj) },
-			UpdateFunc: func(_, obj any) { s.take(f, obj) },
-			DeleteFunc: func(any) { s.set(f, nil) },
+// cache returns a cache of the certificate in one Secret.
+func (s *secrets) cache(name types.NamespacedName) *follow.Cache[v1.Secret, tls.Certificate] {
+	return follow.NewCache(follow.Config[v1.Secret, tls.Certificate]{
+		Source: follow.Source(s.client.CoreV1().Secrets(name.Namespace), follow.Named(name.Name)),
+		Keep: func(o *v1.Secret) *tls.Certificate {
+			cert, err := tls.X509KeyPair(o.Data[v1.TLSCertKey], o.Data[v1.TLSPrivateKeyKey])
+			if err != nil {
+				s.log.Warn("A Secret has no certificate and key that fit", "secret", name.String(), "err", err)
+				return nil
+			}
+			return &cert
 		},
+		Changed: func(types.NamespacedName, *tls.Certificate, *tls.Certificate) { s.changed.Raise() },
+		Clock:   s.clock, Log: s.log,
 	})
-	informer.RunWithContext(ctx)
-}
-
-// take reads the certificate out of a Secret.
-func (s *secrets) take(f *secret, obj any) {
-	o, ok := obj.(*v1.Secret)
-	if !ok {
-		return
-	}
-	cert, err := tls.X509KeyPair(o.Data[v1.TLSCertKey], o.Data[v1.TLSPrivateKeyKey])
-	if err != nil {
-		s.log.Warn("A Secret has no certificate and key that fit", "secret", f.name.String(), "err", err)
-		s.set(f, nil)
-		return
-	}
-	s.set(f, &cert)
-}
-
-func (s *secrets) set(f *secret, cert *tls.Certificate) {
-	f.certificate.Store(cert)
-	s.changed()
 }
 
 // certificate implements Certificates.
 func (s *secrets) certificate(namespace, name string) *tls.Certificate {
-	f := s.followed[types.NamespacedName{Namespace: namespace, Name: name}]
+	key := types.NamespacedName{Namespace: namespace, Name: name}
+	f := s.followed[key]
 	if f == nil {
 		return nil
 	}
-	return f.certificate.Load()
+	return f.Get(key)
 }

@@ -6,7 +6,6 @@ package netpolicy
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/follow"
 	"keelson.dev/keelson/pkg/nft"
 )
 
@@ -71,10 +71,7 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	if cfg.BridgeSysctls == "" {
 		cfg.BridgeSysctls = nft.BridgeSysctls
 	}
-	s, err := newSources(cfg.Node, deps.Client, deps.Custom, deps.Log)
-	if err != nil {
-		return nil, err
-	}
+	s := newSources(cfg.Node, deps.Client, deps.Custom, deps.Clock, deps.Log)
 	return &Agent{cfg: cfg, deps: deps, metrics: newMetrics(deps.Metrics), sources: s, index: NewIndex()}, nil
 }
 
@@ -93,41 +90,14 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() { cancel(); a.sources.end() }()
-	if err := a.sources.begin(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return fmt.Errorf("first list: %w", err)
+	if a.sources.begin(ctx) != nil {
+		return nil // ctx has ended
 	}
-	audit := a.deps.Clock.NewTicker(a.cfg.Audit)
-	defer audit.Stop()
-	retry := a.deps.Clock.NewTimer(0)
-	defer retry.Stop()
-	wait := firstRetry
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-a.sources.wake:
-		case <-retry.C():
-		case <-audit.C():
-			a.sources.cluster.refused = false
-			a.audit()
-		}
-		done, err := a.round(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil:
-			return err
-		}
-		if done {
-			wait = firstRetry
-			continue
-		}
-		retry.Reset(wait)
-		wait = min(2*wait, lastRetry)
-	}
+	follow.Loop{
+		Clock: a.deps.Clock, Wake: a.sources.changes.Signal, Period: a.cfg.Audit, Check: a.audit,
+		FirstRetry: firstRetry, LastRetry: lastRetry,
+	}.Run(ctx, a.round)
+	return nil
 }
 
 func (a *Agent) open() error {
@@ -165,18 +135,16 @@ func (a *Agent) close() {
 	}
 }
 
-// round makes what has changed; false means that some of it is to be tried again.
-func (a *Agent) round(ctx context.Context) (bool, error) {
+// round applies what has changed. It returns whether all of it succeeded.
+func (a *Agent) round(ctx context.Context) bool {
 	start := a.deps.Clock.Now()
-	if err := a.sources.cluster.adjust(ctx, a.sources); err != nil {
-		return false, err
-	}
+	a.sources.cluster.adjust(ctx, a.sources)
 	if !a.loaded {
-		if len(a.sources.policies.GetStore().ListKeys()) == 0 && !a.sources.cluster.exist() {
-			return a.idle(), nil
+		if a.sources.policies.Len() == 0 && !a.sources.cluster.exist() {
+			return a.idle()
 		}
-		if err := a.sources.followPods(ctx); err != nil {
-			return false, fmt.Errorf("first lists: %w", err)
+		if a.sources.start(ctx, a.sources.pods, a.sources.namespaces) != nil {
+			return false // ctx has ended
 		}
 		a.loaded = true
 		for _, f := range a.tables {
@@ -185,8 +153,8 @@ func (a *Agent) round(ctx context.Context) (bool, error) {
 		a.deps.Log.Info("Network policies are enforced", "node", a.cfg.Node)
 		a.checkBridges()
 	}
-	if err := a.sources.update(ctx, a.index); err != nil {
-		return false, err
+	if a.sources.update(ctx, a.index) != nil {
+		return false // ctx has ended
 	}
 	changes, done := a.index.Take(), true
 	for _, f := range a.tables {
@@ -210,7 +178,7 @@ func (a *Agent) round(ctx context.Context) (bool, error) {
 		a.metrics.guarded.WithLabelValues(f.name, "ingress").Set(float64(len(f.guarded[Ingress])))
 		a.metrics.guarded.WithLabelValues(f.name, "egress").Set(float64(len(f.guarded[Egress])))
 	}
-	return done, nil
+	return done
 }
 
 // idle is a cluster without policies, in which a process before this one may have left a table.
@@ -248,6 +216,7 @@ func (a *Agent) checkBridges() {
 
 // audit sees that the tables are there and deletes what is no longer used.
 func (a *Agent) audit() {
+	a.sources.cluster.refused = false
 	if !a.loaded {
 		return
 	}

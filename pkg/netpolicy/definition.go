@@ -16,116 +16,96 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
+
+	"keelson.dev/keelson/pkg/follow"
 )
 
-// clusterPolicies follows ClusterNetworkPolicies, which are custom resources: as long as they are defined. Of
-// definitions it follows this one alone, by its name, so that a cluster without it costs a
-// watch on which nothing happens.
+// clusterPolicies follows ClusterNetworkPolicies. They are custom resources, so it follows their
+// definition too, and the policies as long as the definition is served. It follows no other
+// definition: in a cluster without ClusterNetworkPolicies this costs one idle watch.
 type clusterPolicies struct {
 	client     dynamic.Interface
 	log        *slog.Logger
-	note       func(*dirty, types.NamespacedName) // has the name of a policy be looked at
-	definition *source
-	policies   *source // nil as long as they are not defined
-	end        context.CancelFunc
-	told       bool // of that in the log
-	refused    bool // this user may not list one of them, as in clusters that earlier versions made
+	definition *follow.Cache[unstructured.Unstructured, struct{}]      // nil if it may not be followed; empty if not served
+	policies   *follow.Cache[unstructured.Unstructured, clusterPolicy] // nil while they are not defined
+	end        func()                                                  // stops following policies
+	logged     bool                                                    // a refusal was logged
+	// refused reports whether the API server does not let this user list the definition or the
+	// policies. Clusters that earlier versions made do not grant that.
+	refused bool
 }
 
-// adjust begins to follow the definition, and begins or ends to follow the policies when that has come or
-// gone. After a refusal it does nothing until refused is false again.
-func (c *clusterPolicies) adjust(ctx context.Context, s *sources) error {
-	switch defined := c.defined(); {
+// adjust starts to follow the definition, and starts or stops following the policies when the
+// definition is served or no longer served. After a refusal it does nothing until refused is reset.
+func (c *clusterPolicies) adjust(ctx context.Context, s *sources) {
+	switch defined := c.definition != nil && c.definition.Len() > 0; {
 	case c.refused:
 	case c.definition == nil:
-		return c.followDefinition(ctx, s)
+		c.followDefinition(ctx, s)
 	case defined && c.policies == nil:
-		return c.followPolicies(ctx, s)
+		c.followPolicies(ctx, s)
 	case !defined && c.policies != nil:
 		c.end()
-		s.mu.Lock()
-		for _, key := range c.policies.GetStore().ListKeys() {
-			c.note(&s.dirty, types.NamespacedName{Name: key})
+		for name := range c.policies.All() {
+			s.changes.Note(func(d *dirty) { d.cluster[name.Name] = nil })
 		}
-		s.mu.Unlock()
 		c.policies = nil
 	}
-	return nil
 }
 
-func (c *clusterPolicies) followDefinition(ctx context.Context, s *sources) error {
+func (c *clusterPolicies) followDefinition(ctx context.Context, s *sources) {
 	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	byName := func(o *metav1.ListOptions) {
-		o.FieldSelector = "metadata.name=" + clusterPolicyResource().GroupResource().String()
-	}
+	byName := follow.Named(clusterPolicyResource().GroupResource().String())
 	if !c.may(ctx, definitions, byName, apierrors.IsForbidden, apierrors.IsNotFound) {
-		return nil
+		return
 	}
-	i := dynamicinformer.NewFilteredDynamicInformer(c.client, definitions, "", 0, nil, byName).Informer()
-	followed, err := s.follow(i, slimDefinition, func(*dirty, types.NamespacedName) {})
-	if err != nil {
-		return err
-	}
-	c.definition = followed
-	s.running.Go(func() { i.RunWithContext(ctx) })
-	return nil
+	c.definition = newCache(s, follow.Config[unstructured.Unstructured, struct{}]{
+		Source: follow.Source(c.client.Resource(definitions), byName),
+		Keep: func(definition *unstructured.Unstructured) *struct{} {
+			if !isServed(definition) {
+				return nil
+			}
+			return &struct{}{}
+		},
+	}, func(*dirty, types.NamespacedName, *struct{}) {}) // it only wakes the agent
+	s.running.Go(func() { c.definition.Run(ctx) })
 }
 
-func (c *clusterPolicies) followPolicies(ctx context.Context, s *sources) error {
+func (c *clusterPolicies) followPolicies(ctx context.Context, s *sources) {
 	if !c.may(ctx, clusterPolicyResource(), func(*metav1.ListOptions) {}, apierrors.IsForbidden) {
-		return nil
+		return
 	}
-	i := dynamicinformer.NewFilteredDynamicInformer(c.client, clusterPolicyResource(), "", 0, nil, nil).Informer()
-	followed, err := s.follow(i, slim, c.note)
-	if err != nil {
-		return err
-	}
-	ctx, c.end = context.WithCancel(ctx)
-	c.policies = followed
-	s.running.Go(func() { i.RunWithContext(ctx) })
-	return nil
+	policies := newCache(s, follow.Config[unstructured.Unstructured, clusterPolicy]{
+		Source: follow.Source(c.client.Resource(clusterPolicyResource())), Keep: c.compile,
+	}, func(d *dirty, name types.NamespacedName, p *clusterPolicy) { d.cluster[name.Name] = p })
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	s.running.Go(func() { policies.Run(ctx); close(ended) })
+	c.policies, c.end = policies, func() { cancel(); <-ended }
 }
 
 func clusterPolicyResource() schema.GroupVersionResource {
 	return policyv1alpha2.SchemeGroupVersion.WithResource("clusternetworkpolicies")
 }
 
-// may tells whether the API server lets a resource be listed: any other answer than these is not for good.
-func (c *clusterPolicies) may(ctx context.Context, resource schema.GroupVersionResource, tweak func(*metav1.ListOptions), no ...func(error) bool) bool {
+// may reports whether the API server lets this user list a resource. Only the errors that no
+// describes are refusals; others may go away, and following the resource retries.
+func (c *clusterPolicies) may(
+	ctx context.Context, resource schema.GroupVersionResource, tweak func(*metav1.ListOptions), no ...func(error) bool,
+) bool {
 	o := metav1.ListOptions{Limit: 1}
 	tweak(&o)
 	_, err := c.client.Resource(resource).List(ctx, o)
 	c.refused = slices.ContainsFunc(no, func(is func(error) bool) bool { return is(err) })
-	if c.refused && !c.told {
-		c.told = true
+	if c.refused && !c.logged {
+		c.logged = true
 		c.log.Info("Cluster network policies are not enforced", "reason", err.Error())
 	}
 	return !c.refused
 }
 
-// slimDefinition keeps whether a definition is served. It may be given what it has made.
-func slimDefinition(o any) (any, error) {
-	u, ok := o.(*unstructured.Unstructured)
-	if !ok {
-		return o, nil
-	}
-	if _, slim := u.Object["served"]; slim {
-		return o, nil
-	}
-	out := &unstructured.Unstructured{}
-	out.SetGroupVersionKind(u.GroupVersionKind())
-	out.SetName(u.GetName())
-	out.SetResourceVersion(u.GetResourceVersion())
-	served := isServed(u)
-	if err := unstructured.SetNestedField(out.Object, served, "served"); err != nil {
-		return nil, fmt.Errorf("definition: %w", err)
-	}
-	return out, nil
-}
-
-// isServed tells whether a definition is in force and has the version that is known here.
+// isServed reports whether a definition is established and serves the version that this package knows.
 func isServed(definition *unstructured.Unstructured) bool {
 	has := func(want map[string]any, path ...string) bool {
 		list, _, _ := unstructured.NestedSlice(definition.Object, path...)
@@ -144,34 +124,11 @@ func isServed(definition *unstructured.Unstructured) bool {
 		has(map[string]any{"name": policyv1alpha2.GroupVersion.Version, "served": true}, "spec", "versions")
 }
 
-// defined tells whether there are ClusterNetworkPolicies.
-func (c *clusterPolicies) defined() bool {
-	if c.definition == nil {
-		return false
-	}
-	for _, o := range c.definition.GetStore().List() {
-		u, ok := o.(*unstructured.Unstructured)
-		if served, _, _ := unstructured.NestedBool(u.UnstructuredContent(), "served"); ok && served {
-			return true
-		}
-	}
-	return false
-}
+// exist reports whether there is a policy.
+func (c *clusterPolicies) exist() bool { return c.policies != nil && c.policies.Len() > 0 }
 
-// exist tells whether there is a policy.
-func (c *clusterPolicies) exist() bool {
-	return c.policies != nil && len(c.policies.GetStore().ListKeys()) > 0
-}
-
-// get returns a policy; nil: there is none.
-func (c *clusterPolicies) get(name string) *clusterPolicy {
-	if c.policies == nil {
-		return nil
-	}
-	u, ok := lookup[unstructured.Unstructured](c.policies, name)
-	if !ok {
-		return nil
-	}
+// compile returns a policy in the form that the index takes, or nil if it cannot be decoded.
+func (c *clusterPolicies) compile(u *unstructured.Unstructured) *clusterPolicy {
 	cnp, err := typed(u)
 	if err != nil {
 		c.log.Error("Cluster network policy not understood", "err", err)
@@ -179,7 +136,8 @@ func (c *clusterPolicies) get(name string) *clusterPolicy {
 	}
 	p, err := compileCluster(cnp)
 	if err != nil {
-		c.log.Error("Part of a cluster network policy not understood: what it would accept is not accepted, what it would deny or pass is denied", "policy", name, "err", err)
+		c.log.Error("Part of a cluster network policy not understood: what it would accept is not accepted, "+
+			"what it would deny or pass is denied", "policy", u.GetName(), "err", err)
 	}
 	return p
 }

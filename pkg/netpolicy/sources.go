@@ -5,267 +5,159 @@ package netpolicy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/follow"
 )
 
-// sources are what the agent knows of the API. Their handlers only note names.
+// sources are the caches of all that the agent reads from the API. A change is noted in changes.
 type sources struct {
-	node                              string
-	factory                           informers.SharedInformerFactory
-	policies, pods, namespaces, nodes *source // the last three are nil until they are followed
-	cluster                           clusterPolicies
-	running                           sync.WaitGroup
+	clock   clock.Clock
+	log     *slog.Logger
+	changes *follow.Changes[dirty]
+	running sync.WaitGroup
 
-	wake chan struct{} // capacity 1
-	mu   sync.Mutex
-	dirty
+	policies *follow.Cache[networkingv1.NetworkPolicy, policy]
+	cluster  clusterPolicies
+	// pods and namespaces are followed once there is a policy, nodes once a policy selects nodes.
+	pods         *follow.Cache[corev1.Pod, Pod]
+	namespaces   *follow.Cache[corev1.Namespace, labels.Set]
+	nodes        *follow.Cache[corev1.Node, Node]
+	followsNodes bool
 }
 
-// source is one of them.
-type source struct {
-	cache.SharedIndexInformer
-	told cache.ResourceEventHandlerRegistration
-}
-
-// dirty is what has changed since the owner of the state last looked; guarded by sources.mu.
+// dirty holds what has changed since the index was updated. A nil value is a deleted object.
 type dirty struct {
-	pods, policies             map[types.NamespacedName]bool
-	namespaces, cluster, nodes map[string]bool
+	pods       map[types.NamespacedName]*Pod
+	policies   map[types.NamespacedName]*policy
+	namespaces map[string]labels.Set
+	cluster    map[string]*clusterPolicy
+	nodes      map[string]*Node
 }
 
 func newDirty() dirty {
-	return dirty{map[types.NamespacedName]bool{}, map[types.NamespacedName]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}}
+	return dirty{
+		map[types.NamespacedName]*Pod{}, map[types.NamespacedName]*policy{},
+		map[string]labels.Set{}, map[string]*clusterPolicy{}, map[string]*Node{},
+	}
 }
 
-func newSources(node string, client kubernetes.Interface, custom dynamic.Interface, log *slog.Logger) (*sources, error) {
-	f := informers.NewSharedInformerFactory(client, 0)
-	s := &sources{node: node, factory: f, wake: make(chan struct{}, 1), dirty: newDirty()}
-	s.cluster = clusterPolicies{client: custom, log: log, note: func(d *dirty, n types.NamespacedName) { d.cluster[n.Name] = true }}
-	var err error
-	s.policies, err = s.follow(f.Networking().V1().NetworkPolicies().Informer(), slim, func(d *dirty, n types.NamespacedName) { d.policies[n] = true })
-	return s, err
+func newSources(node string, client kubernetes.Interface, custom dynamic.Interface, c clock.Clock, log *slog.Logger) *sources {
+	s := &sources{clock: c, log: log, changes: follow.NewChanges(newDirty), cluster: clusterPolicies{client: custom, log: log}}
+	s.policies = newCache(s, follow.Config[networkingv1.NetworkPolicy, policy]{
+		Source: follow.Source(client.NetworkingV1().NetworkPolicies("")), Keep: compile,
+	}, func(d *dirty, name types.NamespacedName, p *policy) { d.policies[name] = p })
+	s.pods = newCache(s, follow.Config[corev1.Pod, Pod]{
+		Source: follow.Source(client.CoreV1().Pods("")), Keep: func(p *corev1.Pod) *Pod { return PodOf(p, node) },
+	}, func(d *dirty, name types.NamespacedName, p *Pod) { d.pods[name] = p })
+	s.namespaces = newCache(s, follow.Config[corev1.Namespace, labels.Set]{
+		Source: follow.Source(client.CoreV1().Namespaces()), Keep: labelsOf,
+	}, func(d *dirty, name types.NamespacedName, l *labels.Set) {
+		d.namespaces[name.Name] = nil
+		if l != nil {
+			d.namespaces[name.Name] = *l
+		}
+	})
+	s.nodes = newCache(s, follow.Config[corev1.Node, Node]{
+		Source: follow.Source(client.CoreV1().Nodes()), Keep: NodeOf,
+	}, func(d *dirty, name types.NamespacedName, n *Node) { d.nodes[name.Name] = n })
+	return s
 }
 
-// begin follows policies, until ctx ends, and returns when it has what there is.
-func (s *sources) begin(ctx context.Context) error {
-	if err := s.cluster.adjust(ctx, s); err != nil {
-		return err
+// newCache returns a cache that notes each change.
+func newCache[A, K any](s *sources, cfg follow.Config[A, K], note func(*dirty, types.NamespacedName, *K)) *follow.Cache[A, K] {
+	cfg.Clock, cfg.Log = s.clock, s.log
+	cfg.Changed = func(name types.NamespacedName, _, current *K) {
+		s.changes.Note(func(d *dirty) { note(d, name, current) })
 	}
-	followed := []*source{s.policies}
-	if s.cluster.definition != nil {
-		followed = append(followed, s.cluster.definition)
-	}
-	if err := s.start(ctx, followed...); err != nil {
-		return err
-	}
-	if err := s.cluster.adjust(ctx, s); err != nil || s.cluster.policies == nil {
-		return err
-	}
-	return s.start(ctx, s.cluster.policies)
+	return follow.NewCache(cfg)
 }
 
-// end waits for what was begun; its context has ended.
-func (s *sources) end() {
-	s.factory.Shutdown()
-	s.running.Wait()
-}
-
-// followPods begins with the pods and namespaces, which nobody needs as long as there is no policy.
-func (s *sources) followPods(ctx context.Context) error {
-	var errs [2]error
-	core := s.factory.Core().V1()
-	s.pods, errs[0] = s.follow(core.Pods().Informer(), slimPod, func(d *dirty, n types.NamespacedName) { d.pods[n] = true })
-	s.namespaces, errs[1] = s.follow(core.Namespaces().Informer(), slim, func(d *dirty, n types.NamespacedName) { d.namespaces[n.Name] = true })
-	if err := errors.Join(errs[:]...); err != nil {
-		return err
+// labelsOf returns the labels of a namespace. The result is not nil, even without labels.
+func labelsOf(ns *corev1.Namespace) *labels.Set {
+	set := labels.Set{}
+	if ns.Labels != nil {
+		set = ns.Labels
 	}
-	return s.start(ctx, s.pods, s.namespaces)
+	return &set
 }
 
-// followNodes begins with the nodes, which nobody needs as long as no policy names any.
-func (s *sources) followNodes(ctx context.Context) error {
-	var err error
-	s.nodes, err = s.follow(s.factory.Core().V1().Nodes().Informer(), slimNode, func(d *dirty, n types.NamespacedName) { d.nodes[n.Name] = true })
-	if err != nil {
-		return err
+// followed is a cache of any kind.
+type followed interface {
+	Run(ctx context.Context)
+	Synced() <-chan struct{}
+}
+
+// start runs caches until ctx ends. It returns when they are complete.
+func (s *sources) start(ctx context.Context, caches ...followed) error {
+	for _, c := range caches {
+		s.running.Go(func() { c.Run(ctx) })
 	}
-	return s.start(ctx, s.nodes)
-}
-
-// start runs the informers that there are, until ctx ends, and returns when those given have told what
-// there is.
-func (s *sources) start(ctx context.Context, followed ...*source) error {
-	s.factory.Start(ctx.Done())
-	for _, f := range followed {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-f.told.HasSyncedChecker().Done():
+	for _, c := range caches {
+		if err := follow.Wait(ctx, c); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func (s *sources) follow(i cache.SharedIndexInformer, transform cache.TransformFunc, note func(*dirty, types.NamespacedName)) (*source, error) {
-	if err := i.SetTransform(transform); err != nil {
-		return nil, fmt.Errorf("informer: %w", err)
+// begin follows all policies until ctx ends. It returns when the caches are complete.
+func (s *sources) begin(ctx context.Context) error {
+	if err := s.start(ctx, s.policies); err != nil {
+		return err
 	}
-	f := func(o any) {
-		key, err := cache.DeletionHandlingObjectToName(o)
-		if err != nil {
-			return
-		}
-		s.mu.Lock()
-		note(&s.dirty, types.NamespacedName(key.AsNamespacedName()))
-		s.mu.Unlock()
-		select {
-		case s.wake <- struct{}{}:
-		default: // it has not taken the last ones yet
+	s.cluster.adjust(ctx, s)
+	if s.cluster.definition != nil {
+		if err := follow.Wait(ctx, s.cluster.definition); err != nil {
+			return err
 		}
 	}
-	told, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: f, DeleteFunc: f, UpdateFunc: func(_, o any) { f(o) }})
-	if err != nil {
-		return nil, fmt.Errorf("informer: %w", err)
+	s.cluster.adjust(ctx, s)
+	if s.cluster.policies != nil {
+		return follow.Wait(ctx, s.cluster.policies)
 	}
-	return &source{i, told}, nil
+	return nil
 }
 
-// take returns the changes and forgets them.
-func (s *sources) take() dirty {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := s.dirty
-	s.dirty = newDirty()
-	return out
-}
-
-// slim drops what nothing here reads.
-func slim(o any) (any, error) {
-	if m, ok := o.(metav1.Object); ok {
-		m.SetManagedFields(nil)
-		m.SetAnnotations(nil)
-	}
-	return o, nil
-}
-
-// slimPod keeps of a pod what PodOf reads: there may be very many.
-func slimPod(o any) (any, error) {
-	p, ok := o.(*corev1.Pod)
-	if !ok {
-		return o, nil
-	}
-	out := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, Labels: p.Labels, ResourceVersion: p.ResourceVersion},
-		Spec:       corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork},
-		Status:     corev1.PodStatus{Phase: p.Status.Phase, PodIPs: p.Status.PodIPs},
-	}
-	named := func(list []corev1.Container) []corev1.Container {
-		var out []corev1.Container
-		for _, c := range list {
-			for _, port := range c.Ports {
-				if port.Name != "" {
-					out = append(out, corev1.Container{Ports: []corev1.ContainerPort{port}})
-				}
-			}
-		}
-		return out
-	}
-	out.Spec.InitContainers, out.Spec.Containers = named(p.Spec.InitContainers), named(p.Spec.Containers)
-	return out, nil
-}
-
-// slimNode keeps of a node what NodeOf reads.
-func slimNode(o any) (any, error) {
-	n, ok := o.(*corev1.Node)
-	if !ok {
-		return o, nil
-	}
-	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels, ResourceVersion: n.ResourceVersion},
-		Status:     corev1.NodeStatus{Addresses: n.Status.Addresses},
-	}, nil
-}
-
-func lookup[T any](i cache.SharedIndexInformer, key string) (*T, bool) {
-	o, ok, err := i.GetStore().GetByKey(key)
-	if err != nil || !ok {
-		return nil, false
-	}
-	v, ok := any(o).(*T)
-	return v, ok
-}
+// end waits for the goroutines that begin and its successors started. Their context has ended.
+func (s *sources) end() { s.running.Wait() }
 
 // update brings an index up to date with what has changed.
 func (s *sources) update(ctx context.Context, x *Index) error {
-	d := s.take()
-	for name := range d.cluster {
-		p := s.cluster.get(name)
+	d := s.changes.Take()
+	for name, p := range d.cluster {
 		x.SetClusterPolicy(name, p)
-		if p != nil && p.nodes && s.nodes == nil {
-			if err := s.followNodes(ctx); err != nil {
-				return fmt.Errorf("first list of nodes: %w", err)
+		if p != nil && p.nodes && !s.followsNodes {
+			if err := s.start(ctx, s.nodes); err != nil {
+				return fmt.Errorf("nodes: %w", err)
 			}
-			for _, key := range s.nodes.GetStore().ListKeys() {
-				s.updateNode(x, key)
+			s.followsNodes = true
+			for name, n := range s.nodes.All() {
+				x.SetNode(name.Name, n)
 			}
 		}
 	}
-	for name := range d.nodes {
-		s.updateNode(x, name)
+	for name, n := range d.nodes {
+		x.SetNode(name, n)
 	}
-	for name := range d.namespaces {
-		ns, ok := lookup[corev1.Namespace](s.namespaces, name)
-		if !ok {
-			x.SetNamespace(name, nil)
-			continue
-		}
-		x.SetNamespace(name, orEmpty(ns.Labels))
+	for name, set := range d.namespaces {
+		x.SetNamespace(name, set)
 	}
-	for name := range d.policies {
-		np, ok := lookup[networkingv1.NetworkPolicy](s.policies, name.String())
-		if !ok {
-			x.SetPolicy(name, nil)
-			continue
-		}
-		x.SetPolicy(name, compile(np))
+	for name, p := range d.policies {
+		x.SetPolicy(name, p)
 	}
-	for name := range d.pods {
-		p, ok := lookup[corev1.Pod](s.pods, name.String())
-		if !ok {
-			x.SetPod(name, nil)
-			continue
-		}
-		x.SetPod(name, PodOf(p, s.node))
+	for name, p := range d.pods {
+		x.SetPod(name, p)
 	}
 	return nil
-}
-
-func (s *sources) updateNode(x *Index, name string) {
-	n, ok := lookup[corev1.Node](s.nodes, name)
-	if !ok {
-		x.SetNode(name, nil)
-		return
-	}
-	x.SetNode(name, NodeOf(n))
-}
-
-// orEmpty are labels that are there, though there may be none.
-func orEmpty(l labels.Set) labels.Set {
-	if l == nil {
-		return labels.Set{}
-	}
-	return l
 }

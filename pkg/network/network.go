@@ -18,24 +18,20 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/follow"
 	"keelson.dev/keelson/pkg/network/ports"
 	"keelson.dev/keelson/pkg/nft"
 	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
 const (
-	// repairInterval is how often the kernel's state is compared though no node changed.
+	// repairInterval is how often the kernel's state is compared even if no node has changed.
 	repairInterval = 30 * time.Second
-	// syncPoll is how often it is asked whether the nodes are known.
-	syncPoll = 50 * time.Millisecond
-	// retryInterval is how soon a failure is tried again.
+	// retryInterval is the delay after a failure.
 	retryInterval = time.Second
 )
 
@@ -64,8 +60,7 @@ type Config struct {
 
 // Network writes the node's CNI configuration and keeps routes to the other nodes' pods.
 type Network struct {
-	cfg  Config
-	wake chan struct{} // capacity 1: nodes changed
+	cfg Config
 
 	// checked is the configuration that libcni and the plugins found good. Only Run uses it.
 	checked []byte
@@ -84,7 +79,7 @@ var errNotYet = errors.New("pod network is not set up yet")
 
 // New makes a Network. It starts nothing and touches nothing.
 func New(cfg Config) *Network {
-	return &Network{cfg: cfg, wake: make(chan struct{}, 1), ready: errNotYet, bridgeSysctls: nft.BridgeSysctls}
+	return &Network{cfg: cfg, ready: errNotYet, bridgeSysctls: nft.BridgeSysctls}
 }
 
 // Ready returns nil when the CNI configuration is written and checked, or why it is not.
@@ -109,81 +104,42 @@ func (n *Network) Run(ctx context.Context) error {
 	}
 	defer k.close()
 	n.resume(ctx)
-	store, controller := n.watchNodes()
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	watching.Go(func() { controller.RunWithContext(ctx) })
-
-	timer := n.cfg.Clock.NewTimer(repairInterval)
-	defer timer.Stop()
-	for {
-		next := syncPoll
-		if controller.HasSynced() {
-			next = repairInterval
-			if err := n.sync(ctx, k, store.List()); err != nil && ctx.Err() == nil {
-				n.cfg.Log.Error("Pod network not up to date", "err", err)
-				next = retryInterval
+	changed := follow.NewSignal()
+	nodes := follow.NewCache(follow.Config[v1.Node, node]{
+		Source: follow.Source(n.cfg.Client.CoreV1().Nodes()), Keep: nodeOf, Clock: n.cfg.Clock, Log: n.cfg.Log,
+		Changed: func(_ types.NamespacedName, old, current *node) {
+			if old == nil || current == nil || !old.same(current) {
+				changed.Raise()
 			}
-		}
-		timer.Reset(next)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-n.wake:
-		case <-timer.C():
-		}
-	}
-}
-
-// watchNodes keeps what matters of all nodes: each a *node.
-func (n *Network) watchNodes() (cache.Store, cache.Controller) {
-	changed := func() {
-		select {
-		case n.wake <- struct{}{}:
-		default:
-		}
-	}
-	nodes := n.cfg.Client.CoreV1().Nodes()
-	return cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-			ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return nodes.List(ctx, o) },
-			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return nodes.Watch(ctx, o) },
-		}, n.cfg.Client),
-		ObjectType: &v1.Node{},
-		Transform:  trim,
-		Handler: cache.ResourceEventHandlerDetailedFuncs{
-			AddFunc: func(any, bool) { changed() },
-			UpdateFunc: func(before, after any) {
-				if !sameNode(before, after) {
-					changed()
-				}
-			},
-			DeleteFunc: func(any) { changed() },
 		},
 	})
+	var following sync.WaitGroup
+	defer following.Wait()
+	following.Go(func() { nodes.Run(ctx) })
+	if follow.Wait(ctx, nodes) != nil {
+		return nil // ctx has ended
+	}
+	follow.Loop{
+		Clock: n.cfg.Clock, Wake: changed, Period: repairInterval, FirstRetry: retryInterval, LastRetry: retryInterval,
+	}.Run(ctx, func(ctx context.Context) bool {
+		err := n.sync(ctx, k, nodes.All())
+		if err != nil && ctx.Err() == nil {
+			n.cfg.Log.Error("Pod network not up to date", "err", err)
+		}
+		return err == nil
+	})
+	return nil
 }
 
-// trim keeps of a node what the network needs: a large cluster's nodes are watched by every node.
-func trim(obj any) (any, error) {
-	n, ok := obj.(*v1.Node)
-	if !ok {
-		return obj, nil // a tombstone
-	}
-	return &v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, CreationTimestamp: n.CreationTimestamp},
-		Spec:       v1.NodeSpec{PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs},
-		Status:     v1.NodeStatus{Addresses: n.Status.Addresses},
-	}, nil
+// nodeOf returns the parts of a Node that the network needs. A large cluster has many nodes, and
+// each of them follows all others.
+func nodeOf(n *v1.Node) *node {
+	c := nodeclaims.Of(n)
+	return &node{name: c.Name, podCIDRs: c.PodRanges, addresses: c.Addresses, uid: c.UID, created: c.Created}
 }
 
-func sameNode(a, b any) bool {
-	x, okX := a.(*v1.Node)
-	y, okY := b.(*v1.Node)
-	if !okX || !okY || x.UID != y.UID {
-		return false
-	}
-	a1, b1 := nodeclaims.Of(x), nodeclaims.Of(y)
-	return slices.Equal(a1.PodRanges, b1.PodRanges) && slices.Equal(a1.Addresses, b1.Addresses)
+func (n *node) same(as *node) bool {
+	return n.uid == as.uid && slices.Equal(n.podCIDRs, as.podCIDRs) && slices.Equal(n.addresses, as.addresses)
 }
 
 // resume makes the network ready at once if an earlier process left a good
@@ -238,12 +194,16 @@ func (n *Network) check(ctx context.Context, content []byte) error {
 
 // sync brings the kernel and the configuration up to date with the nodes. Routes come first, so
 // that pods that the configuration lets start can reach the others.
-func (n *Network) sync(ctx context.Context, k *kernel, nodes []any) error {
+func (n *Network) sync(ctx context.Context, k *kernel, all map[types.NamespacedName]*node) error {
 	links, err := k.links()
 	if err != nil {
 		return err
 	}
-	w := plan(n.cfg.NodeName, fromAPI(nodes), links, n.cfg.PodRanges)
+	nodes := make([]node, 0, len(all))
+	for _, n := range all {
+		nodes = append(nodes, *n)
+	}
+	w := plan(n.cfg.NodeName, nodes, links, n.cfg.PodRanges)
 	if !slices.Equal(w.refused, n.refused) {
 		n.refused = w.refused
 		n.cfg.Log.Warn("Claims of nodes refused", "claims", w.refused)
@@ -268,17 +228,6 @@ func (n *Network) sync(ctx context.Context, k *kernel, nodes []any) error {
 		n.cfg.Log.Error("Network policies are not enforced between pods of this node, trying to restore", "err", err)
 	}
 	return errors.Join(enable(sysctls(w.podCIDRs)), k.apply(w), n.configure(ctx, w))
-}
-
-func fromAPI(objs []any) []node {
-	out := make([]node, 0, len(objs))
-	for _, o := range objs {
-		if n, ok := o.(*v1.Node); ok {
-			c := nodeclaims.Of(n)
-			out = append(out, node{name: c.Name, podCIDRs: c.PodRanges, addresses: c.Addresses, uid: c.UID, created: c.Created})
-		}
-	}
-	return out
 }
 
 // configure checks and writes the CNI configuration, and tells whether the network is ready.

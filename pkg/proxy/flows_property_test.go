@@ -129,7 +129,7 @@ func (w *flowWorld) clean(t *rapid.T) {
 	if !w.cleaner.round(false) {
 		t.Fatal("flows not cleaned")
 	}
-	w.forgetFlows(w.dirty.take().cleaned)
+	w.forgetFlows(w.dirty.Take().cleaned)
 	w.commit(w.table.Take())
 	w.check(t)
 }

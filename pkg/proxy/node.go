@@ -89,10 +89,7 @@ func prefixes(list []string) []netip.Prefix {
 
 // followServiceCIDRs takes over the ranges of cluster IPs.
 func (p *Proxy) followServiceCIDRs() {
-	var list []string
-	for _, c := range p.sources.serviceCIDRs() {
-		list = append(list, c.Spec.CIDRs...)
-	}
+	list := p.sources.serviceCIDRs()
 	slices.Sort(list)
 	next := prefixes(slices.Compact(list))
 	if slices.Equal(next, p.ranges.Services) {

@@ -5,6 +5,7 @@ package proxy
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"testing"
@@ -15,7 +16,10 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
 	"pgregory.net/rapid"
+
+	"keelson.dev/api/clock"
 )
 
 // world is what objects should know: services and, by slice, the service that it is of.
@@ -65,7 +69,7 @@ func TestObjects(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		d := newDirty(time.Time{})
-		o := newObjects("here", d)
+		o := newObjects("here", fake.NewClientset(), d, clock.Real(), slog.New(slog.DiscardHandler)) // never run
 		w := world{services: map[string]bool{}, slices: map[string]string{}}
 		seen := world{services: map[string]bool{}, slices: map[string]string{}} // when the dirty ones were taken
 		must := func(err error) {
@@ -118,7 +122,7 @@ func TestObjects(t *testing.T) {
 				must(o.slices.Replace(endpointSlices, ""))
 			},
 			"take": func(t *rapid.T) {
-				dirty := d.take().services
+				dirty := d.Take().services
 				for i := range 4 {
 					name := fmt.Sprint("s", i)
 					changed := w.services[name] != seen.services[name] || !slices.Equal(w.names(name), seen.names(name))
@@ -144,11 +148,11 @@ func TestObjects(t *testing.T) {
 						t.Fatalf("slices of %s (-want +got):\n%s", name, diff)
 					}
 				}
-				if got := len(o.names()); got != len(w.services) {
+				if got := o.services.Len(); got != len(w.services) {
 					t.Fatalf("%d services, want %d", got, len(w.services))
 				}
-				if len(o.known) > 4 || len(o.owners) != len(w.slices) {
-					t.Fatalf("%d and %d kept", len(o.known), len(o.owners))
+				if len(o.ofService) > 4 || o.slices.Len() != len(w.slices) {
+					t.Fatalf("%d and %d kept", len(o.ofService), o.slices.Len())
 				}
 			},
 		})

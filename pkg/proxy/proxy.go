@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/follow"
 	"keelson.dev/keelson/pkg/proxy/announce"
 	"keelson.dev/keelson/pkg/proxy/conntrack"
 	"keelson.dev/keelson/pkg/proxy/healthcheck"
@@ -104,10 +105,7 @@ func New(cfg Config, deps Deps) (*Proxy, error) {
 		plans: map[types.NamespacedName]service.Plan{}, node: service.Node{Name: cfg.Node},
 	}
 	p.health = healthcheck.NewProxy(deps.Clock, cfg.HealthTimeout, p.metrics.answered)
-	var err error
-	if p.sources, err = newSources(cfg.Node, deps.Client, p.dirty); err != nil {
-		return nil, err
-	}
+	p.sources = newSources(cfg.Node, deps.Client, p.dirty, deps.Clock, deps.Log)
 	p.checks = healthcheck.NewServices(p.health.Healthy, p.healthAddresses, p.checkFailed, p.log)
 	return p, nil
 }
@@ -139,27 +137,18 @@ func (p *Proxy) Run(ctx context.Context) error {
 	cleaned := make(chan struct{})
 	go func() { p.cleaner.run(ctx); close(cleaned) }()
 	defer func() { cancel(); p.sources.wait(); <-cleaned }()
-	p.sources.answered(ctx, p.deps.Clock, p.log)
-	if err := p.sources.start(ctx, p.deps.Clock); err != nil {
-		return ignoreEnd(ctx, fmt.Errorf("first lists: %w", err))
+	if p.sources.start(ctx) != nil {
+		return nil // ctx has ended
 	}
 	p.followNode()
 	p.followServiceCIDRs()
 	if err := p.openFamilies(); err != nil {
 		return err
 	}
-	p.log.Info("Proxy started", "node", p.cfg.Node, "zone", p.node.Zone, "services", len(p.sources.objects.names()))
+	p.log.Info("Proxy started", "node", p.cfg.Node, "zone", p.node.Zone, "services", p.sources.objects.services.Len())
 	p.deps.Started()
 	p.loop(ctx)
 	return nil
-}
-
-// ignoreEnd returns nil if an error is only the end of ctx.
-func ignoreEnd(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
 }
 
 // Retries of transactions that the kernel refused.
@@ -168,38 +157,21 @@ const (
 	lastRetry  = 10 * time.Second
 )
 
-// loop makes changes as they come.
+// loop applies changes until ctx ends.
 func (p *Proxy) loop(ctx context.Context) {
-	audit := p.deps.Clock.NewTicker(p.cfg.Audit)
-	defer audit.Stop()
-	retry := p.deps.Clock.NewTimer(0)
-	defer retry.Stop()
-	wait := firstRetry
 	p.all()
-	p.announce = true // a process before may have left some
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-p.dirty.wake:
-		case <-retry.C():
-		case <-audit.C():
-			p.audit()
-		}
-		if p.round(ctx) {
-			wait = firstRetry
-			continue
-		}
-		retry.Reset(wait)
-		wait = min(2*wait, lastRetry)
-	}
+	p.announce = true // an earlier process may have left some
+	follow.Loop{
+		Clock: p.deps.Clock, Wake: p.dirty.Signal, Period: p.cfg.Audit, Check: p.audit,
+		FirstRetry: firstRetry, LastRetry: lastRetry,
+	}.Run(ctx, p.round)
 }
 
 // all marks every service for decision.
 func (p *Proxy) all() {
-	names := p.sources.objects.names()
-	p.dirty.note(func(b *batch) {
-		for _, n := range names {
+	services := p.sources.objects.services.All()
+	p.dirty.Note(func(b *batch) {
+		for n := range services {
 			b.services[n] = true
 		}
 		for n := range p.plans {
@@ -210,10 +182,10 @@ func (p *Proxy) all() {
 
 // round makes what has changed; false means that some of it is to be tried again.
 func (p *Proxy) round(ctx context.Context) bool {
-	b := p.dirty.take()
+	b := p.dirty.Take()
 	if b.node && p.followNode() {
 		p.all()
-		more := p.dirty.take()
+		more := p.dirty.Take()
 		for n := range more.services {
 			b.services[n] = true
 		}

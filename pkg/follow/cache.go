@@ -1,0 +1,244 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package follow
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson.dev/api/clock"
+)
+
+// Delays between attempts to list and watch. They grow slowly, so that after a short outage a
+// process is up to date again in about as much time as the outage lasted. After resetAfter without
+// a failure they start again from the first.
+const (
+	firstDelay  = 50 * time.Millisecond
+	delayFactor = 1.5
+	delayJitter = 0.5
+	lastDelay   = 30 * time.Second
+	resetAfter  = 2 * time.Minute
+)
+
+// quietFailures is how many failures in succession are logged at debug level only. The first
+// failures are usual: the authorizer of an API server learns of a new pod a moment later than the
+// kubelet.
+const quietFailures = 5
+
+// Config describes a Cache of objects of type A, of which it keeps a K each.
+type Config[A, K any] struct {
+	// Source lists and watches the objects.
+	Source cache.ListerWatcher
+	// Keep converts an object. The cache does not have objects for which it returns nil. Managed
+	// fields are already dropped. The result may share memory with the object.
+	Keep func(*A) *K
+	// Changed, if not nil, is called for each change after the cache has it: old is nil for a new
+	// object, and current is nil for a deleted one. After a repeated list it is called for all
+	// objects, changed or not. If a watch was interrupted, current can be another object of the
+	// same name as old. Calls do not overlap, and must not block for long.
+	Changed func(name types.NamespacedName, old, current *K)
+	Clock   clock.Clock
+	Log     *slog.Logger
+}
+
+// Cache follows one list of objects. It is safe for concurrent use.
+type Cache[A, K any] struct {
+	cfg      Config[A, K]
+	synced   chan struct{}
+	failures int // in succession; only the reflector's goroutine uses it
+
+	mu   sync.RWMutex
+	kept map[types.NamespacedName]*K
+}
+
+var (
+	_ cache.ReflectorStore    = (*Cache[int, int])(nil)
+	_ cache.TransformingStore = (*Cache[int, int])(nil)
+)
+
+// NewCache returns an empty cache. Nothing is followed before Run.
+func NewCache[A, K any](cfg Config[A, K]) *Cache[A, K] {
+	return &Cache[A, K]{cfg: cfg, synced: make(chan struct{}), kept: map[types.NamespacedName]*K{}}
+}
+
+// Run follows the source until ctx ends.
+func (c *Cache[A, K]) Run(ctx context.Context) {
+	kind := fmt.Sprintf("%T", new(A))
+	until := contextClock{c.cfg.Clock, ctx}
+	backoff := wait.Backoff{Duration: firstDelay, Factor: delayFactor, Jitter: delayJitter, Cap: lastDelay, Steps: 1000}
+	r := cache.NewReflectorWithOptions(c.cfg.Source, new(A), c, cache.ReflectorOptions{
+		Name: kind, Clock: until, Backoff: &backoff,
+	})
+	// It ends with ctx, and with no other error.
+	_ = backoff.DelayWithReset(until, resetAfter).Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+		if err := r.ListAndWatchWithContext(ctx); err != nil && ctx.Err() == nil {
+			c.failures++
+			level := slog.LevelDebug
+			if c.failures > quietFailures {
+				level = slog.LevelWarn
+			}
+			c.cfg.Log.Log(ctx, level, "Failed to watch", "type", kind, "err", err)
+		}
+		return false, nil
+	})
+}
+
+// Synced returns a channel that is closed when the first list is complete, and Changed has been
+// called for all of it.
+func (c *Cache[A, K]) Synced() <-chan struct{} { return c.synced }
+
+// Get returns what is kept of an object, or nil.
+func (c *Cache[A, K]) Get(name types.NamespacedName) *K {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.kept[name]
+}
+
+// All returns what is kept now, by name. The map belongs to the caller.
+func (c *Cache[A, K]) All() map[types.NamespacedName]*K {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return maps.Clone(c.kept)
+}
+
+// Len returns the number of objects that are kept.
+func (c *Cache[A, K]) Len() int {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return len(c.kept)
+}
+
+// entry is a converted object.
+type entry[K any] struct {
+	name types.NamespacedName
+	kept *K
+}
+
+// convert returns what is kept of an object, which may have been converted already.
+func (c *Cache[A, K]) convert(obj any) (entry[K], error) {
+	if e, ok := obj.(entry[K]); ok {
+		return e, nil
+	}
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return entry[K]{}, fmt.Errorf("object without metadata: %w", err)
+	}
+	e := entry[K]{name: types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}}
+	o, ok := obj.(*A)
+	if !ok {
+		return e, fmt.Errorf("unexpected %T", obj)
+	}
+	m.SetManagedFields(nil)
+	e.kept = c.cfg.Keep(o)
+	return e, nil
+}
+
+// Transformer implements cache.TransformingStore: it makes the reflector convert the objects of a
+// streamed list one by one, instead of collecting whole objects.
+func (c *Cache[A, K]) Transformer() cache.TransformFunc {
+	return func(obj any) (any, error) { return c.convert(obj) }
+}
+
+// Add implements cache.ReflectorStore.
+func (c *Cache[A, K]) Add(obj any) error { return c.Update(obj) }
+
+// Update implements cache.ReflectorStore.
+func (c *Cache[A, K]) Update(obj any) error {
+	e, err := c.convert(obj)
+	if err != nil {
+		return err
+	}
+	c.put(e)
+	return nil
+}
+
+// Delete implements cache.ReflectorStore.
+func (c *Cache[A, K]) Delete(obj any) error {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return fmt.Errorf("object without metadata: %w", err)
+	}
+	c.put(entry[K]{name: types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}})
+	return nil
+}
+
+// Replace implements cache.ReflectorStore. Objects that are not in the list are deleted.
+func (c *Cache[A, K]) Replace(list []any, _ string) error {
+	gone := c.All()
+	for _, obj := range list {
+		e, err := c.convert(obj)
+		if err != nil {
+			return err
+		}
+		delete(gone, e.name)
+		c.put(e)
+	}
+	for name := range gone {
+		c.put(entry[K]{name: name})
+	}
+	c.failures = 0
+	select {
+	case <-c.synced:
+	default:
+		close(c.synced)
+	}
+	return nil
+}
+
+// Resync implements cache.ReflectorStore. It does nothing: owners that want to look at everything
+// again do it by themselves.
+func (c *Cache[A, K]) Resync() error { return nil }
+
+func (c *Cache[A, K]) put(e entry[K]) {
+	c.mu.Lock()
+	old := c.kept[e.name]
+	if e.kept == nil {
+		delete(c.kept, e.name)
+	} else {
+		c.kept[e.name] = e.kept
+	}
+	c.mu.Unlock()
+	if c.cfg.Changed != nil && (old != nil || e.kept != nil) {
+		c.cfg.Changed(e.name, old, e.kept)
+	}
+}
+
+// Wait returns when the first list of every cache is complete. If ctx ends before, it returns why.
+func Wait(ctx context.Context, caches ...interface{ Synced() <-chan struct{} }) error {
+	for _, c := range caches {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("first list: %w", context.Cause(ctx))
+		case <-c.Synced():
+		}
+	}
+	return nil
+}
+
+// contextClock ends waits when a context ends. The reflector's wait after a refused connection,
+// which can last 45 s, does not look at its context.
+type contextClock struct {
+	clock.Clock
+	ctx context.Context
+}
+
+func (c contextClock) After(d time.Duration) <-chan time.Time {
+	out := make(chan time.Time, 1)
+	ctx, cancel := context.WithCancel(c.ctx)
+	timer := c.AfterFunc(d, cancel)
+	context.AfterFunc(ctx, func() {
+		timer.Stop()
+		out <- c.Now()
+	})
+	return out
+}

@@ -1,0 +1,21 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package follow keeps a process up to date with the API. All of Keelson's processes use it.
+//
+// There are two ways, both built on client-go's reflector:
+//
+//   - A Cache follows one list of objects and keeps what its owner needs of each, in the owner's
+//     own form. It has no queue: the API server waits until the owner has taken a change.
+//   - NewInformers makes shared informers with listers, for processes in which many parts read the
+//     same objects, such as the controller manager.
+//
+// The rest is for owners that compute something from all that they follow. They note what changed
+// in Changes (or raise a Signal if they always compute everything), and a Loop calls them: many
+// changes at once lead to one round, a failed round is repeated later, and a periodic check repairs
+// what changed behind the owner's back.
+//
+// A Cache that cannot reach the API server retries until its context ends. It keeps what it has.
+// When a watch cannot be resumed, the cache lists again and reports the objects that are missing
+// from the new list as deleted. Owners must not act before the first list is complete: see Wait.
+package follow

@@ -1,0 +1,72 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package follow
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Client is the part of a typed or dynamic client that lists and watches one resource.
+type Client[L runtime.Object] interface {
+	List(ctx context.Context, o metav1.ListOptions) (L, error)
+	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
+}
+
+// Source returns what a Cache lists and watches: all objects of client, or those that the options
+// select.
+func Source[L runtime.Object](client Client[L], options ...func(*metav1.ListOptions)) cache.ListerWatcher {
+	apply := func(o metav1.ListOptions) metav1.ListOptions {
+		for _, option := range options {
+			option(&o)
+		}
+		return o
+	}
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return client.List(ctx, apply(o))
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return client.Watch(ctx, apply(o))
+		},
+	}
+}
+
+// Named selects one object by name. The Node authorizer allows a kubelet to watch a Secret or
+// ConfigMap only in this way.
+func Named(name string) func(*metav1.ListOptions) {
+	return Fields(fields.OneTermEqualSelector(metav1.ObjectNameField, name).String())
+}
+
+// Fields selects objects by a field selector.
+func Fields(selector string) func(*metav1.ListOptions) {
+	return func(o *metav1.ListOptions) { o.FieldSelector = selector }
+}
+
+// NewInformers returns shared informers without managed fields. Options can replace that transform.
+// If resync is not 0, the informers repeat all objects to their handlers after each such period.
+func NewInformers(
+	client kubernetes.Interface, resync time.Duration, options ...informers.SharedInformerOption,
+) informers.SharedInformerFactory {
+	options = append([]informers.SharedInformerOption{informers.WithTransform(WithoutManagedFields)}, options...)
+	return informers.NewSharedInformerFactoryWithOptions(client, resync, options...)
+}
+
+// WithoutManagedFields is a transform of informers. Managed fields are large, and none of Keelson's
+// processes reads them from a cache.
+func WithoutManagedFields(obj any) (any, error) {
+	if m, err := meta.Accessor(obj); err == nil {
+		m.SetManagedFields(nil)
+	}
+	return obj, nil
+}
