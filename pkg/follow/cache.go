@@ -20,8 +20,8 @@ import (
 )
 
 // Delays between attempts to list and watch. They grow slowly, so that after a short outage a
-// process is up to date again in about as much time as the outage lasted. After resetAfter without
-// a failure they start again from the first.
+// process is up to date again in about as much time as the outage lasted. They start again from the
+// first after an attempt that lasted longer than resetAfter.
 const (
 	firstDelay  = 50 * time.Millisecond
 	delayFactor = 1.5
@@ -79,8 +79,8 @@ func (c *Cache[A, K]) Run(ctx context.Context) {
 	r := cache.NewReflectorWithOptions(c.cfg.Source, new(A), c, cache.ReflectorOptions{
 		Name: kind, Clock: until, Backoff: &backoff,
 	})
-	// It ends with ctx, and with no other error.
-	_ = backoff.DelayWithReset(until, resetAfter).Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+	for delays := backoff; ctx.Err() == nil; {
+		began := until.Now()
 		if err := r.ListAndWatchWithContext(ctx); err != nil && ctx.Err() == nil {
 			c.failures++
 			level := slog.LevelDebug
@@ -89,8 +89,11 @@ func (c *Cache[A, K]) Run(ctx context.Context) {
 			}
 			c.cfg.Log.Log(ctx, level, "Failed to watch", "type", kind, "err", err)
 		}
-		return false, nil
-	})
+		if until.Since(began) > resetAfter {
+			delays = backoff
+		}
+		<-until.After(delays.Step())
+	}
 }
 
 // Synced returns a channel that is closed when the first list is complete, and Changed has been

@@ -114,7 +114,7 @@ func (l Loop) Run(ctx context.Context, round func(ctx context.Context) bool) {
 	}
 }
 
-// settle waits for further changes, or the end of ctx.
+// settle waits for further changes, or the end of ctx. The changes need no round of their own.
 func (l Loop) settle(ctx context.Context, took time.Duration) {
 	if l.Settle == nil {
 		return
@@ -124,5 +124,9 @@ func (l Loop) settle(ctx context.Context, took time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-timer.C():
+	}
+	select {
+	case <-l.Wake:
+	default:
 	}
 }

@@ -1,0 +1,519 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package follow
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"pgregory.net/rapid"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// server is a fake API server with one list of ConfigMaps. It streams lists, as Keelson's does.
+type server struct {
+	mu       sync.Mutex
+	revision int
+	objects  map[string]*v1.ConfigMap
+	watches  []*watch.FakeWatcher
+	compact  int   // watches from earlier revisions are refused as expired
+	down     error // if not nil, all requests fail with it
+	requests int
+}
+
+func newServer() *server { return &server{objects: map[string]*v1.ConfigMap{}} }
+
+// List implements Client. A client that can stream never falls back to it.
+func (s *server) List(context.Context, metav1.ListOptions) (*v1.ConfigMapList, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down != nil {
+		return nil, s.down
+	}
+	out := &v1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: fmt.Sprint(s.revision)}}
+	for _, o := range s.objects {
+		out.Items = append(out.Items, *o)
+	}
+	return out, nil
+}
+
+// Watch implements Client.
+func (s *server) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests++
+	if s.down != nil {
+		return nil, s.down
+	}
+	stream := o.SendInitialEvents != nil && *o.SendInitialEvents
+	from := 0
+	if o.ResourceVersion != "" {
+		if _, err := fmt.Sscan(o.ResourceVersion, &from); err != nil {
+			return nil, err
+		}
+		if from < s.compact && !stream {
+			return nil, apierrors.NewResourceExpired("too old resource version")
+		}
+	}
+	w := watch.NewFakeWithChanSize(1000, false)
+	switch {
+	case stream:
+		for _, o := range s.objects {
+			w.Add(o.DeepCopy())
+		}
+		w.Action(watch.Bookmark, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			ResourceVersion: fmt.Sprint(s.revision), Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"},
+		}})
+	case from != s.revision:
+		return nil, apierrors.NewResourceExpired("this fake keeps no history")
+	}
+	s.watches = append(s.watches, w)
+	return w, nil
+}
+
+// set writes an object, or deletes it if data is empty. It is sent to all watches.
+func (s *server) set(name, data string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.revision++
+	old := s.objects[name]
+	event := watch.Event{Type: watch.Added}
+	switch {
+	case data == "" && old == nil:
+		return
+	case data == "":
+		delete(s.objects, name)
+		event = watch.Event{Type: watch.Deleted, Object: old.DeepCopy()}
+		event.Object.(*v1.ConfigMap).ResourceVersion = fmt.Sprint(s.revision)
+	default:
+		o := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Name: name, ResourceVersion: fmt.Sprint(s.revision), UID: types.UID(name),
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}},
+		}, Data: map[string]string{"k": data}}
+		s.objects[name] = o
+		event.Object = o.DeepCopy()
+		if old != nil {
+			event.Type = watch.Modified
+		}
+	}
+	for _, w := range s.watches {
+		w.Action(event.Type, event.Object)
+	}
+}
+
+// interrupt ends all watches. If err is not nil, all requests fail with it from now on.
+func (s *server) interrupt(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = err
+	for _, w := range s.watches {
+		w.Stop()
+	}
+	s.watches = nil
+}
+
+// expire makes watches from all present revisions impossible.
+func (s *server) expire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.revision++
+	s.compact = s.revision
+}
+
+func (s *server) data() map[string]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[string]string{}
+	for name, o := range s.objects {
+		out[name] = o.Data["k"]
+	}
+	return out
+}
+
+// follower runs a cache of the data of ConfigMaps.
+type follower struct {
+	*Cache[v1.ConfigMap, string]
+	log  bytes.Buffer
+	seen map[string]string // what Changed reported
+	stop func()
+}
+
+func newFollower(t interface{ Errorf(string, ...any) }, source cache.ListerWatcher) *follower {
+	f := &follower{seen: map[string]string{}}
+	f.Cache = NewCache(Config[v1.ConfigMap, string]{
+		Source: source, Clock: clock.Real(), Log: slog.New(slog.NewTextHandler(&f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Keep: func(c *v1.ConfigMap) *string {
+			if len(c.ManagedFields) > 0 {
+				t.Errorf("managed fields of %s were not dropped", c.Name)
+			}
+			if c.Data["k"] == "ignored" {
+				return nil
+			}
+			data := c.Data["k"]
+			return &data
+		},
+		Changed: func(name types.NamespacedName, old, current *string) {
+			was, known := f.seen[name.Name]
+			if known != (old != nil) || known && was != *old {
+				t.Errorf("%s changed from %v, but was %q", name.Name, old, was)
+			}
+			if got := f.Get(name); got != current {
+				t.Errorf("Changed was called for %s before the cache had the change", name.Name)
+			}
+			delete(f.seen, name.Name)
+			if current != nil {
+				f.seen[name.Name] = *current
+			}
+		},
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { f.Run(ctx); close(done) }()
+	f.stop = func() { cancel(); <-done }
+	return f
+}
+
+func (f *follower) synced() bool {
+	select {
+	case <-f.Synced():
+		return true
+	default:
+		return false
+	}
+}
+
+func (f *follower) data() map[string]string {
+	out := map[string]string{}
+	for name, data := range f.All() {
+		out[name.Name] = *data
+	}
+	return out
+}
+
+// check compares the cache with the server after everything has come to rest.
+func (f *follower) check(t interface {
+	Helper()
+	Errorf(string, ...any)
+}, want map[string]string) {
+	t.Helper()
+	want = maps.Clone(want)
+	maps.DeleteFunc(want, func(_, data string) bool { return data == "ignored" })
+	if d := cmp.Diff(want, f.data()); d != "" {
+		t.Errorf("cache (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff(want, f.seen); d != "" {
+		t.Errorf("reported (-want +got):\n%s", d)
+	}
+}
+
+// TestInterruptions checks what a cache does when a watch ends, in each of the ways that it can.
+func TestInterruptions(t *testing.T) {
+	refused := fmt.Errorf("dial: %w", syscall.ECONNREFUSED)
+	change := func(s *server) { s.set("a", "2"); s.set("b", ""); s.set("c", "1"); s.set("d", "ignored") }
+	for name, interrupt := range map[string]func(s *server){
+		"none":                        change,
+		"watch ends":                  func(s *server) { change(s); s.interrupt(nil) },
+		"changes between two watches": func(s *server) { s.interrupt(nil); change(s) },
+		"resource version expires":    func(s *server) { s.interrupt(nil); change(s); s.expire() },
+		"API server restarts": func(s *server) {
+			s.interrupt(refused)
+			change(s)
+			time.Sleep(time.Minute)
+			s.interrupt(nil)
+		},
+		"API server rejects requests": func(s *server) {
+			s.interrupt(apierrors.NewForbidden(v1.Resource("configmaps"), "", nil))
+			change(s)
+			time.Sleep(time.Hour)
+			s.interrupt(nil)
+		},
+		"API server has internal error": func(s *server) { s.interrupt(apierrors.NewInternalError(errors.New("x"))); change(s); s.interrupt(nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer()
+				s.set("a", "1")
+				s.set("b", "1")
+				f := newFollower(t, Source(s))
+				defer f.stop()
+				synctest.Wait()
+				f.check(t, s.data())
+				interrupt(s)
+				time.Sleep(2 * lastDelay)
+				synctest.Wait()
+				f.check(t, s.data())
+				if got := f.Len(); got != len(f.data()) {
+					t.Errorf("Len is %d", got)
+				}
+			})
+		})
+	}
+}
+
+// TestStartBeforeTheServer checks that a cache waits for an API server that is not there yet, that
+// it is synced only then, and that it is not much later than the server.
+func TestStartBeforeTheServer(t *testing.T) {
+	for name, err := range map[string]error{
+		"refused":   fmt.Errorf("dial: %w", syscall.ECONNREFUSED),
+		"forbidden": apierrors.NewForbidden(v1.Resource("configmaps"), "", nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer()
+				s.set("a", "1")
+				s.interrupt(err)
+				f := newFollower(t, Source(s))
+				defer f.stop()
+				const outage = 10 * time.Second
+				time.Sleep(outage)
+				if f.synced() {
+					t.Fatal("synced without a server")
+				}
+				s.interrupt(nil)
+				time.Sleep(outage)
+				synctest.Wait()
+				if !f.synced() {
+					t.Fatalf("not synced %v after an outage of %v", outage, outage)
+				}
+				f.check(t, s.data())
+			})
+		})
+	}
+}
+
+// TestBackoff checks that requests to a server that is down become rare, and that failures are
+// logged once they last.
+func TestBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		s.interrupt(apierrors.NewForbidden(v1.Resource("configmaps"), "", nil))
+		f := newFollower(t, Source(s))
+		time.Sleep(time.Hour)
+		f.stop()
+		if least, most := int(time.Hour/lastDelay)/2, int(time.Hour/lastDelay)+20; s.requests < least || s.requests > most {
+			t.Errorf("%d requests in an hour, want %d to %d", s.requests, least, most)
+		}
+		lines := strings.Split(strings.TrimSpace(f.log.String()), "\n")
+		for i, line := range lines {
+			level := "DEBUG"
+			if i >= quietFailures {
+				level = "WARN"
+			}
+			if !strings.Contains(line, "level="+level+` msg="Failed to watch" type=*v1.ConfigMap err=`) {
+				t.Fatalf("line %d is not at level %s: %s", i, level, line)
+			}
+		}
+	})
+}
+
+// TestStop checks that a cache stops at once, also while it waits before it connects again.
+func TestStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		s.interrupt(fmt.Errorf("dial: %w", syscall.ECONNREFUSED))
+		f := newFollower(t, Source(s))
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		began := time.Now()
+		f.stop()
+		if took := time.Since(began); took > 0 {
+			t.Errorf("stopped after %v", took)
+		}
+		if f.synced() {
+			t.Error("synced without a server")
+		}
+	})
+}
+
+// slowList delays the events of a list.
+type slowList struct {
+	*server
+	step time.Duration
+}
+
+func (s slowList) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	from, err := s.server.Watch(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return watch.Filter(from, func(e watch.Event) (watch.Event, bool) {
+		time.Sleep(s.step)
+		return e, true
+	}), nil
+}
+
+// TestChangeWhileSyncing checks that nothing is reported before a slow list is complete, and that
+// changes that happen meanwhile are not lost.
+func TestChangeWhileSyncing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		for i := range 10 {
+			s.set(fmt.Sprint("o", i), "1")
+		}
+		f := newFollower(t, Source(slowList{s, time.Second}))
+		time.Sleep(5500 * time.Millisecond)
+		s.set("o1", "2")
+		s.set("o2", "")
+		s.set("new", "1")
+		synctest.Wait()
+		if len(f.All()) > 0 || f.synced() {
+			t.Errorf("half a list is visible: %v", f.data())
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := Wait(ctx, f); err == nil || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Wait returned %v before the list was complete", err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if err := Wait(t.Context(), f); err != nil {
+			t.Error(err)
+		}
+		f.check(t, s.data())
+		f.stop()
+	})
+}
+
+// TestRandom compares a cache with a server that changes and fails at random.
+func TestRandom(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		type step struct {
+			do         int
+			name, data string
+			pause      time.Duration
+		}
+		steps := rapid.SliceOfN(rapid.Custom(func(r *rapid.T) step {
+			return step{
+				do: rapid.IntRange(0, 9).Draw(r, "do"), name: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(r, "name"),
+				data:  rapid.SampledFrom([]string{"", "1", "2", "ignored"}).Draw(r, "data"),
+				pause: time.Duration(rapid.IntRange(0, 40000).Draw(r, "ms")) * time.Millisecond,
+			}
+		}), 0, 30).Draw(r, "steps")
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer()
+			f := newFollower(r, Source(s))
+			defer f.stop()
+			for _, x := range steps {
+				switch x.do {
+				case 0:
+					s.interrupt(nil)
+				case 1:
+					s.interrupt(fmt.Errorf("dial: %w", syscall.ECONNREFUSED))
+				case 2:
+					s.interrupt(apierrors.NewTooManyRequests("later", 1))
+				case 3:
+					s.expire()
+				case 4:
+					time.Sleep(x.pause)
+				default:
+					s.set(x.name, x.data)
+				}
+			}
+			s.interrupt(nil)
+			time.Sleep(5 * time.Minute)
+			synctest.Wait()
+			f.check(r, s.data())
+		})
+	})
+}
+
+// TestReplaceOrder checks the calls of Changed in detail: a list that follows an interruption is
+// reported as changes to what was known.
+func TestReplaceOrder(t *testing.T) {
+	var got []string
+	c := NewCache(Config[v1.ConfigMap, v1.ConfigMap]{
+		Keep: func(c *v1.ConfigMap) *v1.ConfigMap { return c },
+		Changed: func(name types.NamespacedName, old, current *v1.ConfigMap) {
+			text := name.Name
+			for _, o := range []*v1.ConfigMap{old, current} {
+				if o == nil {
+					text += " -"
+					continue
+				}
+				text += " " + o.ResourceVersion
+			}
+			got = append(got, text)
+		},
+	})
+	of := func(name, version string) *v1.ConfigMap {
+		return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ResourceVersion: version}}
+	}
+	streamed, err := c.Transformer()(of("c", "3"))
+	for _, err := range []error{
+		err,
+		c.Replace([]any{of("a", "1"), of("b", "2"), streamed}, "3"),
+		c.Add(of("d", "4")), c.Update(of("a", "5")), c.Delete(of("b", "6")), c.Delete(of("unknown", "7")),
+		c.Replace([]any{of("a", "9"), of("c", "3")}, "9"), c.Resync(),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"a - 1", "b - 2", "c - 3", "d - 4", "a 1 5", "b 2 -", "a 5 9", "c 3 3", "d 4 -"}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error("calls (-want +got):\n", d)
+	}
+	for name, err := range map[string]error{
+		"another kind": c.Add(&v1.Node{}), "not an object": c.Add("text"), "deletion of no object": c.Delete("text"),
+		"list with another kind": c.Replace([]any{&v1.Node{}}, ""),
+	} {
+		if err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// TestSelectors checks what is sent to the API server.
+func TestSelectors(t *testing.T) {
+	var got []string
+	for _, option := range []func(*metav1.ListOptions){Named("n1"), Fields("spec.nodeName=n1")} {
+		record := recorder{&got}
+		lw := cache.ToListerWatcherWithContext(Source(record, option))
+		if _, err := lw.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := lw.WatchWithContext(t.Context(), metav1.ListOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"metadata.name=n1", "metadata.name=n1", "spec.nodeName=n1", "spec.nodeName=n1"}
+	if !slices.Equal(got, want) {
+		t.Errorf("selectors %q, want %q", got, want)
+	}
+}
+
+type recorder struct{ selectors *[]string }
+
+func (r recorder) List(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	*r.selectors = append(*r.selectors, o.FieldSelector)
+	return &v1.ConfigMapList{}, nil
+}
+
+func (r recorder) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	*r.selectors = append(*r.selectors, o.FieldSelector)
+	return watch.NewEmptyWatch(), nil
+}
