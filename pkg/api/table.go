@@ -51,7 +51,7 @@ type Deps struct {
 	// Definitions are the hooks of definitions of custom resources.
 	Definitions resource.Hooks[*apiextensionsv1.CustomResourceDefinition]
 	// Claims checks writes of resource claims.
-	Claims dynamic.Guard
+	Claims resourceclaims.Guard
 	// Batches answers the batches of schedulers.
 	Batches podbatches.Deps
 }

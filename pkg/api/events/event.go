@@ -45,7 +45,6 @@ func eventRow(stored store.Codec) *resource.Row {
 			"reportingController":       "reportingComponent",
 		},
 
-		MetaOnUpdate:             resource.MetaRules{CreateChecksFirst: true}, // what changed is told where validateEventUpdate has a place for it
 		Validate:                 validateEvent,
 		ValidateUpdate:           validateEventUpdate,
 		Fields:                   eventFields,
