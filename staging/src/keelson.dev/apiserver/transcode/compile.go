@@ -19,12 +19,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Types are the tables of the types that programs and pickers have been compiled
-// of, which share what they have in common. They are safe for concurrent use.
+// Types has the tables of all types that its programs and pickers use. They share the tables of
+// types that they have in common. It is safe for concurrent use.
 type Types struct {
 	mu       sync.Mutex
 	messages map[reflect.Type]*message
-	fields   int // of all messages
+	fields   int // number of fields of all messages
 	known    memo
 }
 
@@ -35,15 +35,15 @@ func NewTypes() *Types { return &Types{messages: map[reflect.Type]*message{}} }
 type message struct {
 	typ      reflect.Type
 	fields   []field // in the order of JSON
-	byNumber []int16 // index of a field plus one; 0: none
-	always   uint64  // the fields that have a member when they are not there
-	kinded   bool    // it has a TypeMeta, which is in no bytes
+	byNumber []int16 // index of a field plus one; 0 if there is none
+	always   uint64  // a bit for each field that has a member even if it is absent
+	kinded   bool    // has a TypeMeta, which protobuf does not contain
 }
 
-// kind is how a value is written.
+// kind says how a value is encoded.
 type kind uint8
 
-// The first ones are numbers.
+// The kinds up to uint64Kind are varints.
 const (
 	boolKind kind = iota
 	int32Kind
@@ -58,10 +58,10 @@ const (
 	quantityKind
 	intOrStringKind
 	fieldsKind
-	decodedKind // its type decodes and encodes it
+	decodedKind // decoded and encoded by the methods of its type
 )
 
-// value describes a field's value, an element's of a list or of a map.
+// value describes the value of a field, or of an element of a list or map.
 type value struct {
 	kind kind
 	sub  *message     // of messageKind
@@ -71,23 +71,25 @@ type value struct {
 // field is one member of an object.
 type field struct {
 	value
-	id     int    // counts the fields of all types
+	// Names.
+	id     int    // unique among the fields of all types
 	name   string // in Go
 	json   string // in JSON
 	head   string // `"json":`
 	number protowire.Number
-	absent string // what stands for a value that is not there; empty: the member is left out
+	absent string // JSON of an absent value; empty if the member is omitted
 
-	inline   bool // a message whose members are the object's own
+	// Shape.
+	inline   bool // a message whose members are those of the object
 	pointer  bool
 	list     bool
 	dict     bool
-	omit     bool // left out when it is the zero value
-	revision bool // is given the object's revision
-	own      bool // holds that: what it makes is not made of its bytes alone
+	omit     bool // omitted if it is the zero value
+	revision bool // the resourceVersion, which is not taken from the bytes
+	own      bool // contains the resourceVersion, so equal bytes may have different JSON
 }
 
-// wireType is what the value's tag says.
+// wireType returns the wire type of the value.
 func (v *value) wireType() protowire.Type {
 	if v.kind <= uint64Kind {
 		return protowire.VarintType
@@ -104,13 +106,13 @@ func (m *message) field(n protowire.Number) *field {
 
 var errUnsupported = errors.New("unsupported type")
 
-// message returns the table of a struct type. The lock is held.
+// message returns the table of a struct type. The caller holds t.mu.
 func (t *Types) message(typ reflect.Type) (*message, error) {
 	if m, ok := t.messages[typ]; ok {
 		return m, nil
 	}
 	m := &message{typ: typ}
-	t.messages[typ] = m // types refer to themselves
+	t.messages[typ] = m // before it is complete, because types may refer to themselves
 	if err := t.compile(m); err != nil {
 		delete(t.messages, typ)
 		return nil, fmt.Errorf("%s: %w", typ, err)
@@ -144,12 +146,13 @@ func (t *Types) compile(m *message) error {
 		m.byNumber[f.number] = int16(len(m.fields))
 	}
 	if len(m.fields) > 64 {
-		return errUnsupported // a word has a bit for each
+		return errUnsupported // locate has 64 bits
 	}
 	m.setAlways()
 	return nil
 }
 
+// setAlways sets always from the fields.
 func (m *message) setAlways() {
 	m.always = 0
 	for i := range m.fields {
@@ -159,7 +162,7 @@ func (m *message) setAlways() {
 	}
 }
 
-// members are the names that the field has among its object's members.
+// members returns the names of the members that the field adds to its object.
 func (f *field) members() []string {
 	if !f.inline {
 		return []string{f.json}
@@ -171,8 +174,8 @@ func (f *field) members() []string {
 	return out
 }
 
-// field reads what the tags of a struct's field say. It reports false for one that
-// is in no bytes or in no JSON.
+// field returns the table entry of a struct's field. ok is false if the field is not in the
+// protobuf or not in the JSON.
 func (t *Types) field(sf reflect.StructField) (f field, ok bool, err error) {
 	f.name = sf.Name
 	name, options, _ := strings.Cut(sf.Tag.Get("json"), ",")
@@ -193,7 +196,7 @@ func (t *Types) field(sf reflect.StructField) (f field, ok bool, err error) {
 	}
 	proto := strings.Split(sf.Tag.Get("protobuf"), ",")
 	if len(proto) < 2 {
-		// Its value is never there.
+		// The protobuf never contains it.
 		if sf.Type == reflect.TypeFor[metav1.TypeMeta]() || f.omit && sf.Type.Kind() != reflect.Struct {
 			return f, false, nil
 		}
@@ -209,7 +212,7 @@ func (t *Types) field(sf reflect.StructField) (f field, ok bool, err error) {
 		return f, false, err
 	}
 	if f.sub != nil && f.sub.kinded {
-		return f, false, errUnsupported // defaults may have given it a kind
+		return f, false, errUnsupported // defaulting may set its kind
 	}
 	if f.inline && (f.kind != messageKind || f.pointer || f.list || f.dict) {
 		return f, false, errUnsupported
@@ -217,11 +220,11 @@ func (t *Types) field(sf reflect.StructField) (f field, ok bool, err error) {
 	return f, true, f.setAbsent(has("omitzero"))
 }
 
-// shape finds out what a field of type typ holds.
+// shape sets the shape and the value of a field of type typ.
 func (t *Types) shape(f *field, typ reflect.Type) error {
 	elem := typ
 	switch {
-	case own(typ): // its JSON is its own affair
+	case own(typ): // its methods encode it
 	case typ.Kind() == reflect.Pointer:
 		f.pointer, elem = true, typ.Elem()
 	case typ.Kind() == reflect.Slice && typ.Elem().Kind() != reflect.Uint8:
@@ -234,7 +237,7 @@ func (t *Types) shape(f *field, typ reflect.Type) error {
 	return err
 }
 
-// own reports whether a type says itself how it is written.
+// own reports whether a type has methods that encode or decode it.
 func own(typ reflect.Type) bool {
 	for _, i := range []reflect.Type{reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler](), reflect.TypeFor[unmarshaler]()} {
 		if typ.Kind() != reflect.Pointer && (typ.Implements(i) || reflect.PointerTo(typ).Implements(i)) {
@@ -244,9 +247,10 @@ func own(typ reflect.Type) bool {
 	return false
 }
 
-// unmarshaler is what generated types are.
+// unmarshaler is implemented by generated types.
 type unmarshaler interface{ Unmarshal(data []byte) error }
 
+// value returns the description of values of type typ.
 func (t *Types) value(typ reflect.Type) (v value, err error) {
 	special := map[reflect.Type]kind{
 		reflect.TypeFor[metav1.Time](): timeKind, reflect.TypeFor[metav1.MicroTime](): microTimeKind,
@@ -282,7 +286,7 @@ func (t *Types) value(typ reflect.Type) (v value, err error) {
 	return value{kind: k}, nil
 }
 
-// setAbsent finds what the member of a value that is not there is.
+// setAbsent sets absent, the JSON of a missing value.
 func (f *field) setAbsent(omitZero bool) error {
 	switch {
 	case f.inline:
@@ -298,12 +302,12 @@ func (f *field) setAbsent(omitZero bool) error {
 	case f.kind == timeKind || f.kind == microTimeKind:
 		f.absent = "null"
 		if !omitZero {
-			f.omit = false // it is no empty value
+			f.omit = false // encoding/json does not omit structs as empty
 		}
 	case omitZero:
 		return errUnsupported
 	case f.kind == messageKind:
-		f.absent = "{" // what it holds without being there is made each time
+		f.absent = "{" // marks it as present; absent makes the object each time
 		f.omit = false
 	default:
 		v, err := json.Marshal(f.zero())
@@ -318,7 +322,7 @@ func (f *field) setAbsent(omitZero bool) error {
 	return nil
 }
 
-// zero is the zero value of a kind that is no message.
+// zero returns the zero value of a kind that is not a message.
 func (v *value) zero() any {
 	switch v.kind {
 	case quantityKind:

@@ -1,21 +1,21 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package transcode works on the protobuf of API objects without decoding it, by
-// tables that are compiled from their Go types once.
+// Package transcode makes JSON from the protobuf of API objects, and selects parts of it, without
+// decoding it into Go values. It works by tables that are compiled from the Go types once.
 //
-// A Program makes of an object's bytes the JSON that encoding/json makes of the
-// object that the bytes decode into, byte for byte, in a tenth of the time. A
-// Picker takes from them what a few paths name, so that decoding the rest is
-// saved.
+// A Program makes the same JSON, byte for byte, as encoding/json makes of the decoded object, in a
+// tenth of the time. A Picker copies the fields that some paths name, so that the caller decodes
+// only these.
 //
-// A Program remembers what it has made of parts of the objects before, a bounded
-// number of small ones, and copies that where a part is the same.
+// A Program keeps the JSON of a bounded number of small parts of the objects that it read last, and
+// copies it when an object has an equal part.
 //
-// Neither guesses: bytes that are laid out in an unusual way (a field twice, the
-// keys of a map out of order), or hold what JSON cannot say, are refused, and the
-// caller decodes them. Types whose JSON is not made of their fields, as moments
-// and quantities are, have rules of their own here or are decoded one by one.
-// Objects are not given the defaults of their kind: they have them when they are
-// stored.
+// Programs and pickers return false if the bytes have an unusual layout (a field twice, the keys of
+// a map out of order) or contain something that JSON cannot express. The caller then decodes the
+// object. Types whose JSON is not made of their fields, such as times and quantities, have rules of
+// their own here, or are decoded one by one. Defaults are not applied: objects have them when they
+// are stored.
+//
+// Types, programs and pickers are safe for concurrent use.
 package transcode

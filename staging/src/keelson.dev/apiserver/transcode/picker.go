@@ -12,19 +12,20 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Picker takes of the bytes of one type what some paths name. What it makes
-// decodes into the object without the rest; the elements of lists stay as many. It
-// is safe for concurrent use.
+// Picker copies the fields that some paths name from the bytes of one type. The result decodes into
+// an object with only these fields; lists keep their number of elements. It is safe for concurrent
+// use.
 type Picker struct{ root *branch }
 
-// branch says what is taken of a message: by the number of a field nil for nothing,
-// whole for all of it, or what is taken of its messages.
+// branch says which fields of a message are copied, by field number: nil if the field is not, a
+// branch without entries (whole) if all of it is, or the branch of the field's message.
 type branch struct{ byNumber []*branch }
 
 var errPath = errors.New("no such field")
 
-// Picker compiles paths of the type that object points to: names as in JSON,
-// with dots, as in "spec.containers.name".
+// Picker compiles paths of the type that object points to. A path has the names of JSON with dots
+// between them, for example "spec.containers.name". The error says that the type is not supported
+// or has no such field.
 func (t *Types) Picker(object any, paths ...string) (*Picker, error) {
 	typ := reflect.TypeOf(object)
 	if typ.Kind() != reflect.Pointer || typ.Elem().Kind() != reflect.Struct {
@@ -46,7 +47,7 @@ func (t *Types) Picker(object any, paths ...string) (*Picker, error) {
 	return p, nil
 }
 
-// add has the branch take what path names of m.
+// add adds the field of m that path names. It returns false if there is none.
 func (b *branch) add(m *message, path []string, whole *branch) bool {
 	for i := range m.fields {
 		f := &m.fields[i]
@@ -98,12 +99,12 @@ func (b *branch) set(n protowire.Number, inner *branch) {
 	b.byNumber[n] = inner
 }
 
-// Append appends what is taken of the message raw. It reports false when raw is
-// no message of the type.
+// Append appends the selected fields of the message raw to dst. It returns false if raw is
+// malformed.
 func (p *Picker) Append(dst, raw []byte) ([]byte, bool) { return p.root.append(dst, raw) }
 
-// sizeLen is how many bytes the size of a message takes that is not known before it
-// is made: readers do not mind more than it needs.
+// sizeLen is the number of bytes for the size of a message whose size is not known in advance.
+// Decoders accept a varint with more bytes than necessary.
 const sizeLen = 4
 
 func (b *branch) append(dst, raw []byte) ([]byte, bool) {
@@ -126,7 +127,7 @@ func (b *branch) append(dst, raw []byte) ([]byte, bool) {
 		inner := b.of(number)
 		switch {
 		case inner == nil:
-		case inner.byNumber == nil: // whole
+		case inner.byNumber == nil: // copy all of it
 			dst = append(dst, raw[pos:end]...)
 		case typ != protowire.BytesType:
 			return dst, false

@@ -24,23 +24,23 @@ func TestPicker(t *testing.T) {
 		paths []string
 		want  corev1.Pod
 	}{
-		"nothing": {},
-		"leaves and branches": {
+		"no paths": {},
+		"scalars and structs": {
 			[]string{"metadata.labels", "metadata.name", "spec.nodeName", "status.phase"},
 			corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Labels: p.Labels}, Spec: corev1.PodSpec{NodeName: "n1"}, Status: corev1.PodStatus{Phase: p.Status.Phase}},
 		},
-		"of lists": {
+		"fields of list elements": {
 			[]string{"spec.containers.name"},
 			corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c0"}, {Name: "c1"}}}},
 		},
-		"inlined": {
+		"inlined fields": {
 			[]string{"spec.volumes.secret.secretName", "spec.volumes.configMap"},
 			corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{}, {VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "secret"}}}}}},
 		},
-		"a part of what is taken whole": {
+		"a struct, then one of its fields": {
 			[]string{"status", "status.phase"}, corev1.Pod{Status: p.Status},
 		},
-		"what is taken in part whole": {
+		"a field of a struct, then the struct": {
 			[]string{"status.phase", "status"}, corev1.Pod{Status: p.Status},
 		},
 	} {
@@ -56,7 +56,7 @@ func TestPicker(t *testing.T) {
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
-		for n := range raw { // cut short: an error or a part
+		for n := range raw { // a cut message is an error or a part of the object
 			_, _ = picker.Append(nil, raw[:n])
 		}
 	}
@@ -67,8 +67,8 @@ func TestPicker(t *testing.T) {
 	}
 }
 
-// FuzzPicker feeds arbitrary bytes: what can be decoded whole can be decoded picked,
-// and is the same.
+// FuzzPicker checks on arbitrary bytes that if the whole message can be decoded, the picked one can
+// too, with the same values.
 func FuzzPicker(f *testing.F) {
 	raw, err := pod().Marshal()
 	if err != nil {

@@ -15,16 +15,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Program makes JSON of the bytes of one type. It is safe for concurrent use.
+// Program converts the protobuf of one type to JSON. It is safe for concurrent use.
 type Program struct {
 	types *Types
 	root  *message
-	meta  *message // of the object's ObjectMeta
-	runs  sync.Pool
+	meta  *message  // table of the object's ObjectMeta
+	runs  sync.Pool // of *run
 }
 
-// Program compiles the type that object, an API object, points to. It fails where
-// a field is of a kind that no table knows.
+// Program compiles the type that object points to. The error says that the type has no ObjectMeta
+// or a field of a type that is not supported.
 func (t *Types) Program(object any) (*Program, error) {
 	typ := reflect.TypeOf(object)
 	if typ.Kind() != reflect.Pointer || typ.Elem().Kind() != reflect.Struct || typ.Implements(reflect.TypeFor[json.Marshaler]()) {
@@ -40,7 +40,7 @@ func (t *Types) Program(object any) (*Program, error) {
 	if meta == nil || meta.sub == nil || meta.sub.typ != reflect.TypeFor[metav1.ObjectMeta]() {
 		return nil, fmt.Errorf("%s: no metadata: %w", typ, errUnsupported)
 	}
-	// The object's own metadata has the revision put in; that of templates has not.
+	// Only the object's own metadata gets the resourceVersion, not that of pod templates.
 	own := &message{typ: meta.sub.typ, fields: slices.Clone(meta.sub.fields), byNumber: meta.sub.byNumber}
 	own.field(6).revision = true
 	own.setAlways()
@@ -50,15 +50,14 @@ func (t *Types) Program(object any) (*Program, error) {
 	return &Program{types: t, root: root, meta: own, runs: sync.Pool{New: func() any { return new(run) }}}, nil
 }
 
-// Append appends the JSON of an object, whose message is raw, with its
-// resourceVersion set to revision; an empty one leaves it out. It reports false,
-// and returns dst as it was, when the object has to be decoded.
+// Append appends the JSON of the object with the message raw, with resourceVersion set to revision,
+// or without it if revision is empty. It returns dst unchanged and false if the object has to be
+// decoded.
 func (p *Program) Append(dst, raw []byte, revision string) ([]byte, bool) {
 	return p.run(dst, p.root, raw, revision)
 }
 
-// AppendMetadata appends the JSON of the object's metadata alone: the members
-// of an object around it are the caller's.
+// AppendMetadata appends the JSON of the object's metadata alone. Otherwise it is like Append.
 func (p *Program) AppendMetadata(dst, raw []byte, revision string) ([]byte, bool) {
 	tag, typ, n := protowire.ConsumeTag(raw)
 	if n < 0 || tag != 1 || typ != protowire.BytesType {
@@ -82,20 +81,19 @@ func (p *Program) run(dst []byte, m *message, raw []byte, revision string) ([]by
 	return out, true
 }
 
-// run is one object on its way.
+// run is the conversion of one object.
 type run struct {
 	types    *Types
 	revision string
-	spans    []span // of the messages that are open, the innermost last
+	spans    []span // of the messages being converted, the innermost last
 	repeats  repeats
 }
 
-// span is where the occurrences of a field are in its message: from is after the
-// first one's tag, and the values of a list reach as far as to, with tags between
-// them.
+// span is where a field is in its message: from is the offset after its tag, and to that of its
+// end. The values of a list or map are in one span, with tags between them.
 type span struct {
 	from, to int
-	number   uint64 // of a varint
+	number   uint64 // value of a varint
 }
 
 // object appends a message as a JSON object.
@@ -122,7 +120,7 @@ func (r *run) members(dst []byte, m *message, raw []byte) ([]byte, bool) {
 		if there&(1<<i) == 0 {
 			dst, ok = r.absent(dst, &m.fields[i])
 		} else {
-			// What the field makes may move the spans.
+			// member may reallocate r.spans, so it gets a copy of the span.
 			dst, ok = r.member(dst, &m.fields[i], r.spans[base+i], raw)
 		}
 	}
@@ -130,7 +128,7 @@ func (r *run) members(dst []byte, m *message, raw []byte) ([]byte, bool) {
 	return dst, ok
 }
 
-// locate finds the fields of a message, and tells by bits which are there.
+// locate finds the fields of a message. there has a bit for each field that is present.
 func (m *message) locate(spans []span, raw []byte) (there uint64, ok bool) {
 	var last *field
 	for pos := 0; pos < len(raw); {
@@ -159,7 +157,7 @@ func (m *message) locate(spans []span, raw []byte) (there uint64, ok bool) {
 			s.from = pos
 			there |= 1 << i
 		case last != f || !f.list && !f.dict:
-			return 0, false // the last one counts, or they are one
+			return 0, false // decoders merge the occurrences, or take the last one
 		}
 		last = f
 		v, n := varint(raw[pos:])
@@ -178,7 +176,7 @@ func (m *message) locate(spans []span, raw []byte) (there uint64, ok bool) {
 	return there, true
 }
 
-// tag reads a field's number and type, most of which take one byte or two.
+// tag reads a tag. It is fast for tags of one or two bytes.
 func tag(raw []byte) (protowire.Number, protowire.Type, int) {
 	if len(raw) > 1 && raw[0] >= 8 {
 		if raw[0] < 0x80 {
@@ -198,7 +196,7 @@ func varint(raw []byte) (uint64, int) {
 	return protowire.ConsumeVarint(raw)
 }
 
-// absent appends what stands for a field that is not there.
+// absent appends the member of a field that is not in the bytes, if it has one.
 func (r *run) absent(dst []byte, f *field) (out []byte, ok bool) {
 	switch {
 	case f.revision:
@@ -223,7 +221,7 @@ func (r *run) appendRevision(dst []byte, f *field) []byte {
 	return append(AppendString(append(dst, f.head...), r.revision), ',')
 }
 
-// member appends one member, or nothing.
+// member appends the member of a field that is in the bytes, unless it is omitted as empty.
 func (r *run) member(dst []byte, f *field, s span, raw []byte) ([]byte, bool) {
 	switch {
 	case f.revision:
@@ -241,7 +239,7 @@ func (r *run) member(dst []byte, f *field, s span, raw []byte) ([]byte, bool) {
 	return append(dst, ','), ok
 }
 
-// empty reports whether what is there is left out all the same.
+// empty reports whether omitempty or omitzero omits the value.
 func (f *field) empty(s span, raw []byte) bool {
 	switch {
 	case f.pointer || f.list || f.dict:
@@ -256,19 +254,19 @@ func (f *field) empty(s span, raw []byte) bool {
 	}
 }
 
-// content is what a length stands before.
+// content returns b without the length at its start.
 func content(b []byte) []byte {
 	_, n := varint(b)
 	return b[n:]
 }
 
-// next cuts the first value off a list; its tag is not there.
+// next returns the first value of a list without its length, and the rest. b starts after a tag.
 func next(b []byte) (value, rest []byte) {
 	size, n := varint(b)
 	return b[n : n+int(size)], b[n+int(size):]
 }
 
-// list appends the values of a list.
+// list appends the JSON of a list.
 func (r *run) list(dst []byte, f *field, values []byte) ([]byte, bool) {
 	dst = append(dst, '[')
 	for i, ok := 0, true; ; i++ {
@@ -291,7 +289,7 @@ func (r *run) list(dst []byte, f *field, values []byte) ([]byte, bool) {
 	}
 }
 
-// dict appends the entries of a map, which are in order.
+// dict appends the JSON of a map. It returns false if the keys are not in ascending order.
 func (r *run) dict(dst []byte, f *field, entries []byte) ([]byte, bool) {
 	dst = append(dst, '{')
 	var before []byte
@@ -300,7 +298,7 @@ func (r *run) dict(dst []byte, f *field, entries []byte) ([]byte, bool) {
 		e, entries = next(entries)
 		key, v, number, ok := entry(e, f.wireType())
 		if !ok || !first && string(before) >= string(key) || f.kind == decodedKind && len(v) == 0 {
-			return nil, false // an empty value of a map may be another one than that of a field
+			return nil, false // an empty value in a map may decode differently from that of a field
 		}
 		before = key
 		dst = append(AppendString(dst, key), ':')
@@ -318,7 +316,7 @@ func (r *run) dict(dst []byte, f *field, entries []byte) ([]byte, bool) {
 	}
 }
 
-// entry reads an entry of a map: key and value, in this order, and nothing else.
+// entry reads an entry of a map. It returns false unless the entry is a key and then a value.
 func entry(e []byte, typ protowire.Type) (key, v []byte, number uint64, ok bool) {
 	if len(e) == 0 || e[0] != 1<<3|byte(protowire.BytesType) {
 		return nil, nil, 0, false

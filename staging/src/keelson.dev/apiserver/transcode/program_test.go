@@ -18,7 +18,7 @@ import (
 	"keelson.dev/apiserver/transcode"
 )
 
-// pod is one as they are, with managed fields.
+// pod is a typical pod with managed fields.
 func pod() *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "production", Name: "web-7d4b9c6f5d-000123", UID: "0b9e1c5e-8f5c-4a53-9a4e-3f9f5d1c7a11",
@@ -58,13 +58,13 @@ func programOf(t testing.TB, object any) *transcode.Program {
 	return p
 }
 
-// message is what generated types are.
+// message is implemented by generated types.
 type message interface {
 	Marshal() ([]byte, error)
 	Unmarshal(data []byte) error
 }
 
-// compare holds the program's JSON of raw to the object's that raw decodes into.
+// compare compares the program's JSON of raw with the JSON of the decoded object.
 func compare(t testing.TB, p *transcode.Program, raw []byte, into message) (ok bool) {
 	t.Helper()
 	got, ok := p.Append(nil, raw, "")
@@ -72,7 +72,7 @@ func compare(t testing.TB, p *transcode.Program, raw []byte, into message) (ok b
 		return false
 	}
 	if err := into.Unmarshal(raw); err != nil {
-		return true // a reader who decodes it has an error, this one has what can be read
+		return true // decoding fails, but the program may convert what it can read
 	}
 	into.(metav1.Object).SetResourceVersion("")
 	want, err := json.Marshal(into)
@@ -92,12 +92,12 @@ func TestPod(t *testing.T) {
 	if !compare(t, program, raw, &corev1.Pod{}) {
 		t.Fatal("refused")
 	}
-	for n := range raw { // cut short, it is another object or none
+	for n := range raw { // a cut message is another object, or malformed
 		compare(t, program, raw[:n], &corev1.Pod{})
 	}
 }
 
-// TestValues holds values with rules of their own to what their types say.
+// TestValues compares values with special rules with the methods of their types.
 func TestValues(t *testing.T) {
 	program := programOf(t, &corev1.Pod{})
 	rapid.Check(t, func(t *rapid.T) {
@@ -134,8 +134,8 @@ func TestValues(t *testing.T) {
 	})
 }
 
-// TestRepeats has objects that are alike in parts come one after the other: what is
-// remembered of one is not told of another.
+// TestRepeats converts objects that have some equal parts, and checks that no part of one appears
+// in another.
 func TestRepeats(t *testing.T) {
 	program := programOf(t, &corev1.Pod{})
 	rapid.Check(t, func(t *rapid.T) {
@@ -166,7 +166,7 @@ func TestRepeats(t *testing.T) {
 	})
 }
 
-// fieldSets are sets of managed fields, some of them not as they are stored.
+// fieldSets are values of FieldsV1; some of them are not in the stored form.
 func fieldSets(depth int) *rapid.Generator[string] {
 	if depth == 0 {
 		return rapid.SampledFrom([]string{"{}", "{}", "{}", "{ }", "1", "[]", "{", ""})
@@ -184,7 +184,7 @@ func fieldSets(depth int) *rapid.Generator[string] {
 	})
 }
 
-// TestRefuses names bytes that are laid out in another way than encoders do.
+// TestRefuses has messages in layouts that encoders do not produce.
 func TestRefuses(t *testing.T) {
 	program := programOf(t, &corev1.ConfigMap{})
 	a, b := "\x12\x06\x0a\x01a\x12\x01x", "\x12\x06\x0a\x01b\x12\x01x"
@@ -209,7 +209,7 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// FuzzProgram holds the program to decoding, whatever the bytes.
+// FuzzProgram compares the program with decoding on arbitrary bytes.
 func FuzzProgram(f *testing.F) {
 	raw, err := pod().Marshal()
 	if err != nil {

@@ -6,36 +6,37 @@ package transcode
 import "bytes"
 
 const (
-	// repeatLeast and repeatMost are of what sizes parts of objects are remembered.
+	// repeatLeast and repeatMost bound the sizes, in bytes, of the parts that are kept.
 	repeatLeast, repeatMost = 32, 4 << 10
-	// repeatSlots is how many are, and repeatValues how many of one list.
+	// repeatSlots is the number of parts that are kept, and repeatValues the number of values of
+	// one list.
 	repeatSlots, repeatValues = 512, 8
-	// repeatPatience is how often a part may differ from the one before it until
-	// only one of so many is remembered.
+	// After repeatPatience parts in a row that differ from the one before, only every
+	// repeatPatience-th part is kept, because keeping one costs a copy.
 	repeatPatience = 8
 )
 
-// repeats remembers what has been made of parts of the objects before this one, by
-// field: objects of a kind are alike but for names, moments and addresses, and to
-// find two parts equal is a small part of the work of reading one.
+// repeats keeps the JSON of parts of the previous objects, by field. Objects of a kind differ
+// mostly in names, times and addresses, and comparing two parts takes a fraction of the time of
+// converting one.
 type repeats [repeatSlots]repeat
 
-// repeat is the part that a field has held last.
+// repeat is the last part that a field had.
 type repeat struct {
 	field  *field
-	at     int // which value of a list; 0: all that the field holds
-	misses uint
-	raw    []byte
-	text   []byte
+	at     int    // position in a list, from 1; 0 for all that the field has
+	misses uint   // how many parts in a row differed
+	raw    []byte // the part
+	text   []byte // its JSON
 }
 
-// slot is where a part is remembered, or another one that has come later.
+// slot returns the slot of a part. Another part may have the same slot and replace it.
 func (r *repeats) slot(f *field, at int) *repeat {
 	return &r[(f.id*(1+repeatValues)+at)%repeatSlots]
 }
 
-// part appends what f makes of raw, which is what it holds, or the value at in a
-// list, counted from 1.
+// part appends the JSON of raw. If at is 0, raw is all that field f has. Otherwise raw is one value
+// of the list f, and at is 1 plus its index modulo repeatValues.
 func (r *run) part(dst []byte, f *field, at int, raw []byte) ([]byte, bool) {
 	if len(raw) < repeatLeast || len(raw) > repeatMost || f.own {
 		return r.make(dst, f, at, raw)
@@ -60,6 +61,7 @@ func (r *run) part(dst []byte, f *field, at int, raw []byte) ([]byte, bool) {
 	return dst, true
 }
 
+// make appends the JSON of a part without looking at repeats.
 func (r *run) make(dst []byte, f *field, at int, raw []byte) ([]byte, bool) {
 	switch {
 	case at > 0:

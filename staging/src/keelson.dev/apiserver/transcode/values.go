@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// value appends a value that has a length.
+// value appends the JSON of a length-delimited value.
 func (r *run) value(dst []byte, v *value, b []byte) ([]byte, bool) {
 	switch v.kind {
 	case stringKind:
@@ -46,7 +46,7 @@ func (r *run) value(dst []byte, v *value, b []byte) ([]byte, bool) {
 	}
 }
 
-// appendDecoded decodes a value and encodes it.
+// appendDecoded appends the JSON of a value that it decodes and encodes by the value's type.
 func appendDecoded(dst []byte, typ reflect.Type, b []byte) ([]byte, bool) {
 	obj := reflect.New(typ)
 	u, ok := obj.Interface().(unmarshaler)
@@ -57,7 +57,7 @@ func appendDecoded(dst []byte, typ reflect.Type, b []byte) ([]byte, bool) {
 	return append(dst, out...), err == nil
 }
 
-// isZero reports whether a number as it stands in the bytes is 0 as a value.
+// isZero reports whether the varint n is 0 as a value of the type.
 func (v *value) isZero(n uint64) bool {
 	switch v.kind {
 	case int32Kind, uint32Kind:
@@ -82,7 +82,7 @@ func (v *value) appendNumber(dst []byte, n uint64) []byte {
 	}
 }
 
-// plain has the bytes that stand for themselves in JSON as encoding/json writes it.
+// plain has the bytes that encoding/json does not escape in strings.
 var plain = func() (t [256]bool) {
 	for c := ' '; c < 0x7f; c++ {
 		t[c] = c != '"' && c != '\\' && c != '<' && c != '>' && c != '&'
@@ -90,7 +90,7 @@ var plain = func() (t [256]bool) {
 	return t
 }()
 
-// AppendString appends text as a JSON string as encoding/json writes it.
+// AppendString appends text as a JSON string, exactly as encoding/json writes it.
 func AppendString[S string | []byte](dst []byte, text S) []byte {
 	start := len(dst)
 	dst = append(dst, '"')
@@ -101,7 +101,7 @@ func AppendString[S string | []byte](dst []byte, text S) []byte {
 			continue
 		}
 		if c >= 0x7f {
-			quoted, _ := json.Marshal(string(text)) // a string can be encoded
+			quoted, _ := json.Marshal(string(text)) // cannot fail for a string
 			return append(dst[:start], quoted...)
 		}
 		dst = append(dst, text[from:i]...)
@@ -112,7 +112,7 @@ func AppendString[S string | []byte](dst []byte, text S) []byte {
 	return append(dst, '"')
 }
 
-// appendEscape appends what stands for an ASCII character that is not plain.
+// appendEscape appends the escape of an ASCII character that is not plain.
 func appendEscape(dst []byte, c byte) []byte {
 	switch c {
 	case '"', '\\':
@@ -132,13 +132,12 @@ func appendEscape(dst []byte, c byte) []byte {
 	return append(dst, '\\', 'u', '0', '0', digits[c>>4], digits[c&0xf])
 }
 
-// plainFields reports whether a set of managed fields is JSON that encoding/json
-// would leave as it is. It knows objects of objects only, which is all that sets
-// are made of.
+// plainFields reports whether b, a FieldsV1, is JSON that encoding/json would not change. It
+// accepts only objects of objects, which FieldsV1 consists of.
 func plainFields(b []byte) bool {
 	depth := 0
 	for i := 0; i < len(b); {
-		// At the beginning of a value.
+		// b[i] is the start of a value.
 		if b[i] != '{' {
 			return false
 		}
@@ -167,7 +166,7 @@ func plainFields(b []byte) bool {
 	return false
 }
 
-// skipKey returns the index after the key at i and its colon, or -1.
+// skipKey returns the index after the key at i and its colon, or -1 if the key is not plain.
 func skipKey(b []byte, i int) int {
 	if i >= len(b) || b[i] != '"' {
 		return -1
@@ -186,7 +185,7 @@ func skipKey(b []byte, i int) int {
 	return -1
 }
 
-// moment reads a Time or a MicroTime as their types do.
+// moment decodes a Time or a MicroTime like their Unmarshal methods.
 func moment(b []byte, k kind) (time.Time, bool) {
 	if len(b) == 0 {
 		return time.Time{}, true
@@ -227,14 +226,13 @@ func appendIntOrString(dst, b []byte) ([]byte, bool) {
 	}
 }
 
-// memo has the JSON of quantities that have been seen: few are in use, and reading
-// one is slow.
+// memo keeps the JSON of quantities. Clusters use few different ones, and formatting one is slow.
 type memo struct {
-	quantities atomic.Pointer[map[string]string]
-	mu         sync.Mutex // held to add
+	quantities atomic.Pointer[map[string]string] // JSON by protobuf; a map is not modified
+	mu         sync.Mutex                        // held while a quantity is added
 }
 
-// memoSize is how many quantities are remembered.
+// memoSize bounds the number of quantities that are kept.
 const memoSize = 1024
 
 func (m *memo) quantity(dst, b []byte) ([]byte, bool) {

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/json"
 )
 
-// pod is one as programs create them: two containers, probes, volumes.
+// pod is a pod as programs create it: two containers, probes, volumes.
 //
 //go:embed testdata/pod.json
 var pod []byte

@@ -25,7 +25,7 @@ type inline struct {
 
 type name string
 
-// everything has a field of each form.
+// everything has fields of each form.
 type everything struct {
 	metav1.TypeMeta `json:",inline"`
 	skipped         `json:"-"`
@@ -76,7 +76,7 @@ type Inline struct {
 	Second *int32 `json:"second"`
 }
 
-// kinds are what documents are read as.
+// kinds return the values into which documents are decoded.
 var kinds = []func() any{
 	func() any { return &everything{} },
 	func() any { return &corev1.Pod{} },
@@ -90,8 +90,8 @@ var kinds = []func() any{
 	func() any { return &apiresource.Quantity{} },
 }
 
-// same reads data both ways. It reports whether the fast way took it: then the
-// library must have taken it without a word, and for the same value.
+// same decodes data by Read and by the library. It returns the result of Read: if it is true, the
+// library must have returned the same value without errors and findings.
 func same(t interface {
 	Helper()
 	Fatalf(string, ...any)
@@ -122,7 +122,7 @@ func same(t interface {
 	return false
 }
 
-// scribble overwrites data.
+// scribble overwrites data, to find values that share memory with it.
 func scribble(data []byte) {
 	for i := range data {
 		data[i] = 'x'
@@ -138,8 +138,8 @@ func texts(findings []error, err error) (all []string) {
 	return all
 }
 
-// The documents of taken must be read as everything the fast way, those of left
-// must not.
+// Read must accept the documents of taken as everything, and must leave those of left to the
+// library.
 var taken = []string{
 	`{}`, ` { } `, "\t{\r\n}\n", `null`,
 	`{"text":"a","name":"b","bool":true,"i8":-128,"i32":2147483647,"i64":-9223372036854775808,"u16":65535,"u64":18446744073709551615}`,
@@ -194,7 +194,7 @@ func TestNoPointer(t *testing.T) {
 	}
 }
 
-// TestCut reads what is left of a document when its end is missing.
+// TestCut decodes documents that are cut at each byte.
 func TestCut(t *testing.T) {
 	for _, doc := range append(taken, string(pod)) {
 		for n := range strings.TrimSpace(doc) {
@@ -203,7 +203,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestReadersAtOnce compiles and reads in many goroutines.
+// TestReadersAtOnce compiles plans and decodes in several goroutines.
 func TestReadersAtOnce(t *testing.T) {
 	for range 8 {
 		t.Run("", func(t *testing.T) {
@@ -217,7 +217,7 @@ func TestReadersAtOnce(t *testing.T) {
 	}
 }
 
-// TestVaried reads documents of random parts of others.
+// TestVaried decodes documents that are put together from random parts.
 func TestVaried(t *testing.T) {
 	var parts []string
 	for _, doc := range append(append([]string{string(pod)}, taken...), left[:60]...) {

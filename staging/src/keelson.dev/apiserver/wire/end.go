@@ -9,11 +9,11 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// EndNow returns an object in an envelope that ends gracefully as one whose grace
-// period was cut short to nothing, at the moment at which its end was asked for. ok is
-// false when data is no envelope of an object that has time left.
+// EndNow returns the envelope data of a terminating object with a grace period of 0 and with the
+// deletion timestamp at which the deletion was requested. ok is false if data is not the envelope
+// of an object with a grace period greater than 0.
 func EndNow(data []byte) (ended []byte, ok bool) {
-	if _, ok = findEnd(data); !ok { // most objects that go: they are not copied
+	if _, ok = findEnd(data); !ok { // most deleted objects: avoid the copy
 		return nil, false
 	}
 	ended = bytes.Clone(data)
@@ -23,13 +23,15 @@ func EndNow(data []byte) (ended []byte, ok bool) {
 	return ended, true
 }
 
-// graceful is where an object says when it ends, and how long that takes.
+// graceful has the varints of the deletion timestamp (in seconds) and of the grace period of an
+// object.
 type graceful struct {
-	end, grace []byte
-	asked      uint64 // when its end was asked for
+	end, grace []byte // parts of the object's bytes
+	asked      uint64 // when the deletion was requested, in Unix seconds
 }
 
-// findEnd finds it in an envelope of an object that has time left.
+// findEnd finds these varints in an envelope. ok is false unless the grace period is greater than
+// 0.
 func findEnd(data []byte) (g graceful, ok bool) {
 	e, err := Parse(data)
 	if err != nil {
@@ -60,13 +62,13 @@ func findEnd(data []byte) (g graceful, ok bool) {
 	return g, true
 }
 
-// Numbers of ObjectMeta's deletionTimestamp and deletionGracePeriodSeconds.
+// Field numbers of deletionTimestamp and deletionGracePeriodSeconds in ObjectMeta.
 const (
 	endField   = 9
 	graceField = 10
 )
 
-// seconds is where a Time has its seconds; nil: nowhere.
+// seconds returns the varint with the seconds of a Time; nil if it has none.
 func seconds(t []byte) []byte {
 	num, _, n := field(t)
 	if n < 0 || num != 1 {
@@ -75,7 +77,7 @@ func seconds(t []byte) []byte {
 	return t[protowire.SizeTag(num):n]
 }
 
-// putVarint writes v, which is not greater than what b has, into all of b.
+// putVarint writes v into b as a varint that fills b. v must not be greater than the varint in b.
 func putVarint(b []byte, v uint64) {
 	for i := range b {
 		b[i] = byte(v) | 0x80

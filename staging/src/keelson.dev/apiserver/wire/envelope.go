@@ -1,14 +1,17 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wire works on encoded objects without decoding them: Kubernetes'
-// protobuf envelope ("k8s\0" and a runtime.Unknown), the object inside it, the
-// resourceVersion in the object's metadata, and lists and watch events made of
-// encoded objects.
+// Package wire edits encoded objects without decoding them: Kubernetes' protobuf envelope ("k8s\0"
+// and a runtime.Unknown), the object in it, the resourceVersion in the object's metadata, and lists
+// and watch events of encoded objects.
 //
-// It relies on facts of the API: every stored kind has its ObjectMeta in field 1, ObjectMeta has
-// its uid in field 5, its resourceVersion in field 6, its deletionTimestamp in field 9 and its
-// grace period in field 10, and a list has its ListMeta in field 1 and its items in field 2.
+// It relies on the field numbers of the API: every stored kind has its ObjectMeta in field 1.
+// ObjectMeta has uid in field 5, resourceVersion in field 6, deletionTimestamp in field 9 and
+// deletionGracePeriodSeconds in field 10. A list has its ListMeta in field 1 and its items in field
+// 2.
+//
+// Functions that return false found an unexpected layout; their callers then decode the object. The
+// package has no state and is safe for concurrent use.
 package wire
 
 import (
@@ -20,27 +23,28 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Prefix begins every protobuf object that Kubernetes sends or stores.
+// Prefix is at the start of every protobuf object that Kubernetes sends or stores.
 const Prefix = "k8s\x00"
 
-// trailer is an envelope's empty contentEncoding and contentType.
+// trailer is the end of an envelope: its empty contentEncoding and contentType.
 const trailer = "\x1a\x00\x22\x00"
 
 var errMalformed = errors.New("malformed protobuf envelope")
 
-// Envelope is what an encoded object says of itself, and its body.
+// Envelope is the parsed envelope of an object.
 type Envelope struct {
 	APIVersion, Kind string
-	// Raw is the protobuf message of the object; part of the parsed bytes.
+	// Raw is the protobuf message of the object. It shares memory with the parsed bytes.
 	Raw []byte
 
-	head []byte // all before Raw's field, when Raw comes second
+	head []byte // the bytes before the field of Raw
 }
 
-// IsEnvelope reports whether data begins as an envelope does.
+// IsEnvelope reports whether data begins with Prefix.
 func IsEnvelope(data []byte) bool { return bytes.HasPrefix(data, []byte(Prefix)) }
 
-// Parse opens an envelope. Raw shares data's memory.
+// Parse parses an envelope. Raw shares memory with data. The error says that data is not a
+// well-formed envelope, or has a content encoding.
 func Parse(data []byte) (Envelope, error) {
 	var e Envelope
 	if !IsEnvelope(data) {
@@ -85,7 +89,8 @@ func (e *Envelope) parseTypeMeta(b []byte) error {
 	return nil
 }
 
-// field reads one field. value is empty unless the field is length-delimited.
+// field reads the field at the start of b, which has n bytes. value is empty unless the field is
+// length-delimited. n is -1 if the field is malformed.
 func field(b []byte) (num protowire.Number, value []byte, n int) {
 	num, typ, t := protowire.ConsumeTag(b)
 	if t < 0 {
@@ -105,12 +110,12 @@ func field(b []byte) (num protowire.Number, value []byte, n int) {
 	return num, value, t + v
 }
 
-// Header makes envelopes of one kind.
+// Header makes the envelopes of one kind.
 type Header struct {
-	typeMeta []byte // prefix and field 1
+	typeMeta []byte // Prefix and the TypeMeta in field 1
 }
 
-// NewHeader returns the header of a kind.
+// NewHeader returns the Header of a kind.
 func NewHeader(apiVersion, kind string) Header {
 	tm := protowire.AppendTag(nil, 1, protowire.BytesType)
 	tm = protowire.AppendString(tm, apiVersion)
@@ -121,19 +126,19 @@ func NewHeader(apiVersion, kind string) Header {
 	return Header{protowire.AppendBytes(b, tm)}
 }
 
-// Size is the size of an envelope around n bytes.
+// Size returns the size in bytes of the envelope of an object of n bytes, object included.
 func (h Header) Size(n int) int {
 	return len(h.typeMeta) + 1 + protowire.SizeBytes(n) + len(trailer)
 }
 
-// Begin appends what comes before an object of n bytes.
+// Begin appends the part of the envelope before an object of n bytes.
 func (h Header) Begin(dst []byte, n int) []byte {
 	dst = append(dst, h.typeMeta...)
 	dst = protowire.AppendTag(dst, 2, protowire.BytesType)
 	return protowire.AppendVarint(dst, uint64(n))
 }
 
-// End appends what comes after an object.
+// End appends the part of the envelope after the object.
 func (h Header) End(dst []byte) []byte { return append(dst, trailer...) }
 
 // Wrap returns raw in an envelope.
@@ -142,13 +147,13 @@ func (h Header) Wrap(raw []byte) []byte {
 	return h.End(append(b, raw...))
 }
 
-// Message is a generated protobuf type of the API.
+// Message is implemented by the generated protobuf types of the API.
 type Message interface {
 	Size() int
 	MarshalToSizedBuffer([]byte) (int, error)
 }
 
-// Marshal returns m in an envelope, in one allocation.
+// Marshal encodes m in an envelope. It makes one allocation.
 func (h Header) Marshal(m Message) ([]byte, error) {
 	size := m.Size()
 	b := h.Begin(make([]byte, 0, h.Size(size)), size)
@@ -164,7 +169,8 @@ func (h Header) Marshal(m Message) ([]byte, error) {
 	return h.End(b), nil
 }
 
-// Metadata returns the bytes of an object's ObjectMeta: field 1 of its message.
+// Metadata returns the ObjectMeta (field 1) of the message raw. It shares memory with raw. The
+// error says that raw is malformed or has none.
 func Metadata(raw []byte) ([]byte, error) {
 	for len(raw) > 0 {
 		num, value, n := field(raw)
@@ -179,8 +185,8 @@ func Metadata(raw []byte) ([]byte, error) {
 	return nil, errMalformed
 }
 
-// UID returns the metadata.uid of the object in an envelope. ok is false when
-// data is no envelope of an object that has one.
+// UID returns the metadata.uid of the object in the envelope data. ok is false if data is not an
+// envelope, or the object has no uid.
 func UID(data []byte) (uid string, ok bool) {
 	e, err := Parse(data)
 	if err != nil {
@@ -203,12 +209,11 @@ func UID(data []byte) (uid string, ok bool) {
 	return "", false
 }
 
-// uidField is the number of ObjectMeta's uid.
+// uidField is the field number of uid in ObjectMeta.
 const uidField = 5
 
-// SetResourceVersion returns the envelope data with metadata.resourceVersion
-// set to rev (removed when rev is 0), without decoding it. ok is false when the
-// bytes are not laid out as Kubernetes' encoders lay them out.
+// SetResourceVersion returns a copy of the envelope data with metadata.resourceVersion set to rev,
+// or removed if rev is 0. ok is false if the layout is not that of Kubernetes' encoders.
 func SetResourceVersion(data []byte, rev int64) (out []byte, ok bool) {
 	e, err := Parse(data)
 	if err != nil || len(e.Raw) == 0 {
@@ -248,8 +253,9 @@ func SetResourceVersion(data []byte, rev int64) (out []byte, ok bool) {
 	return append(out, trailer...), true
 }
 
-// cutResourceVersion splits an ObjectMeta around field 6, whose place it finds
-// even when the field is absent. Fields must be in ascending order.
+// cutResourceVersion returns the parts of an ObjectMeta before and after resourceVersion (field 6),
+// or before and after its place if it is absent. ok is false if the fields are not in ascending
+// order.
 func cutResourceVersion(meta []byte) (before, after []byte, ok bool) {
 	last := protowire.Number(0)
 	for pos := 0; pos < len(meta); {

@@ -11,19 +11,18 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Item is a stored object on its way into an answer: the parts of its envelope
-// between which the resourceVersion belongs. Nothing is copied before the answer
-// is put together.
+// Item is a stored object with a resourceVersion that is not in its bytes. It refers to the parts
+// of the bytes before and after the resourceVersion, so nothing is copied before Append.
 type Item struct {
-	before, after []byte // of the ObjectMeta, around field 6
-	tail          []byte // of the object, after its ObjectMeta
+	before, after []byte // parts of the ObjectMeta before and after resourceVersion (field 6)
+	tail          []byte // part of the object after its ObjectMeta
 	digits        [20]byte
-	rv            int // digits used
-	meta, raw     int // sizes of the ObjectMeta and of the object
+	rv            int // number of digits used
+	meta, raw     int // sizes of the ObjectMeta and of the object, in bytes
 }
 
-// Open returns the message in the envelope data. ok is false when data is not an
-// envelope of the header's kind, laid out as Header.Marshal lays it out.
+// Open returns the message in the envelope data, which it shares memory with. ok is false if data
+// is not an envelope of the header's kind, or not in the layout of Header.Marshal.
 func (h Header) Open(data []byte) (raw []byte, ok bool) {
 	if !bytes.HasPrefix(data, h.typeMeta) {
 		return nil, false
@@ -32,8 +31,9 @@ func (h Header) Open(data []byte) (raw []byte, ok bool) {
 	return raw, n >= 0 && string(data[len(h.typeMeta)+1+n:]) == trailer
 }
 
-// Splice makes an Item of data and gives it resourceVersion rev (none when rev is
-// 0). ok is false when Open's is, or the object's metadata is laid out otherwise.
+// Splice returns the object in the envelope data with resourceVersion rev; 0 means without one. The
+// Item shares memory with data. ok is false if Open returns false, or if the fields of ObjectMeta
+// are not in ascending order.
 func (h Header) Splice(data []byte, rev int64) (item Item, ok bool) {
 	raw, ok := h.Open(data)
 	if !ok {
@@ -55,8 +55,8 @@ func (h Header) Splice(data []byte, rev int64) (item Item, ok bool) {
 	return item, true
 }
 
-// skipTag returns what follows the tag of length-delimited field num, or nothing
-// if b begins with another one. num is less than 16.
+// skipTag returns b without the tag of the length-delimited field num at its start, or nil if b
+// starts with another tag. num is less than 16.
 func skipTag(b []byte, num byte) []byte {
 	if len(b) == 0 || b[0] != num<<3|byte(protowire.BytesType) {
 		return nil
@@ -64,7 +64,7 @@ func skipTag(b []byte, num byte) []byte {
 	return b[1:]
 }
 
-// Size is the size of the object's message.
+// Size returns the size of the object's message in bytes.
 func (i *Item) Size() int { return i.raw }
 
 // Append appends the object's message.
@@ -83,8 +83,8 @@ func (h Header) AppendItem(dst []byte, i *Item) []byte {
 	return h.End(i.Append(h.Begin(dst, i.raw)))
 }
 
-// AppendWatchItem appends the frame of a watch event of an item, as
-// AppendWatchEvent does that of an enveloped object.
+// AppendWatchItem appends the frame of a watch event with the item as object, like
+// AppendWatchEvent.
 func (h Header) AppendWatchItem(dst []byte, eventType string, i *Item) []byte {
 	object := h.Size(i.raw)
 	extension := 1 + protowire.SizeBytes(object)
@@ -99,7 +99,7 @@ func (h Header) AppendWatchItem(dst []byte, eventType string, i *Item) []byte {
 	return h.AppendItem(dst, i)
 }
 
-// Metadata reduces the item to a PartialObjectMetadata: its field 1 is the object's.
+// Metadata reduces the item to a PartialObjectMetadata, which has its ObjectMeta in field 1 too.
 func (i *Item) Metadata() {
 	i.raw -= len(i.tail)
 	i.tail = nil

@@ -14,7 +14,7 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// TestSplice holds items to the splice that makes whole envelopes.
+// TestSplice compares Splice with SetResourceVersion.
 func TestSplice(t *testing.T) {
 	header := wire.NewHeader("v1", "Thing")
 	rapid.Check(t, func(t *rapid.T) {
@@ -44,7 +44,7 @@ func TestSplice(t *testing.T) {
 	})
 }
 
-// TestSpliceRefuses names what is no item.
+// TestSpliceRefuses checks that Splice rejects other kinds, cut envelopes and trailing bytes.
 func TestSpliceRefuses(t *testing.T) {
 	header := wire.NewHeader("v1", "ConfigMap")
 	stored, err := header.Marshal(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
@@ -64,7 +64,7 @@ func TestSpliceRefuses(t *testing.T) {
 	}
 }
 
-// FuzzSplice holds items of arbitrary bytes to the splice of whole envelopes.
+// FuzzSplice compares Splice with SetResourceVersion on arbitrary bytes.
 func FuzzSplice(f *testing.F) {
 	header := wire.NewHeader("v1", "ConfigMap")
 	seed, err := header.Marshal(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}})

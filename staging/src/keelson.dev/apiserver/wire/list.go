@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// ListSize is the size of the list of a ListMeta of meta bytes and items of
-// the given sizes, without envelope.
+// ListSize returns the size in bytes of a list without envelope. meta is the size of its ListMeta,
+// and items yields the sizes of its items.
 func ListSize(meta int, items func(yield func(n int) bool)) int {
 	size := 1 + protowire.SizeBytes(meta)
 	for n := range items {
@@ -19,33 +19,35 @@ func ListSize(meta int, items func(yield func(n int) bool)) int {
 	return size
 }
 
-// AppendListMeta appends a list's metadata, which is its field 1.
+// AppendListMeta appends the ListMeta of a list as field 1.
 func AppendListMeta(dst, meta []byte) []byte {
 	dst = protowire.AppendTag(dst, 1, protowire.BytesType)
 	return protowire.AppendBytes(dst, meta)
 }
 
-// AppendLastListMeta appends the metadata of a list that has it after its items: the v1beta1
-// PartialObjectMetadataList has its fields the other way round.
+// AppendLastListMeta appends the ListMeta of a v1beta1 PartialObjectMetadataList, which has its
+// items in field 1 and its ListMeta in field 2.
 func AppendLastListMeta(dst, meta []byte) []byte {
 	dst = protowire.AppendTag(dst, 2, protowire.BytesType)
 	return protowire.AppendBytes(dst, meta)
 }
 
-// AppendFirstItemHeader is AppendItemHeader of such a list.
+// AppendFirstItemHeader appends the tag and the size of an item of n bytes of a v1beta1
+// PartialObjectMetadataList. The caller appends the item.
 func AppendFirstItemHeader(dst []byte, n int) []byte {
 	dst = protowire.AppendTag(dst, 1, protowire.BytesType)
 	return protowire.AppendVarint(dst, uint64(n))
 }
 
-// AppendItemHeader appends what comes before an item of n bytes in a list.
+// AppendItemHeader appends the tag and the size of an item of n bytes of a list. The caller appends
+// the item.
 func AppendItemHeader(dst []byte, n int) []byte {
 	dst = protowire.AppendTag(dst, 2, protowire.BytesType)
 	return protowire.AppendVarint(dst, uint64(n))
 }
 
-// AppendWatchEvent appends a length-delimited metav1.WatchEvent frame: the type,
-// and the object as an enveloped RawExtension.
+// AppendWatchEvent appends the frame of a watch event: its length in 4 bytes, and a
+// metav1.WatchEvent with the type and with object, which is in an envelope, as RawExtension.
 func AppendWatchEvent(dst []byte, eventType string, object []byte) []byte {
 	extension := 1 + protowire.SizeBytes(len(object))
 	size := 1 + protowire.SizeBytes(len(eventType)) + 1 + protowire.SizeBytes(extension)

@@ -24,7 +24,7 @@ type object interface {
 	wire.Message
 }
 
-// genMeta draws any ObjectMeta.
+// genMeta draws a random ObjectMeta.
 func genMeta() *rapid.Generator[metav1.ObjectMeta] {
 	return rapid.Custom(func(t *rapid.T) metav1.ObjectMeta {
 		m := metav1.ObjectMeta{
@@ -58,7 +58,7 @@ func genObject() *rapid.Generator[object] {
 	})
 }
 
-// TestSetResourceVersion holds the splice to what decoding and encoding gives.
+// TestSetResourceVersion compares the result with decoding, changing and encoding the object.
 func TestSetResourceVersion(t *testing.T) {
 	header := wire.NewHeader("v1", "Thing")
 	rapid.Check(t, func(t *rapid.T) {
@@ -94,8 +94,8 @@ func TestSetResourceVersion(t *testing.T) {
 	})
 }
 
-// FuzzSetResourceVersion feeds arbitrary bytes: whatever is spliced must still
-// be an envelope of the same kind, and nothing may panic.
+// FuzzSetResourceVersion checks on arbitrary bytes that nothing panics, and that each result is an
+// envelope of the same kind.
 func FuzzSetResourceVersion(f *testing.F) {
 	seed, err := wire.NewHeader("v1", "ConfigMap").Marshal(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
 	if err != nil {
@@ -117,8 +117,7 @@ func FuzzSetResourceVersion(f *testing.F) {
 	})
 }
 
-// TestList holds a spliced list to the generated encoder's.
-// TestUID holds what is found in the bytes to what was encoded.
+// TestUID compares the uid found in the bytes with that of the object.
 func TestUID(t *testing.T) {
 	header := wire.NewHeader("v1", "Thing")
 	rapid.Check(t, func(t *rapid.T) {
@@ -137,6 +136,7 @@ func TestUID(t *testing.T) {
 	}
 }
 
+// TestList compares a list of encoded items with the generated encoder.
 func TestList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		list := &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "12", Continue: rapid.String().Draw(t, "continue")}}
@@ -177,7 +177,7 @@ func TestList(t *testing.T) {
 	})
 }
 
-// TestWatchEvent holds a frame to the generated encoder's event.
+// TestWatchEvent compares a frame with the generated encoder.
 func TestWatchEvent(t *testing.T) {
 	object, err := wire.NewHeader("v1", "ConfigMap").Marshal(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
 	if err != nil {
