@@ -11,22 +11,22 @@ import (
 	"keelson.dev/apiserver/typedjson"
 )
 
-// lastApplied is kept up to date for kubectl alone.
+// lastApplied is an annotation of kubectl. Apimachinery keeps it up to date on an apply.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// Configuration is what somebody applies.
+// Configuration is the applied configuration of a server-side apply.
 type Configuration struct {
-	// Fields is the document; Data is the same as JSON.
+	// Fields is the decoded document; Data is the same document as JSON.
 	Fields map[string]any
 	Data   []byte
-	Who    string
-	Force  bool
+	Who    string // the field manager
+	Force  bool   // take fields from other managers
 }
 
-// Apply merges a configuration into live, which stays as it is, and keeps
-// managedFields. The result shares nothing with live; it is not defaulted yet
-// where changed says that it is not live again. Apply reports false when it does
-// not know how: what would end in an error or take fields away is among that.
+// Apply merges a configuration into a copy of live and sets its managedFields. The result shares no
+// memory with live. changed reports whether it differs from live beside managedFields; it then has
+// to be defaulted. Apply returns ok false in cases that it does not handle, such as conflicts,
+// invalid fields and fields that the manager gives up.
 func (k *Keeper) Apply(live Object, c Configuration, now metav1.Time) (out Object, changed, ok bool) {
 	root := k.kind()
 	if root == nil || !k.usual(live, c) {
@@ -66,7 +66,8 @@ func (k *Keeper) Apply(live Object, c Configuration, now metav1.Time) (out Objec
 	return out, changed, true
 }
 
-// usual reports whether the configuration is of a sort that is handled here.
+// usual reports whether Apply handles the configuration: it is of the Keeper's kind, has metadata
+// without managedFields, and has no annotation of kubectl.
 func (k *Keeper) usual(live Object, c Configuration) bool {
 	if c.Who == "" || c.Fields["apiVersion"] != k.apiVersion || c.Fields["kind"] != k.cfg.Kind.Kind {
 		return false
@@ -84,9 +85,9 @@ func (k *Keeper) usual(live Object, c Configuration) bool {
 	return !fields && !kept
 }
 
-// applied replaces what the manager owned, who is the last one afterwards, by what
-// is applied. It reports false where others own what is changed, or where the
-// manager gives something up.
+// applied returns managers after an apply: the applying manager is the last one, and owns the paths
+// owned. It returns false if another manager owns a changed path, or the applying manager no longer
+// applies a path that it owned.
 func (k *Keeper) applied(managers []manager, c Configuration, changed, owned set) ([]manager, bool) {
 	mine := manager{ManagedFieldsEntry: metav1.ManagedFieldsEntry{
 		Manager: c.Who, Operation: metav1.ManagedFieldsOperationApply, APIVersion: k.apiVersion,
@@ -99,9 +100,9 @@ func (k *Keeper) applied(managers []manager, c Configuration, changed, owned set
 			continue
 		}
 		if len(intersection(m.fields, changed)) > 0 {
-			return nil, false // even by force: it may be no change but another spelling
+			return nil, false // also with Force: the value may be the same in another form
 		}
-		m.loses(changed)
+		m.remove(changed)
 		others = append(others, m)
 	}
 	owned = without(owned, k.reset)

@@ -9,16 +9,16 @@ import (
 	"slices"
 )
 
-// comparison is what differs between two objects of a kind: fields that were
-// added or have another value now, and fields that are gone.
+// comparison finds the differences between two objects of a kind: the fields that were added or
+// changed, and the fields that were removed.
 type comparison struct {
 	changed, removed builder
 
-	odd bool // something is left to structured-merge-diff
+	odd bool // structured-merge-diff has to handle the objects
 }
 
-// of compares two objects of the kind that root describes. It reports false when it
-// does not know how. The sets are there until reset.
+// of compares two objects of the kind that root describes. It returns false for objects that it
+// does not handle. The sets are valid until reset.
 func (c *comparison) of(root *node, old, obj any) (changed, removed set, ok bool) {
 	l, r := reflect.ValueOf(old), reflect.ValueOf(obj)
 	if l.Type() != r.Type() || l.Kind() != reflect.Pointer || l.Type().Elem() != root.goer || l.IsNil() || r.IsNil() {
@@ -28,23 +28,23 @@ func (c *comparison) of(root *node, old, obj any) (changed, removed set, ok bool
 	return c.changed.end(0), c.removed.end(0), !c.odd
 }
 
-// reset makes the comparison ready for other objects.
+// reset prepares the comparison for other objects.
 func (c *comparison) reset() {
 	c.changed.reset()
 	c.removed.reset()
 	c.odd = false
 }
 
-// verdict is what became of the field itself, beside what is in it.
-type verdict uint8
+// outcome says how a path itself, apart from the paths below it, differs.
+type outcome uint8
 
 const (
-	same verdict = iota
+	same outcome = iota
 	changed
 	removed
 )
 
-// step compares what an element leads to.
+// step compares the values at element of a struct, map or list, and records the outcome.
 func (c *comparison) step(element string, n *node, l, r operand) {
 	here, gone := c.changed.begin(), c.removed.begin()
 	v := c.compare(n, l, r)
@@ -52,8 +52,8 @@ func (c *comparison) step(element string, n *node, l, r operand) {
 	c.removed.close(element, gone, v == removed)
 }
 
-// compare compares what is in one place, in at least one of the objects.
-func (c *comparison) compare(n *node, l, r operand) verdict {
+// compare compares two values, at least one of which is not absent.
+func (c *comparison) compare(n *node, l, r operand) outcome {
 	var any bool
 	switch n.shape {
 	case structure:
@@ -69,7 +69,7 @@ func (c *comparison) compare(n *node, l, r operand) verdict {
 	case r.state == absent:
 		return removed
 	case any:
-	case l.state != r.state: // null, and something empty
+	case l.state != r.state: // one is null, the other empty
 		return changed
 	case n.shape == leaf && l.state == present && !n.same(l.v, r.v):
 		return changed
@@ -77,7 +77,7 @@ func (c *comparison) compare(n *node, l, r operand) verdict {
 	return same
 }
 
-// structures compares structs field by field; it reports whether there was any.
+// structures compares structs field by field. any reports whether one of them has a field.
 func (c *comparison) structures(n *node, l, r operand) (any bool) {
 	for i := range n.fields {
 		f := &n.fields[i]
@@ -122,7 +122,7 @@ func (c *comparison) dictionaries(n *node, l, r operand) (any bool) {
 	return len(names) > 0
 }
 
-// texts compares maps of texts, without reflection: labels and the like.
+// texts compares maps of strings, such as labels, without reflection.
 func (c *comparison) texts(l, r operand) (any bool) {
 	var old, now map[string]string
 	if l.state == present {
@@ -154,7 +154,7 @@ func (c *comparison) texts(l, r operand) (any bool) {
 	return len(names) > 0
 }
 
-// nameOf is the element of a map's entry.
+// nameOf returns the path element of an entry of a map.
 func (c *comparison) nameOf(name string) string {
 	for i := range len(name) {
 		if name[i] < ' ' || name[i] > '~' {
@@ -164,7 +164,8 @@ func (c *comparison) nameOf(name string) string {
 	return "f:" + name
 }
 
-// entryOf is a map's entry; nil slices and maps in it are null.
+// entryOf returns the entry of a map with a key: absent if there is none, null for a nil slice or
+// map.
 func (n *node) entryOf(m operand, key reflect.Value) operand {
 	if m.state != present {
 		return operand{}
@@ -176,7 +177,7 @@ func (n *node) entryOf(m operand, key reflect.Value) operand {
 	return n.below.operand(v)
 }
 
-// operand is the value of a map's entry or of a list's element.
+// operand returns the operand of the value of an entry of a map or of an element of a list.
 func (n *node) operand(v reflect.Value) operand {
 	if k := v.Kind(); !n.opaque && (k == reflect.Map || k == reflect.Slice) && v.IsNil() {
 		return operand{v, null}
@@ -184,7 +185,7 @@ func (n *node) operand(v reflect.Value) operand {
 	return operand{v, present}
 }
 
-// lists compares lists element by element, by their keys.
+// lists compares the elements of two lists that have the same keys.
 func (c *comparison) lists(n *node, l, r operand) (any bool) {
 	if c.sameLists(n, l, r) {
 		return true
@@ -214,8 +215,8 @@ func (c *comparison) lists(n *node, l, r operand) (any bool) {
 	return any
 }
 
-// sameLists reports whether two lists that are not empty have the same elements
-// in the same order, without the effort of naming them.
+// sameLists reports whether two non-empty lists have equal elements in the same order. It is faster
+// than lists because it does not compute path elements.
 func (c *comparison) sameLists(n *node, l, r operand) bool {
 	if l.state != present || r.state != present || l.v.Len() != r.v.Len() || l.v.Len() == 0 {
 		return false
@@ -232,13 +233,13 @@ func (c *comparison) sameLists(n *node, l, r operand) bool {
 	return true
 }
 
-// element is an element of a list and its name.
+// element is an element of a list with its path element as name.
 type element struct {
 	name string
 	operand
 }
 
-// elements names the elements of a list, and sorts them.
+// elements returns the elements of a list, sorted by name.
 func (c *comparison) elements(n *node, l operand) []element {
 	if l.state != present || l.v.Len() == 0 {
 		return nil

@@ -1,20 +1,18 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ownership keeps the managedFields of objects that have a Go type:
-// which manager wrote which field.
+// Package ownership computes the managedFields of objects that have a Go type: which manager owns
+// which field.
 //
-// Its results are those of structured-merge-diff under apimachinery's field
-// managers, byte by byte, for a fraction of their cost. A kind's schema and its Go
-// type are compiled into one tree once; an update walks the old and the new object
-// side by side along that tree, looks only at what differs, and writes again only
-// the entries that it changes.
+// Its results equal those of structured-merge-diff with apimachinery's field managers, byte for
+// byte, at a fraction of their cost. The schema and the Go type of a kind are compiled into one
+// tree once. An update walks the old and the new object along that tree, looks only at what
+// differs, and encodes only the entries that it changes.
 //
-// It handles what happens nearly always, and says so when a case is not one of
-// those (several versions at once, repeated keys in a list, more managers than are
-// kept, characters that need escaping in a key, bytes that no server of ours
-// wrote). Then nothing has been changed, and the caller asks apimachinery.
+// The package handles the usual cases. It returns false, without having changed anything, in all
+// others, and the caller then uses apimachinery: managers of several versions, repeated keys in a
+// list, more managers than are kept, characters in a key that need escaping, managedFields that
+// were not written in the usual form.
 //
-// Sets, Keepers and what is compiled into them are immutable once made, and safe
-// for concurrent use.
+// Sets, Keepers and compiled kinds are immutable, and safe for concurrent use.
 package ownership

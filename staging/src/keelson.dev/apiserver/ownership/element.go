@@ -11,11 +11,11 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// A path element is kept as FieldsV1 spells it, before it is quoted: "f:name",
-// "k:{...}" for the element of a list with those keys, "v:..." for that value of a
-// set. Only spellings that compareElements can order without doubt are used.
+// A path element has the form of FieldsV1, before it is quoted: "f:name" for a field, "k:{...}" for
+// the list element with these keys, "v:..." for this value of a set. The package uses only forms
+// whose order compareElements knows.
 
-// plain reports whether s is the same inside JSON's quotes.
+// plain reports whether JSON does not escape any character of s.
 func plain(s string) bool {
 	for i := range len(s) {
 		switch c := s[i]; {
@@ -26,8 +26,8 @@ func plain(s string) bool {
 	return true
 }
 
-// compareElements orders path elements as structured-merge-diff does: fields,
-// then keys, then values.
+// compareElements compares path elements in the order of structured-merge-diff: fields, then keys,
+// then values.
 func compareElements(a, b string) int {
 	if a == b {
 		return 0
@@ -50,7 +50,7 @@ func compareElements(a, b string) int {
 	return compareParsed(a, b)
 }
 
-// texts unquotes two plain JSON strings.
+// texts removes the quotes of two plain JSON strings.
 func texts(a, b string) (x, y string, ok bool) {
 	if len(a) < 2 || len(b) < 2 || a[0] != '"' || b[0] != '"' {
 		return "", "", false
@@ -58,8 +58,8 @@ func texts(a, b string) (x, y string, ok bool) {
 	return a[1 : len(a)-1], b[1 : len(b)-1], true
 }
 
-// compareKeys compares objects of plain values, key by key, when that decides: the same
-// names with texts or integers of either.
+// compareKeys compares two objects key by key. It returns false unless they have the same names and
+// their values are plain strings or integers.
 func compareKeys(a, b string) (int, bool) {
 	for len(a) > 0 && len(b) > 0 && a[0] == b[0] { // { or a comma
 		nameA, restA, okA := strings.Cut(a[1:], ":")
@@ -76,8 +76,7 @@ func compareKeys(a, b string) (int, bool) {
 	return 0, false
 }
 
-// compareScalars compares the plain texts or integers with which a and b begin, and
-// cuts them off.
+// compareScalars compares the plain strings or integers at the start of a and b, and removes them.
 func compareScalars(a, b *string) (int, bool) {
 	if len(*a) == 0 || len(*b) == 0 {
 		return 0, false
@@ -93,7 +92,7 @@ func compareScalars(a, b *string) (int, bool) {
 	return cmp.Compare(x, y), okA && okB
 }
 
-// cutInteger cuts off the integer with which s begins.
+// cutInteger removes the integer at the start of s and returns it.
 func cutInteger(s *string) (int64, bool) {
 	end := strings.IndexAny(*s, ",}")
 	if end < 1 {
@@ -104,16 +103,17 @@ func cutInteger(s *string) (int64, bool) {
 	return i, err == nil
 }
 
+// compareParsed compares path elements by structured-merge-diff.
 func compareParsed(a, b string) int {
 	x, errX := fieldpath.DeserializePathElement(a)
 	y, errY := fieldpath.DeserializePathElement(b)
 	if errX != nil || errY != nil {
-		return strings.Compare(a, b) // not among the spellings we use
+		return strings.Compare(a, b) // unreachable: the package does not use such forms
 	}
 	return x.Compare(y)
 }
 
-// simpleElement reports whether e is spelt as this package spells elements.
+// simpleElement reports whether e is a path element in a form that this package uses.
 func simpleElement(e string) bool {
 	if len(e) < 2 || e[1] != ':' {
 		return false
@@ -130,7 +130,7 @@ func simpleElement(e string) bool {
 	return false
 }
 
-// simpleKeys accepts an object of plain values whose names ascend.
+// simpleKeys reports whether s is a JSON object with plain values and names in ascending order.
 func simpleKeys(s string) bool {
 	if len(s) < 2 || s[0] != '{' {
 		return false
@@ -154,7 +154,7 @@ func simpleKeys(s string) bool {
 	}
 }
 
-// simpleText reads a plain JSON string.
+// simpleText reads a plain JSON string at the start of s.
 func simpleText(s string) (text, rest string, ok bool) {
 	if s == "" || s[0] != '"' {
 		return "", "", false
@@ -166,7 +166,8 @@ func simpleText(s string) (text, rest string, ok bool) {
 	return s[1:end], s[end+1:], true
 }
 
-// simpleValue reads a plain string, a boolean or an integer that a float64 holds.
+// simpleValue reads a plain string, a boolean, or an integer of at most maxDigits digits at the
+// start of s.
 func simpleValue(s string) (rest string, ok bool) {
 	if s == "" {
 		return "", false
@@ -191,5 +192,5 @@ func simpleValue(s string) (rest string, ok bool) {
 	return digits[n:], true
 }
 
-// maxDigits is how long an integer may be to survive as a float64.
+// maxDigits is the number of digits that a float64 represents exactly.
 const maxDigits = 15

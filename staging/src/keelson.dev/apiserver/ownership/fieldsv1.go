@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// errUnusual ends what this package leaves to apimachinery.
+// errUnusual says that apimachinery has to handle a case.
 var errUnusual = errors.New("unusual managed fields")
 
-// maxDepth bounds how deep FieldsV1 may be nested to be read here.
+// maxDepth bounds the nesting of FieldsV1.
 const maxDepth = 100
 
-// parse reads FieldsV1 as append writes it, of objects that n describes. It
-// refuses everything else: another order, space, escapes, and sets that the
-// schema has overtaken (an owner of part of what is owned as a whole now).
+// parse parses FieldsV1 in the form that appendFields writes. n describes the objects. It returns
+// errUnusual for everything else: another order, white space, escapes, and sets that do not fit the
+// schema any more (an owner of a part of a list or map that is now owned as a whole).
 func parse(text string, n *node) (set, error) {
 	p := parser{text: text}
 	s, _, err := p.object(n, 0)
@@ -27,10 +27,11 @@ func parse(text string, n *node) (set, error) {
 }
 
 type parser struct {
-	text string
+	text string // not read yet
 	made builder
 }
 
+// take reads the byte c, if it is next.
 func (p *parser) take(c byte) bool {
 	if p.text == "" || p.text[0] != c {
 		return false
@@ -39,7 +40,8 @@ func (p *parser) take(c byte) bool {
 	return true
 }
 
-// object reads the entries below a place; self says that "." is among them.
+// object reads the entries below an element. self reports whether "." is among them: the element
+// itself is owned.
 func (p *parser) object(n *node, depth int) (s set, self bool, err error) {
 	if !p.take('{') || depth > maxDepth {
 		return nil, false, errUnusual
@@ -73,11 +75,12 @@ func (p *parser) object(n *node, depth int) (s set, self bool, err error) {
 		}
 	}
 	if s = p.made.end(start); len(s) == 0 {
-		return nil, false, errUnusual // only "."
+		return nil, false, errUnusual // an object with only "."
 	}
 	return s, self, nil
 }
 
+// entry reads what is owned below an element.
 func (p *parser) entry(element string, n *node, depth int) (entry, error) {
 	below, self, err := p.object(n, depth+1)
 	if err != nil {
@@ -90,7 +93,7 @@ func (p *parser) entry(element string, n *node, depth int) (entry, error) {
 	return e, nil
 }
 
-// element reads a name and its colon.
+// element reads a path element and the colon after it.
 func (p *parser) element() (string, bool) {
 	if !p.take('"') {
 		return "", false
@@ -134,7 +137,7 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// appendFields appends s as FieldsV1.
+// appendFields appends the FieldsV1 of s.
 func appendFields(dst []byte, s set) []byte {
 	return appendBelow(dst, s, false)
 }

@@ -3,14 +3,15 @@
 
 package ownership
 
-// slot is an element of a merged list: where it was in either list, or -1.
+// slot is an element of a merged list, with its index in each of the two lists, or -1.
 type slot struct {
 	name         string
 	theirs, mine int
 }
 
-// interleave merges two lists of distinct names as server-side apply does: mine
-// keep their order, and theirs stay before that of mine which they were before.
+// interleave merges two lists of distinct names like server-side apply: mine, the applied list,
+// keeps its order, and the other elements of theirs, the object's list, stay before the shared
+// element that they preceded.
 func interleave(theirs, mine []string) []slot {
 	inTheirs, inMine := positions(theirs), positions(mine)
 	at := func(index map[string]int, name string) int {
@@ -19,13 +20,13 @@ func interleave(theirs, mine []string) []slot {
 		}
 		return -1
 	}
-	var shared []string // in my order, not passed yet
+	var shared []string // names in both lists that have not been passed, in the order of mine
 	for _, name := range mine {
 		if at(inTheirs, name) >= 0 {
 			shared = append(shared, name)
 		}
 	}
-	next := "" // the shared element that comes next
+	next := "" // the next shared name
 	pass := func() {
 		next = ""
 		if len(shared) > 0 {
@@ -45,7 +46,7 @@ func interleave(theirs, mine []string) []slot {
 				continue
 			}
 			if at(inMine, name) >= 0 && next != "" && next != name {
-				l++ // comes with mine, later
+				l++ // it is added when mine reaches it
 				continue
 			}
 		}
@@ -72,6 +73,7 @@ func interleave(theirs, mine []string) []slot {
 	return out
 }
 
+// positions returns the index of each name.
 func positions(names []string) map[string]int {
 	index := make(map[string]int, len(names))
 	for i, name := range names {
@@ -80,7 +82,8 @@ func positions(names []string) map[string]int {
 	return index
 }
 
-// sameOrder reports whether a merged list is what their list of n elements was.
+// sameOrder reports whether a merged list has the same elements in the same order as theirs, which
+// has n.
 func sameOrder(merged []slot, n int) bool {
 	if len(merged) != n {
 		return false

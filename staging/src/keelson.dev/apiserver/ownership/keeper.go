@@ -18,49 +18,49 @@ import (
 
 const (
 	fieldsType  = "FieldsV1"
-	maxUpdaters = 10 // entries of updates that are kept; beyond them the oldest are merged
-	nobody      = "unknown"
+	maxUpdaters = 10        // with more entries of updates, apimachinery merges the oldest
+	nobody      = "unknown" // manager of a request that names none
 )
 
-// Object is what managedFields are kept of.
+// Object is an object with managedFields.
 type Object interface {
 	runtime.Object
 	metav1.Object
 }
 
-// Config describes the endpoint whose writes a Keeper follows.
+// Config describes an endpoint. Types, Converter, Kind and New are required.
 type Config struct {
 	Types     *Types
-	Converter managedfields.TypeConverter
+	Converter managedfields.TypeConverter // has the schema of the kind
 	Kind      schema.GroupVersionKind
-	// Subresource is the view that is written; empty: the object.
+	// Subresource is the subresource that is written; empty for the object itself.
 	Subresource string
-	// Reset are the fields that the endpoint resets, as paths with dots: nobody
-	// who writes there owns them.
+	// Reset are the fields that the endpoint ignores, as paths with dots. A write to the endpoint
+	// does not own them.
 	Reset []string
-	// New makes an empty object.
+	// New returns an empty object.
 	New func() Object
 }
 
-// Keeper keeps the managedFields of one endpoint.
+// Keeper computes the managedFields for the writes of one endpoint. It is safe for concurrent use.
 type Keeper struct {
 	cfg        Config
 	apiVersion string
-	reset      set
-	strip      set
+	reset      set // paths of Config.Reset
+	strip      set // paths without an owner
 
 	once sync.Once
-	root *node // nil: not a kind for this package
-	err  error // why
+	root *node // nil if the package does not support the kind
+	err  error // why it does not
 
-	texts   sync.Pool // *[]byte, in which FieldsV1 are written
+	texts   sync.Pool // of *[]byte, buffers for FieldsV1
 	parsed  parsed
 	written written
 
-	comparisons sync.Pool // *comparison
+	comparisons sync.Pool // of *comparison
 }
 
-// New returns the Keeper of an endpoint. The kind is compiled at the first write.
+// New returns the Keeper of an endpoint. It compiles the kind on the first write.
 func New(cfg Config) *Keeper {
 	return &Keeper{
 		cfg: cfg, apiVersion: cfg.Kind.GroupVersion().String(),
@@ -68,7 +68,7 @@ func New(cfg Config) *Keeper {
 	}
 }
 
-// unowned are the fields that have no owner.
+// unowned returns the fields that have no owner.
 func unowned() set {
 	return pathSet([]string{
 		"apiVersion", "kind", "metadata", "metadata.clusterName", "metadata.creationTimestamp", "metadata.generation", "metadata.managedFields",
@@ -83,7 +83,7 @@ func (k *Keeper) kind() *node {
 		obj.GetObjectKind().SetGroupVersionKind(k.cfg.Kind)
 		v, err := k.cfg.Converter.ObjectToTyped(obj)
 		if err != nil {
-			k.err = err // apimachinery words it when there is a write
+			k.err = err // apimachinery reports it on a write
 			return
 		}
 		k.root, k.err = k.cfg.Types.compile(v, reflect.TypeOf(obj).Elem())
@@ -91,21 +91,21 @@ func (k *Keeper) kind() *node {
 	return k.root
 }
 
-// manager is an entry of managedFields and its paths.
+// manager is an entry of managedFields with the paths that it owns.
 type manager struct {
 	metav1.ManagedFieldsEntry
 	fields  set
-	touched bool // fields are not what the entry says
+	touched bool // fields differ from the FieldsV1 of the entry
 }
 
-// isUpdate reports whether the manager is one of updates through this endpoint.
+// isUpdate reports whether m is the entry of the updates of a manager by this endpoint.
 func (k *Keeper) isUpdate(m *manager, name string) bool {
 	return m.Operation == metav1.ManagedFieldsOperationUpdate && m.Manager == name && m.Subresource == k.cfg.Subresource
 }
 
-// Update sets obj's managedFields to what they are after the manager who replaced
-// live by obj, now. It reports false, and has changed nothing, when it does not
-// know how.
+// Update sets the managedFields of obj to those after the manager who has replaced live by obj at
+// the time now. It returns false, without having changed anything, in cases that it does not
+// handle.
 func (k *Keeper) Update(live, obj Object, who string, now metav1.Time) bool {
 	root := k.kind()
 	if root == nil {
@@ -116,12 +116,12 @@ func (k *Keeper) Update(live, obj Object, who string, now metav1.Time) bool {
 		return false
 	}
 	if len(managers) == 0 && live.GetUID() != "" {
-		obj.SetManagedFields(nil) // nobody owns what was made before owners were kept
+		obj.SetManagedFields(nil) // as in Kubernetes for an object without managedFields
 		return true
 	}
 	said := obj.GetManagedFields()
 	obj.SetManagedFields(nil)
-	// Of what differs nothing is left but the texts of entries.
+	// The sets of the comparison are not used after encode, so it can be used again.
 	c, ok := k.comparisons.Get().(*comparison)
 	if !ok {
 		c = new(comparison)
@@ -137,10 +137,10 @@ func (k *Keeper) Update(live, obj Object, who string, now metav1.Time) bool {
 	}
 	changed, removed = without(changed, k.reset), without(removed, k.reset)
 	for i := range managers {
-		managers[i].loses(changed)
-		managers[i].loses(removed)
+		managers[i].remove(changed)
+		managers[i].remove(removed)
 	}
-	managers = k.gains(managers, who, difference(changed, k.strip), now)
+	managers = k.add(managers, who, difference(changed, k.strip), now)
 	entries, ok := k.encode(managers)
 	if !ok {
 		obj.SetManagedFields(said)
@@ -150,8 +150,8 @@ func (k *Keeper) Update(live, obj Object, who string, now metav1.Time) bool {
 	return true
 }
 
-// before reads the managers that an update finds: those that obj names, which may
-// say that there shall be none, or else those of live.
+// before returns the managers before an update: those of obj, if it has managedFields, or else
+// those of live. A client removes all managers by an empty list or one empty entry.
 func (k *Keeper) before(root *node, live, obj Object) ([]manager, bool) {
 	entries := live.GetManagedFields()
 	if said := obj.GetManagedFields(); k.cfg.Subresource == "" && said != nil {
@@ -164,6 +164,8 @@ func (k *Keeper) before(root *node, live, obj Object) ([]manager, bool) {
 	return k.read(root, entries)
 }
 
+// read parses the entries of managedFields. It returns false for entries that the package does not
+// handle.
 func (k *Keeper) read(root *node, entries []metav1.ManagedFieldsEntry) ([]manager, bool) {
 	managers := make([]manager, len(entries), len(entries)+1)
 	for i := range entries {
@@ -187,15 +189,15 @@ func (k *Keeper) read(root *node, entries []metav1.ManagedFieldsEntry) ([]manage
 	return managers, true
 }
 
-// loses takes paths from a manager.
-func (m *manager) loses(paths set) {
+// remove removes paths from a manager.
+func (m *manager) remove(paths set) {
 	if len(intersection(m.fields, paths)) > 0 {
 		m.fields, m.touched = difference(m.fields, paths), true
 	}
 }
 
-// gains gives paths to the manager who updates.
-func (k *Keeper) gains(managers []manager, who string, paths set, now metav1.Time) []manager {
+// add adds paths to the manager who, and sets the time of its entry.
+func (k *Keeper) add(managers []manager, who string, paths set, now metav1.Time) []manager {
 	if len(paths) == 0 {
 		return managers
 	}
@@ -218,8 +220,8 @@ func (k *Keeper) gains(managers []manager, who string, paths set, now metav1.Tim
 	return managers
 }
 
-// encode makes entries of managers, in their order. It reports false when there
-// are more than are kept.
+// encode returns the entries of managers in the order of managedFields. It returns false if there
+// are more entries of updates than maxUpdaters.
 func (k *Keeper) encode(managers []manager) ([]metav1.ManagedFieldsEntry, bool) {
 	var out []metav1.ManagedFieldsEntry
 	text, ok := k.texts.Get().(*[]byte)

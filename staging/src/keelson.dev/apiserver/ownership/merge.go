@@ -14,21 +14,21 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// merging puts a configuration into an object: it walks the document, the object
-// (the operand, which it changes) and the document's typed form side by side.
+// merging merges a configuration into an object. It walks the document, the object (the operand,
+// which it changes) and the decoded document side by side.
 //
-// Nulls and empty lists, which say something else than nothing, are left to
-// structured-merge-diff, but for null in the place of a scalar.
+// It sets odd for nulls, except in the place of a scalar, and for empty lists:
+// structured-merge-diff has to handle them.
 type merging struct {
 	comparison
 	owned     builder // every path of the configuration
 	reordered bool    // a list has another order, or more elements
 }
 
-// fate is what became of a field itself, beside what is in it.
+// fate says whether a path itself, apart from the paths below it, is owned and has changed.
 type fate struct{ owned, changed bool }
 
-// step merges what an element leads to.
+// step calls merge for the path with element at its end, and records the result.
 func (m *merging) step(element string, merge func() fate) {
 	owned, changed := m.owned.begin(), m.changed.begin()
 	f := merge()
@@ -36,7 +36,8 @@ func (m *merging) step(element string, merge func() fate) {
 	m.changed.close(element, changed, f.changed)
 }
 
-// structure merges the fields of a struct.
+// structure merges the fields of a struct. n describes it; into is the object's struct and from the
+// decoded one.
 func (m *merging) structure(n *node, fields map[string]any, into operand, from reflect.Value) {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		f := n.field(name)
@@ -57,7 +58,7 @@ func (m *merging) structure(n *node, fields map[string]any, into operand, from r
 	}
 }
 
-// field finds a field of a structure.
+// field returns the field with a JSON name, or nil.
 func (n *node) field(name string) *field {
 	i, ok := slices.BinarySearchFunc(n.fields, name, func(f field, name string) int { return strings.Compare(f.element[2:], name) })
 	if !ok {
@@ -66,8 +67,9 @@ func (n *node) field(name string) *field {
 	return &n.fields[i]
 }
 
-// value merges what is at the path. l is the object's value there, and dst its
-// place, which is not valid inside of what has been taken over as a whole.
+// value merges one value. v is the value in the document, src the decoded one, and l the object's.
+// dst is the field or element of the object to set; it is invalid inside a value that has been
+// copied as a whole.
 func (m *merging) value(n *node, v any, l operand, dst, src reflect.Value) fate {
 	if n.shape == leaf {
 		return m.leaf(n, v, l, dst, src)
@@ -106,7 +108,7 @@ func (m *merging) value(n *node, v any, l operand, dst, src reflect.Value) fate 
 	return fate{}
 }
 
-// addressed is src as what fits dst: itself, or a pointer to it.
+// addressed returns src, or a pointer to it, to fit the type of dst.
 func addressed(dst, src reflect.Value) reflect.Value {
 	if dst.Kind() == reflect.Pointer {
 		return src.Addr()
@@ -119,7 +121,7 @@ func (m *merging) leaf(n *node, v any, l operand, dst, src reflect.Value) fate {
 		m.odd = true
 		return fate{}
 	}
-	if l.state == present && m.looks(n, l.v, v) || l.state == null && v == nil {
+	if l.state == present && m.equals(n, l.v, v) || l.state == null && v == nil {
 		return fate{owned: true}
 	}
 	if dst.IsValid() {
@@ -128,7 +130,7 @@ func (m *merging) leaf(n *node, v any, l operand, dst, src reflect.Value) fate {
 	return fate{owned: true, changed: true}
 }
 
-// accepts reports whether the schema takes v in a leaf's place.
+// accepts reports whether the schema of a leaf accepts v.
 func (n *node) accepts(v any) bool {
 	switch v.(type) {
 	case nil:
@@ -145,8 +147,8 @@ func (n *node) accepts(v any) bool {
 	return false
 }
 
-// looks reports whether an object's value looks like v.
-func (m *merging) looks(n *node, have reflect.Value, v any) bool {
+// equals reports whether an object's value equals v, a value of the document.
+func (m *merging) equals(n *node, have reflect.Value, v any) bool {
 	if !n.opaque && !n.whole {
 		switch v := v.(type) {
 		case string:
@@ -169,7 +171,7 @@ func (m *merging) looks(n *node, have reflect.Value, v any) bool {
 	return value.Equals(x, value.NewValueInterface(v))
 }
 
-// dictionary merges the entries of a map; entries are leaves.
+// dictionary merges the entries of a map. It handles only entries that are leaves.
 func (m *merging) dictionary(n *node, entries map[string]any, l operand, src reflect.Value) {
 	if n.below.shape != leaf {
 		m.odd = true
@@ -189,8 +191,8 @@ func (m *merging) dictionary(n *node, entries map[string]any, l operand, src ref
 	}
 }
 
-// list merges the elements of a list. What both have keeps the object's order,
-// unless the configuration has another one.
+// list merges the elements of a list with keys, or of a set. The elements keep the order of the
+// object unless the configuration has another one; see interleave.
 func (m *merging) list(n *node, items []any, l operand, dst, src reflect.Value) {
 	theirs := m.listed(n, l)
 	mine := m.spelled(n, items)
@@ -231,7 +233,7 @@ func (m *merging) list(n *node, items []any, l operand, dst, src reflect.Value) 
 	}
 }
 
-// settable is the slice in a place that holds it or points at it.
+// settable returns dst, or the slice that it points to.
 func settable(dst reflect.Value) reflect.Value {
 	if dst.Kind() == reflect.Pointer {
 		return dst.Elem()
@@ -239,7 +241,7 @@ func settable(dst reflect.Value) reflect.Value {
 	return dst
 }
 
-// item is the operand of a merged element; there is none for one that is new.
+// item returns the operand of a merged element: absent for an element that is new.
 func (n *node) item(l operand, at slot, i int) operand {
 	if at.theirs < 0 {
 		return operand{}
@@ -247,7 +249,7 @@ func (n *node) item(l operand, at slot, i int) operand {
 	return n.below.operand(l.v.Index(i))
 }
 
-// listed names the elements of the object's list, in its order.
+// listed returns the path elements of the object's list, in its order.
 func (m *merging) listed(n *node, l operand) []string {
 	if l.state != present {
 		return nil
@@ -263,7 +265,7 @@ func (m *merging) listed(n *node, l operand) []string {
 	return names
 }
 
-// spelled names the elements of the configuration's list.
+// spelled returns the path elements of the configuration's list, in its order.
 func (m *merging) spelled(n *node, items []any) []string {
 	names := make([]string, len(items))
 	for i, item := range items {
@@ -277,6 +279,7 @@ func (m *merging) spelled(n *node, items []any) []string {
 	return names
 }
 
+// repeated reports whether two names are equal.
 func repeated(names []string) bool {
 	if len(names) < 2 {
 		return false
@@ -286,7 +289,8 @@ func repeated(names []string) bool {
 	return len(slices.CompactFunc(sorted, func(a, b string) bool { return compareElements(a, b) == 0 })) < len(names)
 }
 
-// elementIn names an element as elementOf does, from its document.
+// elementIn returns the path element of v, a list element of the document, like elementOf. It
+// returns false if the package has no form for it.
 func (n *node) elementIn(v any) (string, bool) {
 	if len(n.keys) == 0 {
 		b, ok := appendPlain([]byte("v:"), v)
@@ -317,7 +321,7 @@ func (n *node) elementIn(v any) (string, bool) {
 	return string(append(b, '}')), b[len(b)-1] != '{'
 }
 
-// appendPlain appends a scalar of a document as JSON.
+// appendPlain appends the JSON of a scalar of the document.
 func appendPlain(dst []byte, v any) ([]byte, bool) {
 	switch v := v.(type) {
 	case string, bool:

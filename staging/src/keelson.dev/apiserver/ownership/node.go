@@ -18,32 +18,34 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// errUncompiled is the answer for kinds whose schema and type do not go together
-// in a way that this package knows.
+// errUncompiled says that the package does not support the combination of schema and Go type of a
+// kind.
 var errUncompiled = errors.New("not compiled")
 
 type shape uint8
 
 const (
-	leaf       shape = iota // owned as one: scalars, and what is atomic
+	leaf       shape = iota // owned as a whole: a scalar, or an atomic list or map
 	structure               // a struct, field by field
 	dictionary              // a map, entry by entry
 	list                    // a list with keys, or a set: element by element
 )
 
-// node is one place of a kind: what the schema says of it, and its Go type.
+// node describes a value in objects of a kind: its schema and its Go type. It is immutable once
+// compiled.
 type node struct {
 	shape shape
-	goer  reflect.Type // without a pointer, unless opaque
-	// whole: a list or a map that is owned as one.
-	whole  bool
-	scalar schema.Scalar // leaf: what the schema takes beside that
-	// check: does the schema take this document in the place of a whole.
-	check func(v any) bool
-	same  func(a, b reflect.Value) bool // leaf: are two present values equal
-	// opaque: the value makes its own JSON, and may be null without being nil.
+	goer  reflect.Type // the Go type, without a pointer unless opaque
+	// opaque reports whether the type encodes its own JSON. It may then be null without being nil.
 	opaque bool
 
+	// Of a leaf.
+	whole  bool                          // a list or map that is owned as a whole
+	scalar schema.Scalar                 // the scalar type that the schema accepts
+	check  func(v any) bool              // of a whole: reports whether the schema accepts a document
+	same   func(a, b reflect.Value) bool // reports whether two present values are equal
+
+	// Of the other shapes.
 	root   bool             // structure: the object itself
 	texts  bool             // dictionary: a map[string]string
 	fields []field          // structure, in order of names
@@ -52,7 +54,7 @@ type node struct {
 	keys   []key            // list with keys, in order of names
 }
 
-// field is a field of a structure.
+// field is a field of a struct.
 type field struct {
 	element   string // "f:name"
 	index     []int
@@ -61,14 +63,14 @@ type field struct {
 	node      *node
 }
 
-// key is one of the keys of a list's elements.
+// key is a key of the elements of a list.
 type key struct {
 	prefix   string // `"name":`
 	field    field
-	fallback string // as JSON; empty: none
+	fallback string // JSON of the default; empty if there is none
 }
 
-// at returns the node of the element below n, nil when there is none.
+// at returns the node of a path element below n, or nil.
 func (n *node) at(element string) *node {
 	switch {
 	case n == nil:
@@ -79,7 +81,8 @@ func (n *node) at(element string) *node {
 	return n.below
 }
 
-// Types compiles kinds, and keeps what kinds have in common once.
+// Types compiles kinds. Kinds share the nodes of types that they have in common. It is safe for
+// concurrent use.
 type Types struct {
 	mu    sync.Mutex
 	known map[place]*node
@@ -88,7 +91,7 @@ type Types struct {
 // NewTypes returns an empty Types.
 func NewTypes() *Types { return &Types{known: make(map[place]*node)} }
 
-// compile makes the tree of a kind from a typed value of it.
+// compile returns the tree of the kind of v with the Go type t.
 func (ts *Types) compile(v *typed.TypedValue, t reflect.Type) (*node, error) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -101,7 +104,7 @@ func (ts *Types) compile(v *typed.TypedValue, t reflect.Type) (*node, error) {
 		return nil, errUncompiled
 	}
 	maps.Copy(ts.known, c.fresh)
-	// Old and new are of the same kind.
+	// Both objects of a comparison have the same kind and apiVersion.
 	top := *root
 	top.root = true
 	top.fields = slices.DeleteFunc(slices.Clone(root.fields), func(f field) bool {
@@ -112,11 +115,11 @@ func (ts *Types) compile(v *typed.TypedValue, t reflect.Type) (*node, error) {
 
 type compiler struct {
 	schema *schema.Schema
-	known  map[place]*node // of kinds compiled before
-	fresh  map[place]*node // of this kind; not complete before it is
+	known  map[place]*node // nodes of kinds that were compiled before
+	fresh  map[place]*node // nodes of this kind, which may be incomplete
 }
 
-// place tells named types apart; they may contain themselves.
+// place identifies a named type of the schema with a Go type. Types may contain themselves.
 type place struct {
 	schema       *schema.Schema
 	name         string
@@ -124,6 +127,7 @@ type place struct {
 	goer         reflect.Type
 }
 
+// node returns the node of a type of the schema with the Go type t.
 func (c *compiler) node(ref schema.TypeRef, t reflect.Type) (*node, error) {
 	var p place
 	if ref.NamedType != nil {
@@ -189,6 +193,7 @@ func (c *compiler) fill(n *node, atom schema.Atom, t reflect.Type) error {
 	return fmt.Errorf("%w: %s", errUncompiled, t)
 }
 
+// fillBelow compiles the elements of a list or map.
 func (c *compiler) fillBelow(n *node, ref schema.TypeRef, t reflect.Type) (err error) {
 	if t.Elem().Kind() == reflect.Pointer || t.Elem().Kind() == reflect.Interface {
 		return fmt.Errorf("%w: %s may hold nil", errUncompiled, t)
@@ -241,7 +246,7 @@ func (c *compiler) fillStructure(n *node, m *schema.Map, t reflect.Type) error {
 	return nil
 }
 
-// fieldOf reads what a field's tag says.
+// fieldOf returns the field of a struct's field with a JSON name, without its node.
 func fieldOf(f reflect.StructField, name string) field {
 	made := field{element: "f:" + name, index: f.Index}
 	_, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -256,7 +261,8 @@ func fieldOf(f reflect.StructField, name string) field {
 	return made
 }
 
-// jsonFields finds the fields of a struct and of those that are inlined in it.
+// jsonFields adds the fields of a struct, and of structs that are inlined in it, to into, by their
+// JSON names. The error says that a name is not unique or a field is not exported.
 func jsonFields(t reflect.Type, at []int, into map[string]reflect.StructField) error {
 	for f := range t.Fields() {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -284,6 +290,7 @@ func jsonFields(t reflect.Type, at []int, into map[string]reflect.StructField) e
 	return nil
 }
 
+// fillKeys sets the keys of the elements of a list, and checks the values of a set.
 func (c *compiler) fillKeys(n *node, l *schema.List) error {
 	if l.ElementRelationship != schema.Associative {
 		return fmt.Errorf("%w: list of %s", errUncompiled, n.goer)

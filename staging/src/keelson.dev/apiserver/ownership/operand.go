@@ -26,7 +26,8 @@ const (
 	present
 )
 
-// of returns the field's value in a struct, as JSON would show it.
+// of returns the field of a struct as JSON would have it: absent if it is omitted, null if it is
+// nil.
 func (f *field) of(s reflect.Value) operand {
 	var v reflect.Value
 	if len(f.index) == 1 {
@@ -57,7 +58,7 @@ func (f *field) of(s reflect.Value) operand {
 	return operand{v, present}
 }
 
-// empty is what omitempty leaves out.
+// empty reports whether omitempty omits v.
 func empty(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -76,7 +77,7 @@ func empty(v reflect.Value) bool {
 	return false
 }
 
-// equality returns how two present values of a leaf are compared.
+// equality returns a function that compares two present values of a leaf.
 func equality(t reflect.Type, opaque bool) func(a, b reflect.Value) bool {
 	switch {
 	case t == reflect.TypeFor[metav1.Time]():
@@ -103,8 +104,8 @@ func equality(t reflect.Type, opaque bool) func(a, b reflect.Value) bool {
 	return sameValue
 }
 
-// sameValue compares as structured-merge-diff does: what is not identical may
-// still look the same.
+// sameValue compares two values like structured-merge-diff: values that are not identical may have
+// the same JSON.
 func sameValue(a, b reflect.Value) bool {
 	if reflect.DeepEqual(a.Interface(), b.Interface()) {
 		return true
@@ -121,7 +122,7 @@ func sameValue(a, b reflect.Value) bool {
 	return err == nil && value.Equals(x, y)
 }
 
-// pointer returns a pointer to v's value, or nil for nil.
+// pointer returns a pointer to the value of v, or nil if v is a nil pointer.
 func pointer(v reflect.Value) any {
 	if v.Kind() == reflect.Pointer {
 		if v.IsNil() {
@@ -137,8 +138,8 @@ func pointer(v reflect.Value) any {
 	return p.Interface()
 }
 
-// elementOf names v, an element of the list n. It reports false when that takes
-// characters or values that this package does not spell.
+// elementOf returns the path element of v, an element of the list n. It returns false if the
+// package has no form for it.
 func (n *node) elementOf(v reflect.Value) (string, bool) {
 	var room [96]byte
 	if len(n.keys) == 0 {
@@ -174,7 +175,8 @@ func (n *node) elementOf(v reflect.Value) (string, bool) {
 	return string(append(b, '}')), true
 }
 
-// appendScalar appends a plain string, a boolean or an integer as JSON.
+// appendScalar appends the JSON of a plain string, a boolean or an integer. It returns false if a
+// string needs escapes or an integer has more than maxDigits digits.
 func appendScalar(dst []byte, v reflect.Value) ([]byte, bool) {
 	switch v.Kind() {
 	case reflect.String:
@@ -188,7 +190,7 @@ func appendScalar(dst []byte, v reflect.Value) ([]byte, bool) {
 	case reflect.Bool:
 		return strconv.AppendBool(dst, v.Bool()), true
 	}
-	const most = 1_000_000_000_000_000 // maxDigits digits
+	const most = 1_000_000_000_000_000 // one more than the largest number of maxDigits digits
 	i := v.Int()
 	return strconv.AppendInt(dst, i, 10), -most < i && i < most
 }

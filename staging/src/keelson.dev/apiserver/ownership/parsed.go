@@ -8,14 +8,14 @@ import (
 	"sync"
 )
 
-// parsedKept is how many texts are remembered, and parsedMost how long one may be.
+// parsedKept bounds the number of texts that are kept, and parsedMost their length in bytes.
 const parsedKept, parsedMost = 8, 8 << 10
 
-// parsed remembers the sets of the FieldsV1 read last. Objects that were made alike have
-// the same: a controller's pods, and who writes their statuses.
+// parsed keeps the sets of the FieldsV1 that were parsed last. The pods of one controller, for
+// example, have the same FieldsV1.
 type parsed struct {
 	mu   sync.Mutex
-	last []parsedText // the latest first
+	last []parsedText // at most parsedKept, the last used first
 }
 
 type parsedText struct {
@@ -23,13 +23,13 @@ type parsedText struct {
 	fields set
 }
 
-// parse is the function of that name for n, always the same one. What text is made of
-// may change afterwards.
+// parse returns the result of the function parse. n must be the same in all calls. The memory of
+// text may be overwritten afterwards.
 func (p *parsed) parse(text string, n *node) (set, error) {
 	if fields, ok := p.find(text); ok {
 		return fields, nil
 	}
-	text = strings.Clone(text) // the set is made of it
+	text = strings.Clone(text) // the set refers to it
 	fields, err := parse(text, n)
 	if err == nil && len(text) <= parsedMost {
 		p.add(parsedText{text, fields})

@@ -8,38 +8,38 @@ import (
 	"strings"
 )
 
-// set is a set of paths as a tree; nil is the empty set. Elements ascend by
-// compareElements. A set that has been handed on is not modified.
+// set is a set of paths, as a tree. nil is the empty set. Elements are in the order of
+// compareElements. A set is not modified after it is built.
 type set []entry
 
-// entry is one element with what is below it. It is a member itself, or has
-// entries below, or both.
+// entry is a path element with the entries below it. Its path is in the set if member is true. An
+// entry is a member, has entries below it, or both.
 type entry struct {
 	element string
 	member  bool
 	below   set
 }
 
-// builder makes sets from the leaves up: a place is begun, what is in it is
-// closed, in order, and then it is closed itself. The sets of one builder share
-// blocks of memory: they are all forgotten together.
+// builder builds sets from the leaves up: the caller calls begin, adds the elements below a path in
+// order by close, and then closes the path itself. The sets of one builder share blocks of memory,
+// which are garbage together.
 type builder struct {
-	open  []entry
-	block []entry // the rest of it is for sets to come
-	used  int     // how many entries the sets have, those of former blocks too
+	open  []entry // entries whose parents are not closed
+	block []entry // the spare capacity is for further sets
+	used  int     // number of entries of all sets, those in former blocks included
 }
 
-// leastBlock and mostBlock are how large blocks are, keptBlock how large one may be
-// that a builder has for its next sets.
+// leastBlock and mostBlock bound the number of entries of a block. keptBlock bounds the block that
+// a builder keeps after reset.
 const leastBlock, mostBlock, keptBlock = 16, 128, 1024
 
-// reset makes the builder one for other sets. Those that it has made are written over.
+// reset prepares the builder for other sets. It overwrites those that it has built.
 func (b *builder) reset() {
 	clear(b.open[:cap(b.open)])
 	b.open = b.open[:0]
 	switch {
 	case b.used > cap(b.block) && b.used <= keptBlock:
-		b.block = make([]entry, 0, b.used) // so many at once the next time
+		b.block = make([]entry, 0, b.used) // one block for as many entries
 	case cap(b.block) > keptBlock:
 		b.block = nil
 	default:
@@ -51,7 +51,7 @@ func (b *builder) reset() {
 
 func (b *builder) begin() int { return len(b.open) }
 
-// end returns what was closed since start.
+// end returns the set of the elements that were closed since start.
 func (b *builder) end(start int) set {
 	if len(b.open) == start {
 		return nil
@@ -67,8 +67,8 @@ func (b *builder) end(start int) set {
 	return b.block[from:len(b.block):len(b.block)]
 }
 
-// close adds an element with what was closed since start below it, if it is a
-// member or there is anything.
+// close adds an element with the elements that were closed since start below it. It adds nothing if
+// the element is not a member and nothing is below it.
 func (b *builder) close(element string, start int, member bool) {
 	if member || len(b.open) > start {
 		below := b.end(start)
@@ -76,10 +76,10 @@ func (b *builder) close(element string, start int, member bool) {
 	}
 }
 
-// drop forgets what was closed since start.
+// drop removes the elements that were closed since start.
 func (b *builder) drop(start int) { b.open = b.open[:start] }
 
-// pathSet returns the set of fields that paths name, with dots; they ascend.
+// pathSet returns the set of the fields at paths, which have dots and are sorted.
 func pathSet(paths []string) set {
 	var out set
 	for i := 0; i < len(paths); {
@@ -102,7 +102,8 @@ func pathSet(paths []string) set {
 	return out
 }
 
-// merge walks two sets in order, each element once, with nil for what one lacks.
+// merge calls visit for each element of two sets, in order. x or y is nil if its set lacks the
+// element.
 func merge(a, b set, visit func(x, y *entry)) {
 	i, j := 0, 0
 	for i < len(a) && j < len(b) {
@@ -126,7 +127,7 @@ func merge(a, b set, visit func(x, y *entry)) {
 	}
 }
 
-// union returns what is in a or b.
+// union returns the paths that are in a or b.
 func union(a, b set) set {
 	if len(a) == 0 {
 		return b
@@ -148,7 +149,7 @@ func union(a, b set) set {
 	return out
 }
 
-// difference returns what is in a and not in b. A path does not stand for those
+// difference returns the paths that are in a and not in b. A path in b does not remove the paths
 // below it.
 func difference(a, b set) set {
 	if len(a) == 0 || len(b) == 0 {
@@ -170,7 +171,7 @@ func difference(a, b set) set {
 	return out
 }
 
-// without returns a less what is in b, and less all that is below that.
+// without returns the paths of a that are neither in b nor below a path in b.
 func without(a, b set) set {
 	if len(a) == 0 || len(b) == 0 {
 		return a
@@ -191,7 +192,7 @@ func without(a, b set) set {
 	return out
 }
 
-// intersection returns what is in a and in b.
+// intersection returns the paths that are in a and in b.
 func intersection(a, b set) set {
 	if len(a) == 0 || len(b) == 0 {
 		return nil

@@ -10,14 +10,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// written remembers the FieldsV1 written last: objects that are made alike, by the same
-// manager, share the text, which nobody modifies.
+// written keeps the FieldsV1 that were encoded last. Similar objects written by one manager share
+// the text, which is not modified.
 type written struct {
 	mu   sync.Mutex
-	last []metav1.FieldsV1 // the latest first
+	last []metav1.FieldsV1 // at most parsedKept, the last used first
 }
 
-// fields returns FieldsV1 of text, of which it keeps nothing.
+// fields returns FieldsV1 with a copy of text.
 func (w *written) fields(text []byte) *metav1.FieldsV1 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -29,7 +29,7 @@ func (w *written) fields(text []byte) *metav1.FieldsV1 {
 		}
 	}
 	var made metav1.FieldsV1
-	made.SetRawBytes(text) // a copy
+	made.SetRawBytes(text) // copies text
 	if len(text) > parsedMost {
 		return &made
 	}
