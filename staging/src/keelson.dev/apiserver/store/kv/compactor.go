@@ -12,26 +12,24 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// CompactRevKey is the key by which all API servers on one store agree on who
-// compacts. It is Kubernetes' key, with Kubernetes' value (the revision last
-// compacted), so that servers of both kinds can share a store.
+// CompactRevKey is the key by which the API servers on one store agree on which of them compacts.
+// Key and value (the revision last compacted) are those of Kubernetes, so that servers of both
+// projects can share a store.
 const CompactRevKey = "compact_rev_key"
 
-// Compactor drops history that is older than its interval. Several may run on
-// one store: in each interval one of them wins the write of a common key, and
-// the others see that and stand back.
+// Compactor compacts states that are older than its interval. Several may run on one store: in each
+// interval one of them succeeds in writing CompactRevKey, and the others skip the interval.
 type Compactor struct {
 	Store    Store
 	Clock    clock.Clock
 	Interval time.Duration
 	Log      *slog.Logger
-	// Compacted is told up to where history has been dropped, here or by another
-	// server, as soon as that is seen: whoever keeps some of it for himself must not
-	// show it longer than the store would. May be nil.
+	// Compacted is called with the revision up to which this or another server has compacted. A
+	// cache of old states must not serve them longer than the store. May be nil.
 	Compacted func(rev int64)
 
-	seen int64 // ModRevision of the common key at our last look
-	rev  int64 // the store's revision at our last look; 0 before the first
+	seen int64 // ModRevision of CompactRevKey at the last step
+	rev  int64 // revision of the store at the last step; 0 before the first
 }
 
 // Run compacts until ctx is done.
@@ -50,8 +48,8 @@ func (c *Compactor) Run(ctx context.Context) {
 	}
 }
 
-// Step does one interval's work: it compacts to the revision of the step
-// before, if no other server has done so meanwhile.
+// Step compacts to the revision of the previous step, unless another server has compacted
+// meanwhile. Run calls it once an interval.
 func (c *Compactor) Step(ctx context.Context) error {
 	res, err := c.Store.Put(ctx, CompactRevKey, []byte(strconv.FormatInt(c.rev, 10)), c.seen, 0)
 	if err != nil {
@@ -62,7 +60,7 @@ func (c *Compactor) Step(ctx context.Context) error {
 		if res.Current != nil {
 			c.seen = res.Current.ModRevision
 			if rev, ok := CompactedRev(res.Current); ok {
-				c.tell(rev)
+				c.report(rev)
 			}
 		}
 		return nil
@@ -70,23 +68,23 @@ func (c *Compactor) Step(ctx context.Context) error {
 	old := c.rev
 	c.rev, c.seen = res.Revision, res.Revision
 	if old == 0 {
-		return nil // the first look: we do not know yet what is older than an interval
+		return nil // after the first step it is unknown which states are older than an interval
 	}
 	if err := c.Store.Compact(ctx, old); err != nil {
 		return err
 	}
-	c.tell(old)
+	c.report(old)
 	return nil
 }
 
-func (c *Compactor) tell(rev int64) {
+func (c *Compactor) report(rev int64) {
 	if c.Compacted != nil {
 		c.Compacted(rev)
 	}
 }
 
-// CompactedRev is the revision that the value of CompactRevKey tells; another value than
-// a number is as good as none.
+// CompactedRev returns the revision in the value of CompactRevKey. It returns false if the value is
+// not a number.
 func CompactedRev(item *Item) (int64, bool) {
 	rev, err := strconv.ParseInt(string(item.Value), 10, 64)
 	return rev, err == nil

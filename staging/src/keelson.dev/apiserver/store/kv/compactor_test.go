@@ -21,8 +21,8 @@ func TestPrefixEnd(t *testing.T) {
 	}
 }
 
-// TestCompactorsAgree has two compactors on one store: history of the last
-// interval stays, older history goes, however they interleave.
+// TestCompactorsAgree runs two compactors on one store: states of the last interval stay and older
+// ones are compacted, however their steps interleave.
 func TestCompactorsAgree(t *testing.T) {
 	s := memory.New(clock.Real())
 	a := &kv.Compactor{Store: s, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)}
@@ -56,13 +56,13 @@ func TestCompactorsAgree(t *testing.T) {
 		return res.Revision
 	}
 	r1 := write()
-	step(a) // first look
-	step(b) // sees a's
+	step(a) // the first step
+	step(b) // finds the key that a wrote
 	r2 := write()
 	if !readable(r1) {
-		t.Error("compacted at the first look")
+		t.Error("compacted at the first step")
 	}
-	step(a) // loses against b or wins: either way r1 may go, r2 may not
+	step(a) // whether a or b compacts: r1 may be compacted, r2 may not
 	step(b)
 	if readable(r1) || !readable(r2) {
 		t.Errorf("after an interval: r1 readable %t, r2 readable %t", readable(r1), readable(r2))

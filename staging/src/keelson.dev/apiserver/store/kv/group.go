@@ -12,22 +12,22 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// groupPatience is how long a write of a group waits for others at most: a caller
-// may be busy with something else, or wait for what one that waits has to do.
+// groupPatience bounds how long a write waits for the other callers of its group. A caller may be
+// busy with something else, or may itself wait for a caller that waits here.
 const groupPatience = 5 * time.Millisecond
 
-// Group has callers of a store who are at work side by side, and make one write at
-// a time each, write together: once each of them waits for a write to be made, the
-// store makes all of them in one go. Each has its own expectation and its own
-// result, as if it came alone, but those that happen have one revision.
+// Group combines the writes of concurrent callers, each of which makes one write at a time. Once
+// every caller waits for a write, the store makes all of them in one transaction. Each write has
+// its own expectation and its own result, as if it were made alone, but those that happen have one
+// revision.
 //
-// It is a hint that comes with the context. A store that gains nothing by it does
-// not look for it.
+// A group is a hint in the context of a write. Stores that gain nothing by it ignore it. It is safe
+// for concurrent use.
 type Group struct {
 	clock clock.Clock
 
 	mu      sync.Mutex
-	callers int      // who may come with a write
+	callers int      // number of callers that may still write
 	waiting []*Write // of different callers
 	commit  func([]*Write)
 }
@@ -36,7 +36,7 @@ type Group struct {
 type Write struct {
 	Key         string
 	Value       []byte
-	Expect, TTL int64 // as of Put
+	Expect, TTL int64 // see Store.Put
 	Conditions  []Unchanged
 	Delete      bool
 
@@ -49,19 +49,20 @@ type Write struct {
 
 type groupKey struct{}
 
-// NewGroup returns a group of callers, and the context that they use.
+// NewGroup returns a group of so many callers, and the context for their writes. Each caller calls
+// Leave after its last write.
 func NewGroup(ctx context.Context, clock clock.Clock, callers int) (*Group, context.Context) {
 	g := &Group{clock: clock, callers: callers}
 	return g, context.WithValue(ctx, groupKey{}, g)
 }
 
-// GroupOf returns the group that a caller with ctx belongs to; nil: none.
+// GroupOf returns the group of ctx, or nil.
 func GroupOf(ctx context.Context) *Group {
 	g, _ := ctx.Value(groupKey{}).(*Group)
 	return g
 }
 
-// Leave is called by a caller who makes no more writes.
+// Leave removes a caller, which makes no more writes.
 func (g *Group) Leave() {
 	g.mu.Lock()
 	g.callers--
@@ -70,8 +71,8 @@ func (g *Group) Leave() {
 	finish(ready, commit)
 }
 
-// Make returns when w has been made, which has its outcome then. commit is what the
-// store makes writes by, of different callers.
+// Make blocks until w has been made, and has its Result and Err. One caller calls commit with the
+// waiting writes; commit must set the results of all of them.
 func (g *Group) Make(w *Write, commit func([]*Write)) {
 	w.done = make(chan struct{})
 	g.mu.Lock()
@@ -85,7 +86,7 @@ func (g *Group) Make(w *Write, commit func([]*Write)) {
 	<-w.done
 }
 
-// hurry makes the writes that w, the first of them, has waited for long enough.
+// hurry makes the waiting writes if w, the first of them, has waited for groupPatience.
 func (g *Group) hurry(w *Write, commit func([]*Write)) {
 	t := g.clock.NewTimer(groupPatience)
 	defer t.Stop()
@@ -103,7 +104,7 @@ func (g *Group) hurry(w *Write, commit func([]*Write)) {
 	finish(late, commit)
 }
 
-// takeLocked returns the writes that wait, if it is time to make them.
+// takeLocked returns the waiting writes if now is set or all callers wait; otherwise nil.
 func (g *Group) takeLocked(now bool) []*Write {
 	if !now && len(g.waiting) < g.callers {
 		return nil
@@ -113,6 +114,7 @@ func (g *Group) takeLocked(now bool) []*Write {
 	return ready
 }
 
+// finish makes the writes of ready and wakes their callers.
 func finish(ready []*Write, commit func([]*Write)) {
 	if len(ready) == 0 {
 		return

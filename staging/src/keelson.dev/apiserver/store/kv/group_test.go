@@ -13,13 +13,12 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// recorder makes writes by doing nothing but counting.
+// recorder is a commit function that only counts the writes.
 type recorder chan int
 
 func (r recorder) commit(all []*kv.Write) { r <- len(all) }
 
-// TestGroupGathers: writes are made when every caller waits for one, those who have
-// left not being waited for.
+// TestGroupGathers checks that writes are made once every caller that has not left waits for one.
 func TestGroupGathers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		made := make(recorder, 10)
@@ -33,7 +32,7 @@ func TestGroupGathers(t *testing.T) {
 		}
 		synctest.Wait()
 		if len(made) != 0 {
-			t.Fatal("made before the third came")
+			t.Fatal("writes were made before the third caller wrote")
 		}
 		go group.Make(&kv.Write{}, made.commit)
 		if n := <-made; n != 3 {
@@ -48,13 +47,14 @@ func TestGroupGathers(t *testing.T) {
 			t.Errorf("%d writes in one go, want 2", n)
 		}
 		if took := time.Since(begin); took != 0 {
-			t.Errorf("somebody has waited for %v", took)
+			t.Errorf("a caller waited for %v", took)
 		}
 		synctest.Wait()
 	})
 }
 
-// TestGroupHurries: a caller who is busy with something else does not hold others up.
+// TestGroupHurries checks that a caller that does not write delays the others by groupPatience
+// only.
 func TestGroupHurries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		made := make(recorder, 10)
@@ -67,7 +67,7 @@ func TestGroupHurries(t *testing.T) {
 			t.Errorf("%d writes in one go, want 2", n)
 		}
 		if took := time.Since(begin); took == 0 || took > time.Second {
-			t.Errorf("they have waited for %v", took)
+			t.Errorf("the callers waited for %v", took)
 		}
 		synctest.Wait()
 	})

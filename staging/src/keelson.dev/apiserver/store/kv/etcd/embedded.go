@@ -19,10 +19,10 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// DefaultQuota is the size at which an embedded etcd refuses further writes.
+// DefaultQuota is the size in bytes at which an embedded etcd rejects further writes.
 const DefaultQuota = 8 << 30
 
-// Bounds of one transaction: as many pods as a gang may have, of 8 KB each.
+// Bounds of one transaction: 8,192 pods of 8 KiB each, for the binding of a gang.
 const (
 	maxTxnOps   = 8192
 	maxTxnBytes = 64 << 20
@@ -32,18 +32,18 @@ const (
 type Embedded struct {
 	// Dir is the data directory. One process at a time may use it.
 	Dir string
-	// QuotaBytes bounds the database; 0 is DefaultQuota.
+	// QuotaBytes bounds the database; 0 means DefaultQuota.
 	QuotaBytes int64
-	// UnsafeNoFsync trades durability for speed, for tests.
+	// UnsafeNoFsync does not sync writes to disk, for tests.
 	UnsafeNoFsync bool
-	// LeaseReuse is for how many seconds a lease takes in further keys of the same life.
+	// LeaseReuse is for how many seconds a lease accepts further keys with the same TTL.
 	LeaseReuse int64
 	Clock      clock.Clock
 	Log        *slog.Logger
 }
 
-// Start runs an embedded etcd and returns a store on it once it serves.
-// Closing the store stops it.
+// Start starts an embedded etcd and returns a store on it once it is ready. Closing the store stops
+// etcd.
 func Start(ctx context.Context, e Embedded) (*Store, error) {
 	if err := os.MkdirAll(e.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
@@ -66,8 +66,8 @@ func Start(ctx context.Context, e Embedded) (*Store, error) {
 	}
 	s := newStore(v3client.New(server.Server), e.LeaseReuse, e.Clock)
 	s.maxRequest = embed.DefaultMaxRequestBytes
-	// With a single member every acknowledged write has been applied here, so
-	// what this process sees is the truth and needs no round of consensus.
+	// A single member has applied every acknowledged write, so its local revision is linearizable
+	// without a round of consensus.
 	s.revision = func(context.Context) (int64, error) { return server.Server.KV().Rev(), nil }
 	s.size = func(context.Context) (int64, error) { return server.Server.Backend().Size(), nil }
 	s.close = func() error {
@@ -81,13 +81,13 @@ func Start(ctx context.Context, e Embedded) (*Store, error) {
 	return s, nil
 }
 
-// config is etcd's own configuration: one member, no listeners.
+// config returns etcd's configuration: one member, no listeners.
 func (e Embedded) config() *embed.Config {
 	cfg := embed.NewConfig()
 	cfg.Name = "keelson"
 	cfg.Dir = e.Dir
 	cfg.ListenPeerUrls, cfg.ListenClientUrls = nil, nil
-	// Never dialled; a member must have a URL, and this one says what it is.
+	// A member must have a URL. Nobody connects to this one.
 	self := url.URL{Scheme: "http", Host: "localhost:0"}
 	cfg.AdvertisePeerUrls, cfg.AdvertiseClientUrls = []url.URL{self}, []url.URL{self}
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
@@ -95,19 +95,19 @@ func (e Embedded) config() *embed.Config {
 	if e.QuotaBytes == 0 {
 		cfg.QuotaBackendBytes = DefaultQuota
 	}
-	// A lone member elects itself: a short election only means an early start. An
-	// even shorter tick would cost more in idling than it gains.
+	// A single member elects itself, so a short election timeout only makes it start earlier. A
+	// shorter tick would cost more CPU while idle than it gains.
 	cfg.TickMs, cfg.ElectionMs = 30, 150
-	// How much of the log stays in memory for members that lag behind: there are none.
+	// Log entries in memory for members that lag behind. There are no such members.
 	cfg.SnapshotCatchUpEntries = 100
-	// A start reads the whole log, and goes through what came after the snapshot;
-	// of more than 5000 entries it complains until it is done.
+	// A start reads the log and applies the entries after the snapshot. With more than 5,000
+	// entries it logs warnings.
 	cfg.SnapshotCount, cfg.MaxWalFiles = 4000, 2
-	// What is acknowledged is in the log; into the database it goes by the batch,
-	// and everything that is to be applied waits for that.
+	// Acknowledged writes are in the log. They are written to the database in batches, and other
+	// writes wait meanwhile.
 	cfg.BackendBatchInterval = 500 * time.Millisecond
-	// One transaction binds all pods of a gang. What a single object may have
-	// stays what it is in etcd: see maxRequest.
+	// One transaction binds all pods of a gang. maxRequest keeps etcd's default bound for a single
+	// object.
 	cfg.MaxTxnOps, cfg.MaxRequestBytes = maxTxnOps, maxTxnBytes
 	cfg.UnsafeNoFsync = e.UnsafeNoFsync
 	cfg.WatchProgressNotifyInterval = 10 * time.Second

@@ -1,12 +1,11 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package etcd is a kv.Store on etcd: on a cluster of its own somewhere (Dial),
-// or embedded in the process (Start).
+// Package etcd implements kv.Store on etcd: on an external cluster (Dial), or embedded in the
+// process (Start).
 //
-// An embedded etcd listens nowhere: clients in the same process reach it by
-// function calls, and it has no peers. Its data directory is an ordinary
-// etcd data directory, which etcd's own tools open.
+// An embedded etcd listens on no address: the process calls it directly, and it has no peers. Its
+// data directory is an ordinary one, which etcd's own tools can open.
 package etcd
 
 import (
@@ -21,22 +20,21 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// overSized is what the client says of a message that it does not send.
+// overSized is part of the client's error for a message that it does not send.
 const overSized = "trying to send message larger than max"
 
-// requestOverhead is what a transaction of one Put has beside the value and
-// three times the key.
+// requestOverhead is the size in bytes of a transaction with one Put, without the value and three
+// times the key.
 const requestOverhead = 64
 
-// Store is a kv.Store on etcd.
+// Store is a kv.Store on etcd. It is safe for concurrent use.
 type Store struct {
 	client   *clientv3.Client
 	leases   *leases
 	revision func(ctx context.Context) (int64, error)
 	size     func(ctx context.Context) (int64, error)
 	close    func() error
-	// maxRequest bounds the request for one Put where etcd itself takes more; 0 is
-	// what etcd takes.
+	// maxRequest bounds the request for one Put in bytes; 0 leaves the bound to etcd.
 	maxRequest int
 }
 
@@ -64,12 +62,12 @@ func (s *Store) Get(ctx context.Context, key string) (*kv.Item, int64, error) {
 
 // Range implements kv.Store.
 func (s *Store) Range(ctx context.Context, opts kv.RangeOptions) (kv.RangeResult, error) {
-	const first = "\x00" // the first key there can be; as an end, no end
+	const first = "\x00" // the smallest key; as an end, it means no end
 	start, end := max(opts.Prefix, opts.Start, first), kv.PrefixEnd(opts.Prefix)
 	if end == "" {
 		end = first
 	} else if start >= end {
-		start = end // an empty range, of which etcd still tells the revision
+		start = end // an empty range: etcd still returns the revision
 	}
 	resp, err := s.client.Get(ctx, start, clientv3.WithRange(end), clientv3.WithRev(opts.Revision), clientv3.WithLimit(opts.Limit))
 	if err != nil {
@@ -78,7 +76,7 @@ func (s *Store) Range(ctx context.Context, opts kv.RangeOptions) (kv.RangeResult
 	res := kv.RangeResult{Revision: resp.Header.Revision, Count: resp.Count, Items: make([]kv.Item, len(resp.Kvs))}
 	for i, e := range resp.Kvs {
 		res.Items[i] = kv.Item{Key: string(e.Key), Value: e.Value, ModRevision: e.ModRevision}
-		resp.Kvs[i] = nil // so that a large page is not held twice
+		resp.Kvs[i] = nil // a large page need not be in memory twice
 	}
 	return res, nil
 }
@@ -91,7 +89,7 @@ func (s *Store) Put(ctx context.Context, key string, value []byte, expect, ttl i
 	return s.make(ctx, &kv.Write{Key: key, Value: value, Expect: expect, TTL: ttl, Conditions: conditions})
 }
 
-// put is a Put of value, which it does not copy, as OpPut does of a text.
+// put returns a Put of value. Unlike OpPut, it does not copy the value.
 func put(key string, value []byte, options ...clientv3.OpOption) clientv3.Op {
 	op := clientv3.OpPut(key, "", options...)
 	op.WithValueBytes(value)
@@ -100,7 +98,7 @@ func put(key string, value []byte, options ...clientv3.OpOption) clientv3.Op {
 
 // Delete implements kv.Store.
 func (s *Store) Delete(ctx context.Context, key string, expect int64) (kv.WriteResult, error) {
-	if expect == 0 { // would compare equal to an absent key and report a deletion
+	if expect == 0 { // the comparison would hold for an absent key, and report a deletion
 		item, rev, err := s.Get(ctx, key)
 		return kv.WriteResult{Revision: rev, Current: item}, err
 	}
@@ -132,8 +130,7 @@ func (s *Store) WriteAll(ctx context.Context, changes []kv.Change) (kv.WriteResu
 // Revision implements kv.Store.
 func (s *Store) Revision(ctx context.Context) (int64, error) { return s.revision(ctx) }
 
-// readRevision asks the cluster: the header of a linearizable read, as
-// Kubernetes does it.
+// readRevision returns the revision in the header of a linearizable read, as Kubernetes does.
 func (s *Store) readRevision(ctx context.Context) (int64, error) {
 	resp, err := s.client.Get(ctx, kv.CompactRevKey, clientv3.WithCountOnly())
 	if err != nil {
@@ -142,10 +139,10 @@ func (s *Store) readRevision(ctx context.Context) (int64, error) {
 	return resp.Header.Revision, nil
 }
 
-// Size is how many bytes the database has, as one of the members tells.
+// Size returns the size of the database file of one member in bytes.
 func (s *Store) Size(ctx context.Context) (int64, error) { return s.size(ctx) }
 
-// readSize asks the members until one answers.
+// readSize asks one member after the other until one answers.
 func (s *Store) readSize(ctx context.Context) (int64, error) {
 	err := errors.New("etcd has no endpoints")
 	for _, endpoint := range s.client.Endpoints() {
@@ -163,7 +160,7 @@ func (s *Store) Compact(ctx context.Context, revision int64) error {
 	return translate(err)
 }
 
-// translate gives etcd's errors the names that package kv has for them.
+// translate converts etcd's errors to those of package kv.
 func translate(err error) error {
 	switch {
 	case err == nil:

@@ -34,7 +34,7 @@ func start(t *testing.T, dir string) *Store {
 	return s
 }
 
-// reset empties a store between tests, which is quicker than a new etcd.
+// reset deletes all keys of a store between tests, which is faster than starting another etcd.
 func reset(t *testing.T, s *Store) {
 	t.Helper()
 	res, err := s.Range(t.Context(), kv.RangeOptions{})
@@ -57,8 +57,7 @@ func TestEmbeddedConformance(t *testing.T) {
 	})
 }
 
-// TestExternalConformance reaches an etcd in this process over a socket, as an
-// external one is reached.
+// TestExternalConformance runs the suite over a socket, like with an external etcd.
 func TestExternalConformance(t *testing.T) {
 	server, url := serve(t)
 	defer server.Close()
@@ -73,12 +72,12 @@ func TestExternalConformance(t *testing.T) {
 	})
 }
 
-// TestGroupIsOneTransaction: what the callers of a group write together has one revision.
+// TestGroupIsOneTransaction checks that the writes of all callers of a group have one revision.
 func TestGroupIsOneTransaction(t *testing.T) {
 	s := start(t, t.TempDir())
 	defer closeStore(t, s)
 	const callers = groupWrites
-	group, ctx := kv.NewGroup(t.Context(), testingclock.NewFakeClock(time.Now()), callers) // nobody hurries
+	group, ctx := kv.NewGroup(t.Context(), testingclock.NewFakeClock(time.Now()), callers) // the clock stands still, so no write times out
 	revisions := make([]int64, callers)
 	var all sync.WaitGroup
 	for i := range callers {

@@ -16,28 +16,28 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// Kubernetes' figures for its etcd client.
+// The settings of Kubernetes' etcd client.
 const (
 	dialTimeout      = 20 * time.Second
 	keepaliveTime    = 30 * time.Second
 	keepaliveTimeout = 10 * time.Second
 )
 
-// External configures a client of an etcd cluster. The files are those of
-// --etcd-cafile, --etcd-certfile and --etcd-keyfile.
+// External configures a client of an etcd cluster. The files are in PEM; without any, the client
+// does not use TLS.
 type External struct {
 	Endpoints                 []string
 	CAFile, CertFile, KeyFile string
-	// Options are how to dial, beside.
+	// Options are further gRPC options.
 	Options []grpc.DialOption
-	// LeaseReuse is for how many seconds a lease takes in further keys of the same life.
+	// LeaseReuse is for how many seconds a lease accepts further keys with the same TTL.
 	LeaseReuse int64
 	Clock      clock.Clock
 	Log        *slog.Logger
 }
 
-// Dial returns a store on an etcd cluster. It does not wait for the cluster:
-// calls do, and fail with their context.
+// Dial returns a store on an etcd cluster. It does not wait for a connection; calls wait for it
+// until their context ends. The error is that of a file that cannot be read.
 func Dial(e External) (*Store, error) {
 	tlsConfig, err := e.tls()
 	if err != nil {
@@ -50,7 +50,7 @@ func Dial(e External) (*Store, error) {
 		DialTimeout:          dialTimeout,
 		DialKeepAliveTime:    keepaliveTime,
 		DialKeepAliveTimeout: keepaliveTimeout,
-		MaxCallRecvMsgSize:   1<<31 - 1, // a page of large objects has no other bound
+		MaxCallRecvMsgSize:   1<<31 - 1, // pages of large objects may be larger than gRPC's default
 		Logger:               zap.New(&logCore{handler: e.Log.Handler()}),
 	})
 	if err != nil {

@@ -14,22 +14,21 @@ import (
 )
 
 const (
-	// leaseReusePart is the part of its time for which a lease takes in further
-	// keys at most: Kubernetes' figure.
+	// A lease accepts further keys for at most 1/leaseReusePart of its TTL, as in Kubernetes.
 	leaseReusePart = 20
-	// leaseKeys bounds how many keys go at one revision when a lease ends.
+	// leaseKeys bounds the number of keys of a lease, which are deleted at one revision.
 	leaseKeys = 1000
 )
 
-// leases groups keys with about the same end under one etcd lease, because
-// leases are dear in etcd, and events many.
+// leases attaches keys that expire at about the same time to one etcd lease, because leases are
+// expensive in etcd, and there are many events. It is safe for concurrent use.
 type leases struct {
 	client *clientv3.Client
 	clock  clock.Clock
-	reuse  int64 // seconds for which a lease takes in further keys
+	reuse  int64 // seconds for which a lease accepts further keys
 
 	mu    sync.Mutex
-	byTTL map[int64]*lease // latest lease of each TTL asked for; TTLs are few
+	byTTL map[int64]*lease // latest lease for each TTL; there are few TTLs
 }
 
 type lease struct {
@@ -42,7 +41,7 @@ func newLeases(client *clientv3.Client, reuse int64, clock clock.Clock) *leases 
 	return &leases{client: client, clock: clock, reuse: max(0, reuse), byTTL: map[int64]*lease{}}
 }
 
-// get returns a lease that ends in ttl seconds or a little later.
+// get returns a lease that expires in ttl seconds or a little later.
 func (l *leases) get(ctx context.Context, ttl int64) (clientv3.LeaseID, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

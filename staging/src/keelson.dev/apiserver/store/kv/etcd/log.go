@@ -10,8 +10,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// logCore hands etcd's zap log to slog. Etcd tells much at Info that nobody
-// operating an API server asked for, so levels below Warn become Debug.
+// logCore passes etcd's zap log to slog. Levels below Warn become Debug, because etcd logs much at
+// Info that operators of an API server do not need.
 type logCore struct {
 	handler slog.Handler
 }

@@ -11,8 +11,8 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// serve runs an etcd that listens on a Unix socket, and returns its URL. Etcd
-// takes the host and port of such a URL for a file name in the working directory.
+// serve starts an etcd that listens on a Unix socket, and returns its URL. Etcd uses the host and
+// port of such a URL as the name of a file in the working directory.
 func serve(t *testing.T) (*embed.Etcd, string) {
 	t.Helper()
 	cfg := Embedded{Dir: t.TempDir(), UnsafeNoFsync: true, Log: slog.New(slog.DiscardHandler)}.config()

@@ -11,11 +11,11 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// watch reads one etcd watch. All watches of a Store share a stream, which
-// answers a progress request only when each of them has caught up.
+// watch is an etcd watch. All watches of a Store share a stream, which answers a progress request
+// only when all of them have caught up.
 type watch struct {
 	client *clientv3.Client
-	ctx    context.Context // of the etcd watch, which ends with it; the stream is found by its metadata
+	ctx    context.Context // bounds the etcd watch; its metadata identifies the stream
 	cancel context.CancelFunc
 	ch     clientv3.WatchChan
 	rev    int64
@@ -23,8 +23,8 @@ type watch struct {
 
 var _ kv.Watch = (*watch)(nil)
 
-// Watch implements kv.Store. A member that has lost its leader ends the watch
-// on it, and the client goes on with another.
+// Watch implements kv.Store. If a member loses its leader, its watch ends and the client continues
+// on another member.
 func (s *Store) Watch(ctx context.Context, prefix string, from int64) (kv.Watch, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -62,9 +62,9 @@ func (w *watch) Next(ctx context.Context) (kv.Batch, error) {
 	}
 }
 
-// batch translates a response. The revision in the header of a response with
-// events is the store's, which may be ahead of what has been delivered; only a
-// progress notification's counts.
+// batch converts a response. Only a progress notification has the progress of the watch in its
+// header: the header of a response with events has the store's revision, which may be ahead of the
+// events.
 func (w *watch) batch(resp clientv3.WatchResponse) (kv.Batch, bool) {
 	switch {
 	case resp.IsProgressNotify():

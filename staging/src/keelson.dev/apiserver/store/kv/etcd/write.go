@@ -15,14 +15,13 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// Bounds of the writes of a group that are made in one transaction: what every etcd
-// takes unless it is told otherwise, with room for what is around them.
+// Bounds of the writes of a group in one transaction: etcd's defaults, less the overhead.
 const (
-	groupWrites = kv.MaxChanges / 2 // each is a transaction of its own, with an operation
+	groupWrites = kv.MaxChanges / 2 // each is a nested transaction with one operation
 	groupBytes  = 1 << 20
 )
 
-// make makes one write, with those of its group if it has one.
+// make makes one write, together with those of its group if it has one.
 func (s *Store) make(ctx context.Context, w *kv.Write) (kv.WriteResult, error) {
 	g := kv.GroupOf(ctx)
 	if g == nil {
@@ -33,7 +32,7 @@ func (s *Store) make(ctx context.Context, w *kv.Write) (kv.WriteResult, error) {
 	return w.Result, w.Err
 }
 
-// write does what w says if its key is at the revision it expects, and reads it otherwise.
+// write makes w if its expectation and conditions hold, and reads its key otherwise.
 func (s *Store) write(ctx context.Context, w *kv.Write) {
 	op, err := s.op(ctx, w)
 	if err != nil {
@@ -48,13 +47,13 @@ func (s *Store) write(ctx context.Context, w *kv.Write) {
 	w.Result = outcome(w, (*pb.TxnResponse)(resp), resp.Header.Revision)
 }
 
-// writeEach makes the writes of a group, as many at a time as go together.
+// writeEach makes the writes of a group, in as few transactions as possible.
 func (s *Store) writeEach(ctx context.Context, all []*kv.Write) {
-	// Watches deliver the events of one revision in this order: those of a resource
-	// are to be side by side.
+	// Watches deliver the events of one revision in this order. Events of one resource have to be
+	// adjacent.
 	slices.SortStableFunc(all, func(a, b *kv.Write) int { return cmp.Compare(a.Key, b.Key) })
 	for len(all) > 0 {
-		n := together(all)
+		n := batchSize(all)
 		if n == 1 {
 			s.write(ctx, all[0])
 		} else {
@@ -64,9 +63,9 @@ func (s *Store) writeEach(ctx context.Context, all []*kv.Write) {
 	}
 }
 
-// together is how many of the first writes go into one transaction, which has
-// every key once: one at least.
-func together(all []*kv.Write) int {
+// batchSize returns how many of the first writes fit into one transaction: at least one, and each
+// key once.
+func batchSize(all []*kv.Write) int {
 	size := 0
 	for i, w := range all {
 		size += len(w.Value) + 3*len(w.Key) + requestOverhead
@@ -77,7 +76,7 @@ func together(all []*kv.Write) int {
 	return len(all)
 }
 
-// writeSome makes writes in one transaction, each of which is one within it.
+// writeSome makes writes in one transaction, each as a nested transaction.
 func (s *Store) writeSome(ctx context.Context, some []*kv.Write) {
 	ops := make([]clientv3.Op, 0, len(some))
 	sent := make([]*kv.Write, 0, len(some))
@@ -103,7 +102,7 @@ func (s *Store) writeSome(ctx context.Context, some []*kv.Write) {
 	}
 }
 
-// op is what w does.
+// op returns the operation of w.
 func (s *Store) op(ctx context.Context, w *kv.Write) (clientv3.Op, error) {
 	if w.Delete {
 		return clientv3.OpDelete(w.Key), nil
@@ -118,6 +117,7 @@ func (s *Store) op(ctx context.Context, w *kv.Write) (clientv3.Op, error) {
 	return put(w.Key, w.Value, clientv3.WithLease(lease)), nil
 }
 
+// expected returns the conditions of w.
 func expected(w *kv.Write) []clientv3.Cmp {
 	all := make([]clientv3.Cmp, 0, 1+len(w.Conditions))
 	all = append(all, clientv3.Compare(clientv3.ModRevision(w.Key), "=", w.Expect))
@@ -127,13 +127,13 @@ func expected(w *kv.Write) []clientv3.Cmp {
 	return all
 }
 
-// unchanged holds if key, which exists, has not been written since revision.
+// unchanged returns the condition that key exists and has not been written since revision.
 func unchanged(key string, revision int64) clientv3.Cmp {
-	// An absent key has the revision 0; one that was created has another.
+	// An absent key has revision 0, which must not match.
 	return clientv3.Compare(clientv3.ModRevision(key), "=", max(revision, 1))
 }
 
-// outcome is what became of w, by the answer to its transaction.
+// outcome returns the result of w from the response to its transaction.
 func outcome(w *kv.Write, resp *pb.TxnResponse, revision int64) kv.WriteResult {
 	res := kv.WriteResult{OK: resp.Succeeded, Revision: revision}
 	if !resp.Succeeded {

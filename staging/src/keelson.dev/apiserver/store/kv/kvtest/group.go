@@ -13,7 +13,7 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// testGroup: what callers of a group write comes out as if each of them were alone.
+// testGroup checks that each write of a group has the result that it would have alone.
 func testGroup(t *testing.T, ctx context.Context, s kv.Store) {
 	const callers, rounds = 200, 4
 	group, together := kv.NewGroup(ctx, clock.Real(), callers)
@@ -22,7 +22,7 @@ func testGroup(t *testing.T, ctx context.Context, s kv.Store) {
 		all.Go(func() {
 			defer group.Leave()
 			if i%10 == 9 {
-				return // has nothing to write
+				return // this caller writes nothing
 			}
 			if err := writeAlong(together, s, fmt.Sprintf("/group/%03d", i), rounds); err != nil {
 				t.Errorf("caller %d: %v", i, err)
@@ -30,7 +30,7 @@ func testGroup(t *testing.T, ctx context.Context, s kv.Store) {
 		})
 	}
 	all.Wait()
-	// One key that all write: each says what it has seen, and nothing is lost.
+	// All callers increment one key: no increment may be lost.
 	group, together = kv.NewGroup(ctx, clock.Real(), callers)
 	for range callers {
 		all.Go(func() {
@@ -49,8 +49,8 @@ func testGroup(t *testing.T, ctx context.Context, s kv.Store) {
 	}
 }
 
-// writeAlong creates a key, changes it some times, and deletes every second one.
-// A wrong expectation is told of each time.
+// writeAlong creates a key, changes it several times, and deletes every second one. Each time it
+// first writes with a wrong expectation, which must fail.
 func writeAlong(ctx context.Context, s kv.Store, key string, rounds int) error {
 	var rev int64
 	for i := range rounds {
@@ -79,7 +79,7 @@ func writeAlong(ctx context.Context, s kv.Store, key string, rounds int) error {
 	return nil
 }
 
-// increment adds one to the number that a key has.
+// increment adds one to the number in a key.
 func increment(ctx context.Context, s kv.Store, key string) error {
 	var cur *kv.Item
 	for {

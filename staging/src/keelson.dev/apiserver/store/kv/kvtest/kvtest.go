@@ -16,7 +16,7 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// patience bounds what a test waits for; it is reached only when one fails.
+// patience bounds how long a test waits. Only a failing test waits so long.
 const patience = 3 * time.Minute
 
 // Run runs the suite. open returns an empty store, which the suite does not close.
@@ -50,7 +50,7 @@ func Run(t *testing.T, open func(t *testing.T) kv.Store) {
 	}
 }
 
-// put writes unconditionally of anything but its expectation, which holds.
+// put makes a Put that must succeed.
 func put(t *testing.T, s kv.Store, key, value string, expect int64) int64 {
 	t.Helper()
 	res, err := s.Put(t.Context(), key, []byte(value), expect, 0)
@@ -92,7 +92,7 @@ func testPut(t *testing.T, ctx context.Context, s kv.Store) {
 	}
 }
 
-// testPutConditions: a Put happens only if other keys are as they are expected to be.
+// testPutConditions checks that a Put happens only if the conditions on other keys hold.
 func testPutConditions(t *testing.T, ctx context.Context, s kv.Store) {
 	a, b := put(t, s, "/a", "1", 0), put(t, s, "/b", "1", 0)
 	broken := map[string][]kv.Unchanged{
@@ -143,7 +143,7 @@ func testDelete(t *testing.T, ctx context.Context, s kv.Store) {
 	put(t, s, "/a", "again", 0)
 }
 
-// testWriteAll changes all keys at one revision, or none.
+// testWriteAll checks that WriteAll changes all keys at one revision, or none.
 func testWriteAll(t *testing.T, ctx context.Context, s kv.Store) {
 	all := []kv.Change{
 		{Key: "/a", Expect: put(t, s, "/a", "1", 0), Delete: true}, {Key: "/b", Expect: put(t, s, "/b", "1", 0), Value: []byte("2")},
@@ -408,8 +408,8 @@ func testTTL(t *testing.T, ctx context.Context, s kv.Store) {
 		}
 		return res
 	}
-	// A write without TTL ends that of the one before. On a slow machine the key may be
-	// gone before that second write: then once more.
+	// A write without TTL removes the TTL of the previous write. On a slow machine the key may have
+	// expired before the second write; then both are repeated.
 	for {
 		passing := write("/kept", 0, 1)
 		if passing.OK && write("/kept", passing.Revision, 0).OK {
@@ -421,7 +421,7 @@ func testTTL(t *testing.T, ctx context.Context, s kv.Store) {
 			t.Fatalf("Put(%q) = %+v", key, res)
 		}
 	}
-	gone := map[string]bool{} // what expires together does so in any order
+	gone := map[string]bool{} // keys that expire together may be deleted in any order
 	for !gone["/a"] || !gone["/b"] {
 		b, err := w.Next(ctx)
 		if err != nil {
@@ -436,7 +436,7 @@ func testTTL(t *testing.T, ctx context.Context, s kv.Store) {
 	}
 }
 
-// testConcurrent has writers count up one key by optimistic writes: no count may be lost.
+// testConcurrent increments one key by concurrent optimistic writes: no increment may be lost.
 func testConcurrent(t *testing.T, ctx context.Context, s kv.Store) {
 	const writers, each = 8, 20
 	put(t, s, "/n", "", 0)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// endLocked notes when key ends.
+// endLocked makes key expire at a time.
 func (s *Store) endLocked(key string, at time.Time) {
 	s.expiry[key] = at
 	if s.due.IsZero() || at.Before(s.due) {
@@ -16,9 +16,8 @@ func (s *Store) endLocked(key string, at time.Time) {
 	}
 }
 
-// armLocked sets the timer. It only wakes the watches; that keys are gone once
-// their time has come is seen to by every operation. The timer's function may
-// run with a fake clock's own lock held, so it does nothing itself.
+// armLocked sets the timer, which is for the watches only: every operation removes expired keys
+// first. The timer's function may run under the lock of a fake clock, so it starts a goroutine.
 func (s *Store) armLocked(at time.Time) {
 	if s.timer != nil {
 		s.timer.Stop()
@@ -35,8 +34,8 @@ func (s *Store) expire() {
 	}
 }
 
-// expireLocked removes all keys whose time has come, at one revision as etcd
-// does with the keys of a lease, and in key order so that runs are repeatable.
+// expireLocked removes all expired keys: at one revision, like etcd the keys of a lease, and in key
+// order, so that runs are repeatable.
 func (s *Store) expireLocked() {
 	if s.due.IsZero() {
 		return

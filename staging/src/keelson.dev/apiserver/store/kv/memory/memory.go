@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memory is a kv.Store in memory, for simulation and tests. It is
-// deterministic: the same calls in the same order give the same revisions, and
-// leases end by the clock that it is given. Nothing survives the process.
+// Package memory implements kv.Store in memory, for simulation and tests. It is deterministic: the
+// same calls in the same order give the same revisions, and keys expire by the clock passed to New.
+// Nothing survives the process.
 package memory
 
 import (
@@ -20,34 +20,34 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-const degree = 32
+const degree = 32 // of the B-tree
 
-// entry is one write. The log of entries since the last compaction is what
-// watches read and what reads in the past are made of.
+// entry is one write in the log since the last compaction. Watches read the log, and reads of a
+// past state undo its entries.
 type entry struct {
 	kv.Event
-	prev *kv.Item
+	prev *kv.Item // state before the write; nil if the key was absent
 }
 
-// Store is a kv.Store in memory. The zero value is not usable; see New.
+// Store is a kv.Store in memory. New makes one. It is safe for concurrent use.
 type Store struct {
 	clock clock.Clock
 
 	mu        sync.Mutex
 	items     *btree.BTreeG[kv.Item]
 	rev       int64
-	log       []entry // revision order
-	compacted int64   // states before this revision cannot be read
-	changed   chan struct{}
+	log       []entry       // in revision order
+	compacted int64         // states before this revision cannot be read
+	changed   chan struct{} // closed by the next write
 	expiry    map[string]time.Time
-	due       time.Time // when the first key expires; zero: none does
+	due       time.Time // when the first key expires; zero if none does
 	timer     interface{ Stop() bool }
 	closed    bool
 }
 
 var _ kv.Store = (*Store)(nil)
 
-// New returns an empty store at revision 1, as etcd's is.
+// New returns an empty store at revision 1, like that of etcd.
 func New(clock clock.Clock) *Store {
 	return &Store{
 		clock:   clock,
@@ -203,8 +203,8 @@ func (s *Store) Range(ctx context.Context, opts kv.RangeOptions) (kv.RangeResult
 	return res, nil
 }
 
-// pastLocked returns the state at an earlier revision: the present one with
-// the later writes taken back.
+// pastLocked returns the state at an earlier revision: the present one with the later writes
+// undone.
 func (s *Store) pastLocked(rev int64) *btree.BTreeG[kv.Item] {
 	items := s.items.Clone()
 	for i := len(s.log) - 1; i >= 0 && s.log[i].ModRevision > rev; i-- {
@@ -217,6 +217,7 @@ func (s *Store) pastLocked(rev int64) *btree.BTreeG[kv.Item] {
 	return items
 }
 
+// usableLocked removes expired keys. It returns an error if the store is closed or ctx has ended.
 func (s *Store) usableLocked(ctx context.Context) error {
 	if s.closed {
 		return kv.ErrClosed
@@ -238,7 +239,7 @@ func (s *Store) brokenLocked(c kv.Unchanged) bool {
 	return cur == nil || cur.ModRevision != c.Revision
 }
 
-// setLocked sets a key in the place of cur, to stay.
+// setLocked replaces cur, which may be nil, by a value that does not expire.
 func (s *Store) setLocked(key string, value []byte, cur *kv.Item) {
 	item := kv.Item{Key: key, Value: value, ModRevision: s.rev}
 	s.items.ReplaceOrInsert(item)
@@ -255,7 +256,7 @@ func (s *Store) deleteLocked(cur *kv.Item) {
 	})
 }
 
-// wakeLocked tells all watches to look again.
+// wakeLocked wakes all watches.
 func (s *Store) wakeLocked() {
 	close(s.changed)
 	s.changed = make(chan struct{})

@@ -12,10 +12,11 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// maxBatch bounds how many log entries a watch looks at under the lock.
+// maxBatch bounds the number of events in a batch, except that all events of one revision are in
+// one.
 const maxBatch = 1000
 
-// watch is a cursor into the store's log.
+// watch is a position in the store's log.
 type watch struct {
 	s      *Store
 	prefix string
@@ -75,7 +76,8 @@ func (w *watch) RequestProgress(context.Context) error {
 // Stop implements kv.Watch.
 func (w *watch) Stop() { w.stopOnce.Do(func() { close(w.stopped) }) }
 
-// take returns the next events, or the channel that says when to look again.
+// take returns the next events. If there are none, it returns the channel that the next write
+// closes.
 func (w *watch) take() (kv.Batch, <-chan struct{}, error) {
 	s := w.s
 	s.mu.Lock()
