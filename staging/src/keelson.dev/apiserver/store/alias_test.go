@@ -17,7 +17,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// guise is another form of a thing: it is on a host.
+// guise is another form of a thing: its node is called host.
 type guise struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -39,7 +39,7 @@ func thingOf(obj Object) (Object, error) {
 	return &thing{ObjectMeta: g.ObjectMeta, Node: g.Host, Data: g.Data}, nil
 }
 
-// guiseCodec stores guises as things.
+// guiseCodec encodes guises as things.
 type guiseCodec struct{ thingCodec }
 
 func (c guiseCodec) Encode(obj Object) ([]byte, error) {
@@ -66,7 +66,8 @@ func guiseAttrs(obj Object) Attrs {
 
 var guises = schema.GroupResource{Group: "example.org", Resource: "guises"}
 
-// guiseStores are a alias of the things and what it is to be like: a store of its own.
+// guiseStores returns an alias of the store of things, and a store of guises of its own on the same
+// keys.
 func guiseStores(e *env) (alias, alone *Store) {
 	cfg := Config{Backend: e.backend, Prefix: "things", GroupResource: guises, Codec: guiseCodec{}, Attrs: guiseAttrs, IndexFields: []string{"spec.host"}}
 	alone = New(cfg)
@@ -74,7 +75,7 @@ func guiseStores(e *env) (alias, alone *Store) {
 	return New(cfg), alone
 }
 
-// A alias answers every request as a store of its own would.
+// TestAliasIsLikeStore checks that an alias returns the same as a store of its own.
 func TestAliasIsLikeStore(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
 		alias, alone := guiseStores(e)
@@ -116,15 +117,15 @@ func TestAliasIsLikeStore(t *testing.T) {
 			create(t, e.store, &thing{ObjectMeta: newThing("ns", "last-"+host).ObjectMeta, Node: host})
 		}
 		for _, pair := range watches {
-			got, want := told(t, ctx, pair[0], end), told(t, ctx, pair[1], end)
+			got, want := eventsBefore(t, ctx, pair[0], end), eventsBefore(t, ctx, pair[1], end)
 			if fmt.Sprint(got) != fmt.Sprint(want) {
-				t.Errorf("a watch tells\n%v, want\n%v", got, want)
+				t.Errorf("the watch delivered\n%v, want\n%v", got, want)
 			}
 		}
 	})
 }
 
-// writeEither writes something through a store of things or one of guises, and returns its
+// writeEither makes a random write to a store of things or a store of guises, and returns its
 // revision.
 func writeEither(t *testing.T, ctx context.Context, rnd *rand.Rand, ofThings, ofGuises *Store) int64 {
 	t.Helper()
@@ -144,7 +145,7 @@ func writeEither(t *testing.T, ctx context.Context, rnd *rand.Rand, ofThings, of
 	default:
 		r, err = s.Update(ctx, key, func(_ context.Context, cur *Record) (Object, error) {
 			if now, err := cur.Object(); err != nil || fmt.Sprintf("%T", now) != fmt.Sprintf("%T", obj) {
-				return nil, fmt.Errorf("what is to be updated is %T, %v", now, err)
+				return nil, fmt.Errorf("the object to update is %T, %v", now, err)
 			}
 			return obj, nil
 		})
@@ -153,7 +154,7 @@ func writeEither(t *testing.T, ctx context.Context, rnd *rand.Rand, ofThings, of
 		t.Fatal(err)
 	}
 	if got, err := r.Shared(); err != nil || fmt.Sprintf("%T", got) != fmt.Sprintf("%T", obj) || got.GetResourceVersion() != formatRevision(r.Revision) {
-		t.Fatalf("%T at %d has been written, %v: %+v", obj, r.Revision, err, got)
+		t.Fatalf("wrote %T at %d, %v: %+v", obj, r.Revision, err, got)
 	}
 	return r.Revision
 }
@@ -169,7 +170,7 @@ func guisePredicate(rnd *rand.Rand) Predicate {
 	return p
 }
 
-// guiseText is all that a reader sees of a record.
+// guiseText formats all that a reader sees of a record.
 func guiseText(t *testing.T, r *Record) string {
 	t.Helper()
 	obj, err := r.Shared()
@@ -183,7 +184,7 @@ func guiseText(t *testing.T, r *Record) string {
 	return fmt.Sprint(r.Key, r.Revision, g.ResourceVersion, g.Name, g.Host, g.Data)
 }
 
-// comparePages compares lists to their ends.
+// comparePages compares all pages of two lists.
 func comparePages(t *testing.T, ctx context.Context, alias, alone *Store, opts ListOptions) {
 	t.Helper()
 	for {
@@ -210,9 +211,9 @@ func comparePages(t *testing.T, ctx context.Context, alias, alone *Store, opts L
 	}
 }
 
-// told is what a watch tells before revision end, from which on something is told
-// to each.
-func told(t *testing.T, ctx context.Context, w Watcher, end int64) (out []string) {
+// eventsBefore returns the events of a watch before revision end. The watch must deliver an event
+// at end or later.
+func eventsBefore(t *testing.T, ctx context.Context, w Watcher, end int64) (out []string) {
 	t.Helper()
 	for {
 		events, err := w.Next(ctx)
@@ -228,19 +229,19 @@ func told(t *testing.T, ctx context.Context, w Watcher, end int64) (out []string
 	}
 }
 
-// What is refused names the resource of the alias.
+// TestAliasNamesItself checks that errors name the resource of the alias.
 func TestAliasNamesItself(t *testing.T) {
 	e := run(t, newMemory(t), clock.Real())
 	alias, _ := guiseStores(e)
 	ctx := patient(t)
 	_, err := alias.Get(ctx, "ns/a", "")
 	if want := `guises.example.org "a" not found`; err == nil || err.Error() != want {
-		t.Errorf("what is not there: %v, want %s", err, want)
+		t.Errorf("Get of an absent object: %v, want %s", err, want)
 	}
 	create(t, e.store, newThing("ns", "a"))
 	_, err = alias.Create(ctx, "ns/a", &guise{}, 0)
 	if want := `guises.example.org "a" already exists`; err == nil || err.Error() != want {
-		t.Errorf("what is there already: %v, want %s", err, want)
+		t.Errorf("Create of an existing object: %v, want %s", err, want)
 	}
 	alias.Close()
 	if _, err := e.store.Get(ctx, "ns/a", ""); err != nil {

@@ -15,7 +15,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// fill stores n things on nodes nodes, one in ten of them labelled.
+// fill stores n things on a number of nodes. Each of ten labels is on a tenth of them.
 func fill(b testing.TB, e *env, n, nodes int) {
 	b.Helper()
 	for i := range n {
@@ -24,7 +24,7 @@ func fill(b testing.TB, e *env, n, nodes int) {
 		obj.Labels = map[string]string{"app": fmt.Sprintf("a%d", i%10)}
 		create(b, e.store, obj)
 	}
-	settle(b, e.store)
+	waitApplied(b, e.store)
 }
 
 func BenchmarkList10k(b *testing.B) {
@@ -53,8 +53,8 @@ func BenchmarkList10k(b *testing.B) {
 	}
 }
 
-// BenchmarkWatchFanOut is the cost of an update that one of 500 watchers by
-// node, or all of 500, are told of; it includes the write in memory.
+// BenchmarkWatchFanOut measures an update that one of 500 watchers selects (each watches a node),
+// or that all of them select. It includes the write in memory.
 func BenchmarkWatchFanOut(b *testing.B) {
 	for _, indexed := range []bool{true, false} {
 		b.Run(fmt.Sprintf("byNode=%t", indexed), func(b *testing.B) {
@@ -87,7 +87,7 @@ func BenchmarkWatchFanOut(b *testing.B) {
 				key := fmt.Sprintf("ns%d/t%d", n%500%20, n%500)
 				update(b, e.store, key, func(o *thing) { o.Data = fmt.Sprint(n) })
 			}
-			settle(b, e.store)
+			waitApplied(b, e.store)
 			b.StopTimer()
 			cancel()
 			wg.Wait()
@@ -100,7 +100,7 @@ func BenchmarkWrite(b *testing.B) {
 		b.ReportAllocs()
 		obj := newThing("ns", "t")
 		create(b, e.store, obj)
-		settle(b, e.store)
+		waitApplied(b, e.store)
 		n := 0
 		for b.Loop() {
 			n++
@@ -121,7 +121,7 @@ func BenchmarkWrite(b *testing.B) {
 func BenchmarkGet(b *testing.B) {
 	run1 := func(b *testing.B, e *env, rv string) {
 		create(b, e.store, newThing("ns", "t"))
-		settle(b, e.store)
+		waitApplied(b, e.store)
 		b.ReportAllocs()
 		for b.Loop() {
 			if _, err := e.store.Get(b.Context(), "ns/t", rv); err != nil {
@@ -133,8 +133,8 @@ func BenchmarkGet(b *testing.B) {
 	b.Run("etcd", func(b *testing.B) { run1(b, run(b, newEmbedded(b), clock.Real()), "") })
 }
 
-// BenchmarkInstall is what takes 100,000 loaded objects into a cache with an index,
-// readers shut out.
+// BenchmarkInstall measures cache.install of 100,000 objects with one index. Readers wait
+// meanwhile.
 func BenchmarkInstall(b *testing.B) {
 	e := run(b, newMemory(b), clock.Real())
 	c := e.store.cache

@@ -18,7 +18,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// checkTexts holds the texts of a page's blocks to what their records give one by one.
+// checkTexts compares the texts of a page's blocks with the texts of the records one by one.
 func checkTexts(page *Page) error {
 	if page.Runs == nil {
 		return nil
@@ -72,7 +72,7 @@ func checkRun(run Run, records []*Record) error {
 	return nil
 }
 
-// joiners are two forms, of which one grows with the object.
+// joiners returns joiners of two forms. The text of one of them grows with the object.
 func joiners() []*Joiner {
 	return []*Joiner{
 		{Form: Form{Variant: "data"}, Separator: "|", Append: func(dst []byte, r *Record) ([]byte, error) {
@@ -87,19 +87,19 @@ func joiners() []*Joiner {
 func joined(j *Joiner, records []*Record) string {
 	parts := make([]string, len(records))
 	for i, r := range records {
-		b, _ := j.Append(nil, r) // these do not fail
+		b, _ := j.Append(nil, r) // never fails
 		parts[i] = string(b)
 	}
 	return strings.Join(parts, j.Separator)
 }
 
-// treeStep is one thing done to a tree.
+// treeStep is one operation on a tree.
 type treeStep struct {
 	Kind      string
 	Key, Size int
 }
 
-// TestTree compares trees, and all snapshots ever taken of them, with sorted maps.
+// TestTree compares trees, and all of their snapshots, with sorted maps.
 func TestTree(t *testing.T) {
 	steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) treeStep {
 		return treeStep{
@@ -148,8 +148,8 @@ func TestTree(t *testing.T) {
 	})
 }
 
-// TestSplitLargeRecords puts a record between others that are large as well: neither half of the
-// block may be too large, and where both would be it becomes three.
+// TestSplitLargeRecords puts a large record between other large ones. No block may be too large
+// after the split, so there may be three of them.
 func TestSplitLargeRecords(t *testing.T) {
 	for _, sizes := range [][]int{{6, 18, 39, 22, 40}, {40, 60, 90}} {
 		cache := newEncodingCache(0)
@@ -159,7 +159,7 @@ func TestSplitLargeRecords(t *testing.T) {
 		for i, size := range sizes {
 			key := fmt.Sprint(2 * i)
 			if i == last {
-				key = fmt.Sprint(2*i - 3) // before the one put last
+				key = fmt.Sprint(2*i - 3) // before the record that was put last
 			}
 			tree.put(NewRecord(key, int64(i), make([]byte, size), Attrs{}, nil, nil))
 		}
@@ -171,7 +171,7 @@ func TestSplitLargeRecords(t *testing.T) {
 	}
 }
 
-// loaded draws records in key order, and puts them into model.
+// loaded draws records in key order, and adds them to model.
 func loaded(t *rapid.T, model map[string]*Record) []*Record {
 	var records []*Record
 	for i, size := range rapid.SliceOfN(rapid.IntRange(0, 40), 0, 60).Draw(t, "loaded") {
@@ -218,7 +218,7 @@ func checkBlocks(t *rapid.T, got blocks, model map[string]*Record, from string) 
 	}
 }
 
-// held is what pieces that are still there take, counted one by one.
+// held returns the sum of the sizes of the encodings that still exist.
 func (c *encodingCache) held() int64 {
 	var sum int64
 	for e := c.order.Front(); e != nil; e = e.Next() {
@@ -229,9 +229,9 @@ func (c *encodingCache) held() int64 {
 	return sum
 }
 
-// TestPieces tells what is made again after a change, and what is kept of a scan
-// that is larger than the cache.
-func TestPieces(t *testing.T) {
+// TestEncodings checks which records are encoded again after a change, and that a part of the
+// encodings is kept when lists are larger than the cache.
+func TestEncodings(t *testing.T) {
 	made := 0
 	j := &Joiner{Form: Form{Variant: "counted"}, Separator: ",", Append: func(dst []byte, r *Record) ([]byte, error) {
 		made++
@@ -277,7 +277,7 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// TestTextFails hands on the error of an encoder and keeps nothing.
+// TestTextFails checks that the error of an encoder is returned and nothing is kept.
 func TestTextFails(t *testing.T) {
 	tree := newTree(newEncodingCache(1 << 20))
 	tree.put(NewRecord("a", 1, nil, Attrs{}, nil, nil))

@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// An object that cannot be decoded is not left out: a list that may have it is to fail.
+// TestBrokenObjectIsSeen checks that lists contain an object that cannot be decoded, so that its
+// readers get the error.
 func TestBrokenObjectIsSeen(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
 		ctx := patient(t)

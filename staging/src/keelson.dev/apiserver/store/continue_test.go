@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 )
 
-// FuzzContinue decodes arbitrary tokens: none leads out of the list's prefix.
+// FuzzContinue checks that no token leads out of the prefix of the list.
 func FuzzContinue(f *testing.F) {
 	for _, token := range []string{
 		encodeContinue("/ns/a", 7), encodeContinue("a", -1), base64.RawURLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":1,"start":"../../secrets/x"}`)),
@@ -40,8 +40,8 @@ func FuzzContinue(f *testing.F) {
 	})
 }
 
-// TestContinueBelowSelectedNamespace: tokens are below what a list is of, and not below the
-// namespace that it selects.
+// TestContinueBelowSelectedNamespace checks that keys in tokens are relative to the listed
+// namespace, and not to the namespace of a field selector.
 func TestContinueBelowSelectedNamespace(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
 		ctx := patient(t)

@@ -52,7 +52,7 @@ func TestBadListOptions(t *testing.T) {
 func TestContinueTokenIsKubernetes(t *testing.T) {
 	const (
 		want    = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAsInN0YXJ0IjoiL2FcdTAwMDAifQ"
-		noSlash = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAsInN0YXJ0IjoiYVx1MDAwMCJ9" // means the same
+		noSlash = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAsInN0YXJ0IjoiYVx1MDAwMCJ9" // the same key
 	)
 	if got := encodeContinue("/a\x00", 10); got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -64,8 +64,8 @@ func TestContinueTokenIsKubernetes(t *testing.T) {
 	}
 }
 
-// TestContinueAfterCompaction loses the state of a list between two pages: the
-// error has a token with which to go on with the present state.
+// TestContinueAfterCompaction compacts the state of a list between two pages: the error has a token
+// that continues with the present state.
 func TestContinueAfterCompaction(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
 		e.backend.limits = windowLimits{min: 1, max: 1, bytes: 1 << 30}
@@ -81,7 +81,7 @@ func TestContinueAfterCompaction(t *testing.T) {
 		for i := range 5 {
 			last = update(t, e.store, "ns/t3", func(o *thing) { o.Data = fmt.Sprint(i) })
 		}
-		settle(t, e.store)
+		waitApplied(t, e.store)
 		if err := e.kv.Compact(ctx, last.Revision); err != nil {
 			t.Fatal(err)
 		}
@@ -104,8 +104,8 @@ func TestContinueAfterCompaction(t *testing.T) {
 	})
 }
 
-// TestIdleContinuationExpires compacts below a list to which nothing has
-// happened since its first page: its token ends with the compaction as any other.
+// TestIdleContinuationExpires checks that a continue token expires with a compaction even if no
+// object has changed since the first page.
 func TestIdleContinuationExpires(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
 		for i := range 4 {
@@ -121,7 +121,7 @@ func TestIdleContinuationExpires(t *testing.T) {
 			t.Fatal("before the compaction:", err)
 		}
 		compactor := kv.Compactor{Store: e.kv, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Compacted: e.backend.Compacted}
-		for range 2 { // it looks, and then compacts what it saw
+		for range 2 { // the second step compacts to the revision of the first
 			if _, err := e.store.List(ctx, opts); err != nil {
 				t.Fatal("before the compaction:", err)
 			}
@@ -208,18 +208,18 @@ func TestEncodingsAreMadeOnceAndForgotten(t *testing.T) {
 	}
 	other := NewRecord("ns/u", 1, nil, Attrs{}, thingCodec{}, nil)
 	other.budget = e.backend.forms
-	for i := range 3 { // over the budget: the oldest is forgotten
+	for i := range 3 { // exceeds the budget, so the oldest encoding is dropped
 		get(other, Form{Variant: fmt.Sprint(i)})
 	}
 	if _, ok := r.form(form); ok {
-		t.Error("a form outlives its budget")
+		t.Error("an encoding is kept over the budget")
 	}
 	if b := e.backend.forms; b.spent > b.max {
 		t.Errorf("spent %d of %d", b.spent, b.max)
 	}
 }
 
-// TestRevisionReads has callers share reads, but never one that began before they came.
+// TestRevisionReads checks that callers share reads, but none that began before they arrived.
 func TestRevisionReads(t *testing.T) {
 	var mu sync.Mutex
 	rev, reads := int64(0), 0
@@ -271,7 +271,7 @@ func TestRevisionReads(t *testing.T) {
 	}
 	cancel()
 	if got := <-results; got != -1 {
-		t.Errorf("a caller that went away got %d", got)
+		t.Errorf("a cancelled caller got %d", got)
 	}
 	close(gate)
 	old := 0
@@ -287,7 +287,7 @@ func TestRevisionReads(t *testing.T) {
 	if old != 1 || reads != 2 {
 		t.Errorf("%d results from before the write, %d reads", old, reads)
 	}
-	// All who wait leave: nobody else is stuck behind them.
+	// All waiting callers are cancelled: a later caller must not wait for them.
 	gate = make(chan struct{})
 	gone, cancel = context.WithCancel(t.Context())
 	go call(gone)
@@ -306,12 +306,11 @@ func TestRevisionReads(t *testing.T) {
 	}
 	close(gate)
 	if got, err := r.current(patient(t)); got != 7 || err != nil {
-		t.Errorf("after everybody left: %d, %v", got, err)
+		t.Errorf("after all were cancelled: %d, %v", got, err)
 	}
 }
 
-// TestListOfAnyAge comes whole: Kubernetes ignores the limit of a list at revision 0,
-// and clients that know it ask once.
+// TestListOfAnyAge checks that a list at revision 0 ignores its limit, as in Kubernetes.
 func TestListOfAnyAge(t *testing.T) {
 	e := run(t, newMemory(t), clock.Real())
 	fill(t, e, 10, 2)

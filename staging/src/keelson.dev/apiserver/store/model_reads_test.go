@@ -19,7 +19,7 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// predicate makes a selection out of a number.
+// predicate returns one of several predicates.
 func predicate(n int) Predicate {
 	var p Predicate
 	if n%2 == 1 {
@@ -42,13 +42,13 @@ func predicate(n int) Predicate {
 	return p
 }
 
-// matches says by the definition of a predicate whether a record is selected.
+// matches reports whether a record matches, by the definition of a predicate.
 func matches(p Predicate, r *Record) bool {
 	return (p.Namespace == "" || strings.HasPrefix(r.Key, p.Namespace+"/")) &&
 		(p.Labels == nil || p.Labels.Matches(r.Labels)) && (p.Fields == nil || p.Fields.Matches(selectable{r}))
 }
 
-// at is the state at a revision between our writes.
+// at returns the state at a revision.
 func (m *model) at(rev int64) state {
 	i, exact := slices.BinarySearch(m.revisions, rev)
 	if !exact {
@@ -97,8 +97,8 @@ func (m *model) list(o op) {
 	m.must(checkTexts(page))
 }
 
-// past lists at an exact revision, which is there unless it has been compacted
-// and has left the window.
+// past lists at an exact revision, which must succeed unless the revision has been compacted and
+// has left the window.
 func (m *model) past(o op) {
 	rev := m.revisions[o.B%len(m.revisions)]
 	opts := ListOptions{Predicate: predicate(o.A), ResourceVersion: formatRevision(rev), Match: metav1.ResourceVersionMatchExact}
@@ -114,7 +114,7 @@ func (m *model) past(o op) {
 	m.must(checkTexts(page))
 }
 
-// pages lists page by page while writes go on.
+// pages lists page by page, with writes between the pages.
 func (m *model) pages(o op) {
 	opts := ListOptions{Predicate: predicate(o.A), Limit: int64(1 + o.B%4)}
 	var got []*Record
@@ -143,7 +143,7 @@ func (m *model) pages(o op) {
 			m.fatal("remaining %v of %d after %d", page.Remaining, len(want), len(got))
 		}
 		opts.Continue = page.Continue
-		for j := range o.C % 12 { // falls out of the window at times: then etcd has the rest
+		for j := range o.C % 12 { // sometimes the list leaves the window, and etcd has the rest
 			m.foreign(op{A: o.A + i + j, B: o.B + i, C: 3*(i+j) + 1})
 		}
 	}
@@ -162,7 +162,7 @@ func (m *model) get(o op) {
 	m.check(r, m.present()[key], "get")
 }
 
-// floor is the earliest revision that the store's window reaches back to.
+// floor returns the floor of the store's window.
 func (m *model) floor() int64 {
 	c := m.env.store.cache
 	c.mu.RLock()
@@ -187,7 +187,7 @@ func (m *model) watch(o op) {
 		mw.rev = m.revisions[o.C%len(m.revisions)]
 		opts.ResourceVersion = formatRevision(mw.rev)
 	}
-	// The store has to have caught up, or what it says of its window is not yet final.
+	// The cache must have applied all events, or its window may still change.
 	m.list(op{A: 0, B: 0})
 	w, err := m.env.store.Watch(m.ctx, opts)
 	if mw.rev < m.floor() && !initial {
@@ -224,7 +224,7 @@ func describe(t EventType, r *Record, rev int64) string {
 	return fmt.Sprintf("%s %s %d/%d %s", t, r.Key, rev, r.Revision, r.Bytes())
 }
 
-// expected is what a watcher is to deliver next.
+// expected returns the events that a watcher must deliver next.
 func (m *model) expected(mw *modelWatcher) []string {
 	out := mw.initial
 	i, exact := slices.BinarySearch(m.revisions, mw.rev)
@@ -259,14 +259,14 @@ func union(a, b state) state {
 	return out
 }
 
-// read reads all that a watcher has to deliver, and that it has no more.
+// read checks that a watcher delivers exactly the expected events.
 func (m *model) read(o op) {
 	if len(m.watchers) == 0 {
 		return
 	}
 	i := o.A % len(m.watchers)
 	mw := m.watchers[i]
-	m.list(op{}) // everything has been applied
+	m.list(op{}) // waits until all events have been applied
 	var got []string
 	ended, cancel := context.WithCancel(m.ctx)
 	cancel()
@@ -308,7 +308,7 @@ func (m *model) compact(o op) {
 	if rev <= m.compacted {
 		return
 	}
-	m.list(op{}) // a watch that compaction overtakes is another test's
+	m.list(op{}) // the watch must not miss events by the compaction, which another test does
 	item, _, err := m.kv.Get(m.ctx, kv.CompactRevKey)
 	m.must(err)
 	var expect int64
@@ -323,8 +323,8 @@ func (m *model) compact(o op) {
 	m.compacted = rev
 }
 
-// restart ends the server and starts another. Watches end; those who resume from
-// what they have seen last are served, unless that has been compacted.
+// restart stops the server and starts another one. Watches end. A client that resumes after its
+// last revision must succeed, unless the revision has been compacted.
 func (m *model) restart(op) {
 	m.stop()
 	for _, mw := range m.watchers {

@@ -19,8 +19,8 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// op is one step of a random run. What its numbers mean depends on its kind and
-// on the state the run is in, so that every sequence is a valid one.
+// op is one step of a random run. The meaning of its numbers depends on its kind and on the state
+// of the run, so that every sequence is valid.
 type op struct {
 	Kind    string
 	A, B, C int
@@ -40,8 +40,8 @@ func opGen() *rapid.Generator[op] {
 
 func runGen() *rapid.Generator[[]op] { return rapid.SliceOfN(opGen(), 10, 120) }
 
-// TestModelMemory and TestModelEmbedded compare the store with a naive model:
-// the complete state at every revision.
+// TestModelMemory and TestModelEmbedded compare the store with a simple model that has the complete
+// state at every revision.
 func TestModelMemory(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		kvs := newMemory(t)
@@ -56,10 +56,10 @@ func TestModelEmbedded(t *testing.T) {
 	}
 }
 
-// state is what is stored at a revision: bytes and revision by key.
+// state has the stored objects at a revision, by key.
 type state map[string]*Record
 
-// model is the truth about one run.
+// model has the expected states of one run.
 type model struct {
 	t     *testing.T
 	kv    kv.Store
@@ -71,18 +71,18 @@ type model struct {
 
 	first     int64 // revision before the first write
 	states    map[int64]state
-	revisions []int64 // of our writes, with first
+	revisions []int64 // first, and those of the model's writes
 	compacted int64
 	watchers  []*modelWatcher
 }
 
-// modelWatcher is a watch under way, with what it still has to deliver.
+// modelWatcher is a watch with the events that it still has to deliver.
 type modelWatcher struct {
 	w       Watcher
 	match   matcher
-	rev     int64 // everything up to here has been delivered
+	rev     int64 // all events up to this revision have been delivered
 	initial []string
-	lag     int // changes of the resource since it was last read
+	lag     int // number of changes of the resource since the watch was last read
 }
 
 func newModel(t *testing.T, kvs kv.Store, root string) *model {
@@ -90,7 +90,8 @@ func newModel(t *testing.T, kvs kv.Store, root string) *model {
 }
 
 func (m *model) boot() {
-	// A tiny window, so that runs fall out of it, and tiny blocks in too small a cache.
+	// A small window, so that watches fall out of it, and small blocks in a cache that is too
+	// small.
 	m.env, m.stop = boot(m.t, m.kv, clock.Real(), m.root, func(b *Backend) {
 		b.limits = windowLimits{min: 8, max: 8, age: 0, bytes: 1 << 30}
 		b.encodings = newEncodingCache(300)
@@ -130,7 +131,7 @@ func (m *model) must(err error) {
 func (m *model) now() int64     { return m.revisions[len(m.revisions)-1] }
 func (m *model) present() state { return m.states[m.now()] }
 
-// wrote notes a write of the model's.
+// wrote records a write.
 func (m *model) wrote(rev int64, key string, r *Record) {
 	if rev <= m.now() {
 		m.fatal("write at %d after one at %d", rev, m.now())
@@ -148,7 +149,7 @@ func (m *model) wrote(rev int64, key string, r *Record) {
 	}
 }
 
-// thing makes an object out of numbers.
+// thing returns an object made from the numbers of o.
 func (m *model) thing(o op) (string, *thing) {
 	ns, name := fmt.Sprintf("ns%d", o.A%3), fmt.Sprintf("t%d", o.A/3%5)
 	obj := newThing(ns, name)
@@ -162,7 +163,7 @@ func (m *model) vary(obj *thing, o op) {
 	obj.Data = strconv.Itoa(o.C)
 }
 
-// existing picks a key; any is of an object that may not be there.
+// existing returns a key, usually of a present object, and whether the object exists.
 func (m *model) existing(o op) (string, bool) {
 	keys := slices.Sorted(maps.Keys(m.present()))
 	if len(keys) == 0 || o.A%10 == 0 {
@@ -219,7 +220,7 @@ func (m *model) update(o op) {
 	m.wrote(r.Revision, key, r)
 }
 
-// touch updates without a change, fails an update, or deletes by one.
+// touch makes an update that changes nothing, fails, or deletes.
 func (m *model) touch(o op) {
 	key, there := m.existing(o)
 	if !there {
@@ -270,8 +271,7 @@ func (m *model) remove(o op) {
 	m.wrote(r.Revision, key, nil)
 }
 
-// foreign writes as another server does, behind the store's back, to our
-// resource or to something else.
+// foreign writes to the key-value store like another server, to the resource or to other keys.
 func (m *model) foreign(o op) {
 	key, obj := m.thing(o)
 	data, err := thingCodec{}.Encode(obj)

@@ -15,9 +15,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPacks packs records again and again, some of which are new, and reads them in
-// any order: their bytes stay what they were.
-func TestPacks(t *testing.T) {
+// TestPacker packs records again and again, with new ones among them, and checks that their bytes
+// stay the same.
+func TestPacker(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPacker()
 		p.groupBytes, p.minBytes = int64(rapid.IntRange(1, 400).Draw(t, "group")), int64(rapid.IntRange(0, 200).Draw(t, "least"))
@@ -53,8 +53,8 @@ func indices(n int) []int {
 	return out
 }
 
-// TestPacked tells that what is alike takes less, that a block does not spread over
-// ever more packs, and that noise stays as it is.
+// TestPacked checks that similar records take less memory, that the records of a block are not
+// spread over more and more packedBytes, and that random bytes are not packed.
 func TestPacked(t *testing.T) {
 	p := newPacker()
 	p.groupBytes, p.minBytes = 1000, 1
@@ -77,17 +77,17 @@ func TestPacked(t *testing.T) {
 		size += int64(r.size)
 	}
 	if weight > size*3/4 || len(used) > 3*maxSpread {
-		t.Errorf("%d bytes take %d in %d packs", size, weight, len(used))
+		t.Errorf("%d bytes take %d in %d packedBytes", size, weight, len(used))
 	}
 	noise := NewRecord("noise", 1, rapid.SliceOfN(rapid.Byte(), 500, 500).Example(1), Attrs{}, nil, nil)
 	p.packBlock([]*Record{noise})
-	if in, loose := noise.packedIn(); in != nil || loose {
-		t.Error("noise has been packed, or will be looked at again")
+	if in, packable := noise.packedIn(); in != nil || packable {
+		t.Error("random bytes have been packed, or will be tried again")
 	}
 }
 
-// TestOpened has more packs open at once than are remembered, and many readers.
-func TestOpened(t *testing.T) {
+// TestUnpacked uses more uncompressed texts at once than are kept, by concurrent readers.
+func TestUnpacked(t *testing.T) {
 	p := newPacker()
 	p.groupBytes, p.minBytes = 1, 1
 	records, want := make([]*Record, 3*unpackedKept), make([][]byte, 3*unpackedKept)
@@ -122,11 +122,11 @@ func TestOpened(t *testing.T) {
 	}
 	wg.Wait()
 	if len(p.kept) != unpackedKept {
-		t.Errorf("%d packs are remembered", len(p.kept))
+		t.Errorf("%d uncompressed texts are kept", len(p.kept))
 	}
 }
 
-// TestIntern holds attributes that are kept to what selection sees in those given.
+// TestIntern checks that selectors match interned attributes like the original ones.
 func TestIntern(t *testing.T) {
 	sets := newAttrSets()
 	set := rapid.MapOf(rapid.SampledFrom([]string{"a", "b", "c"}), rapid.SampledFrom([]string{"", "x", "y"}))

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// What others stored without a default is read with it, and written at the next chance.
+// TestRenew checks that an object stored without a default is read with the default, and that the
+// next update writes it, even one that changes nothing.
 func TestRenew(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
 		ctx := patient(t)

@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// thing is the kind that these tests store: it runs on a node, as pods do.
+// thing is the kind of these tests. Like a pod, it is on a node.
 type thing struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -74,7 +74,7 @@ func newThing(ns, name string) *thing {
 
 var things = schema.GroupResource{Group: "example.com", Resource: "things"}
 
-// env is a store with all that is below it.
+// env is a store with its backend and key-value store.
 type env struct {
 	kv      kv.Store
 	backend *Backend
@@ -88,7 +88,7 @@ func run(t testing.TB, kvs kv.Store, clk clock.Clock) *env {
 	return e
 }
 
-// boot starts a server's worth of store, which stop ends as a crash would.
+// boot starts a backend and a store of things. stop ends them like a crash.
 func boot(t testing.TB, kvs kv.Store, clk clock.Clock, root string, adjust ...func(*Backend)) (e *env, stop func()) {
 	e = &env{kv: kvs}
 	e.backend = NewBackend(BackendConfig{KV: kvs, Root: root, Clock: clk, Log: slog.New(slog.DiscardHandler)})
@@ -132,7 +132,7 @@ func newEmbedded(t testing.TB) kv.Store {
 	return s
 }
 
-// onEach runs a test on each key-value store.
+// onEach runs a test on each kind of key-value store.
 func onEach(t *testing.T, test func(t *testing.T, e *env)) {
 	t.Run("memory", func(t *testing.T) { test(t, run(t, newMemory(t), clock.Real())) })
 	t.Run("etcd", func(t *testing.T) { test(t, run(t, newEmbedded(t), clock.Real())) })
@@ -187,8 +187,8 @@ func TestSmoke(t *testing.T) {
 	})
 }
 
-// Objects that are served by several groups have a store in each, over the same
-// keys: all of them must see what any of them writes.
+// TestStoresOfOnePrefixSeeEachOther checks that each of several stores on the same keys sees the
+// writes of the others.
 func TestStoresOfOnePrefixSeeEachOther(t *testing.T) {
 	e := run(t, newMemory(t), clock.Real())
 	other := New(Config{
@@ -220,8 +220,8 @@ func TestStoresOfOnePrefixSeeEachOther(t *testing.T) {
 	}
 }
 
-// What is written through one store of a prefix can be watched from its revision
-// through each, though nobody had used them before.
+// TestFirstWriteCanBeWatched checks that an object written by one store of a prefix can be watched
+// from its revision on by each of them, even if none was used before.
 func TestFirstWriteCanBeWatched(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
 		other := New(Config{

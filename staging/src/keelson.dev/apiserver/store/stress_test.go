@@ -19,9 +19,8 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// TestConcurrentWriters has writers count up shared objects through two servers
-// on one key-value store: no count is lost, and what watchers of either server
-// put together is what is stored.
+// TestConcurrentWriters increments shared objects by two servers on one key-value store: no
+// increment is lost, and the state that a watcher of either server collects equals the stored one.
 func TestConcurrentWriters(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
 		other, stop := boot(t, e.kv, e.backend.clock, "/registry")
@@ -79,14 +78,14 @@ func countUp(o *thing) {
 	o.Data = strconv.Itoa(n + 1)
 }
 
-// replica is a state put together from events.
+// replica is a state collected from events.
 type replica struct {
 	w       *watcher
 	seen    map[string]*Record
 	updates int
 }
 
-// follow reads until a number of updates has been seen.
+// follow reads events until it has seen a number of updates.
 func (r *replica) follow(t *testing.T, updates int) {
 	t.Helper()
 	var last int64
@@ -108,18 +107,18 @@ func (r *replica) follow(t *testing.T, updates int) {
 	}
 }
 
-// TestUpdateSeesPresentState decides on what another server has just written.
+// TestUpdateSeesPresentState checks that an update sees what another server has just written.
 func TestUpdateSeesPresentState(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
 		other, stop := boot(t, e.kv, e.backend.clock, "/registry")
 		defer stop()
 		create(t, e.store, newThing("ns", "t"))
-		settle(t, e.store)
-		settle(t, other.store)
+		waitApplied(t, e.store)
+		waitApplied(t, other.store)
 		for n := range 50 {
 			theirs := update(t, other.store, "ns/t", func(o *thing) { o.Data = fmt.Sprint(n) })
-			// An update that refuses all but the other's state must come to see it,
-			// however old the cached state is.
+			// The update rejects every state but the one of the other server, so it must be called
+			// with that state, however old the cached one is.
 			_, err := e.store.Update(t.Context(), "ns/t", func(_ context.Context, cur *Record) (Object, error) {
 				if cur.Revision != theirs.Revision {
 					return nil, fmt.Errorf("at %d, want %d", cur.Revision, theirs.Revision)
@@ -133,7 +132,7 @@ func TestUpdateSeesPresentState(t *testing.T) {
 	})
 }
 
-// TestTTLOfUpdates has the TTL of each write count, and none of those before.
+// TestTTLOfUpdates checks that each write sets its own TTL.
 func TestTTLOfUpdates(t *testing.T) {
 	kvs := &ttlRecorder{Store: newMemory(t)}
 	e := run(t, kvs, clock.Real())
@@ -161,16 +160,15 @@ func (r *ttlRecorder) Put(ctx context.Context, key string, value []byte, expect,
 	return r.Store.Put(ctx, key, value, expect, ttl, conditions...)
 }
 
-// TestLostAnswer has the key-value store make a write whose answer is lost: the update fails
-// and is not tried again on what it has made itself, whether it was decided on a state
-// from the cache or not.
+// TestLostAnswer loses the answer to a write that the key-value store has made. The update must
+// fail, and must not be tried again on its own result.
 func TestLostAnswer(t *testing.T) {
 	for name, restarted := range map[string]bool{"state from the cache": false, "state from the store": true} {
 		t.Run(name, func(t *testing.T) {
 			kvs := &forgetful{Store: newMemory(t)}
 			e := run(t, kvs, clock.Real())
 			before := create(t, e.store, newThing("ns", "t"))
-			settle(t, e.store)
+			waitApplied(t, e.store)
 			s := e.store
 			if restarted {
 				other, stop := boot(t, kvs, clock.Real(), "/registry")
@@ -197,7 +195,7 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// forgetful loses the answers to writes when it has an error to give instead.
+// forgetful makes writes and returns an error instead of their results, if it has one.
 type forgetful struct {
 	kv.Store
 	lose error
@@ -211,13 +209,13 @@ func (f *forgetful) Put(ctx context.Context, key string, value []byte, expect, t
 	return res, err
 }
 
-// TestOwnStateIsKnown changes an object before the watch has told of the changes made
-// just before: no write is tried on a state that this server itself has replaced.
+// TestOwnStateIsKnown changes an object before the watch has delivered its previous changes: no
+// write may expect a state that this server itself has replaced.
 func TestOwnStateIsKnown(t *testing.T) {
 	kvs := &lateWatches{Store: newMemory(t)}
 	e := run(t, kvs, clock.Real())
 	create(t, e.store, newThing("ns", "t"))
-	settle(t, e.store)
+	waitApplied(t, e.store)
 	kvs.late.Lock()
 	defer kvs.late.Unlock()
 	update(t, e.store, "ns/t", func(o *thing) { o.Data = "x" })
@@ -236,8 +234,8 @@ func TestOwnStateIsKnown(t *testing.T) {
 	}
 }
 
-// lateWatches holds what watches tell while it is locked, and counts the writes that
-// expected another revision.
+// lateWatches delays the events of watches while it is locked, and counts the writes that expected
+// a wrong revision.
 type lateWatches struct {
 	kv.Store
 	late   sync.RWMutex

@@ -23,7 +23,7 @@ import (
 	"keelson.dev/apiserver/store/kv/memory"
 )
 
-// patience bounds what a test waits for; it is reached only when one fails.
+// patience bounds how long a test waits. Only a failing test waits so long.
 const patience = 3 * time.Minute
 
 func patient(t testing.TB) context.Context {
@@ -66,8 +66,8 @@ func watchAll(t testing.TB, s *Store, opts WatchOptions) *watcher {
 	return w.(*watcher)
 }
 
-// settle waits until the cache has everything that has been written.
-func settle(t testing.TB, s *Store) {
+// waitApplied waits until the cache has applied all writes.
+func waitApplied(t testing.TB, s *Store) {
 	t.Helper()
 	if _, err := s.List(patient(t), ListOptions{Limit: 1}); err != nil {
 		t.Fatal(err)
@@ -118,11 +118,11 @@ func TestSlowWatcherIsCut(t *testing.T) {
 	for i := range 6 {
 		create(t, e.store, newThing("ns", fmt.Sprintf("t%d", i)))
 	}
-	settle(t, e.store)
+	waitApplied(t, e.store)
 	if _, err := slow.Next(patient(t)); !apierrors.IsResourceExpired(err) {
 		t.Errorf("slow watcher: %v", err)
 	}
-	// What did not concern it cannot have made the other one slow.
+	// The other watcher does not select these changes, so it must not have fallen behind.
 	on := newThing("ns", "on-node")
 	on.Node = "n1"
 	create(t, e.store, on)
@@ -146,7 +146,7 @@ func TestWatchersWakeOnlyForWhatMayConcernThem(t *testing.T) {
 	}
 	expect := func(what string, names ...string) {
 		t.Helper()
-		settle(t, e.store)
+		waitApplied(t, e.store)
 		want := map[string]bool{}
 		for _, n := range names {
 			want[n] = true
@@ -182,7 +182,7 @@ func TestWatchersWakeOnlyForWhatMayConcernThem(t *testing.T) {
 	}
 }
 
-// stepUntil lets d pass, again and again, until done has something.
+// stepUntil advances the clock by d again and again until done receives.
 func stepUntil[T any](clk *testingclock.FakeClock, d time.Duration, done <-chan T) T {
 	for {
 		select {
@@ -205,12 +205,12 @@ func TestBookmarks(t *testing.T) {
 	if err != nil || len(events) != 1 || !events[0].InitialEventsEnd || events[0].Type != Bookmark {
 		t.Fatalf("initial events: %+v, %v", events, err)
 	}
-	// Something else moves the revision; the watch is told by its next bookmark.
+	// A write to another key increases the revision; the next bookmark has it.
 	res, err := m.Put(t.Context(), "/registry/others/x", nil, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	settle(t, e.store)
+	waitApplied(t, e.store)
 	clk.Step(bookmarkEvery)
 	events, err = w.Next(patient(t))
 	if err != nil || len(events) != 1 || events[0].Type != Bookmark || events[0].Revision != res.Revision || events[0].InitialEventsEnd {
@@ -238,7 +238,7 @@ func TestLastBookmarkComesBeforeTheDeadline(t *testing.T) {
 		watchers = append(watchers, w)
 		if len(watchers) == 1 {
 			create(t, e.store, newThing("ns", "t"))
-			settle(t, e.store)
+			waitApplied(t, e.store)
 		}
 	}
 	clk.Step(bookmarkEvery/2 - bookmarkLead)
@@ -247,7 +247,7 @@ func TestLastBookmarkComesBeforeTheDeadline(t *testing.T) {
 			t.Errorf("before the deadline: %+v, %v, want %s", events, err, want)
 		}
 	}
-	// The other one has nothing to tell of that it has not begun with.
+	// Nothing has changed since the other watch started, so it gets no last bookmark.
 	if events, err := watchers[1].Next(patient(t)); err != nil || len(events) != 1 || events[0].Type != Added {
 		t.Errorf("the beginning: %+v, %v", events, err)
 	}
@@ -262,13 +262,13 @@ func TestFutureRevision(t *testing.T) {
 	clk := testingclock.NewFakeClock(time.Now())
 	e := run(t, memory.New(clk), clk)
 	create(t, e.store, newThing("ns", "t"))
-	settle(t, e.store)
+	waitApplied(t, e.store)
 	done := make(chan error, 1)
 	go func() {
 		_, err := e.store.Get(patient(t), "ns/t", "1000")
 		done <- err
 	}()
-	// Its timer is not the only one: settling may have left a request for progress.
+	// There may be another timer, that of a request for progress.
 	err := stepUntil(clk, barrierTimeout, done)
 	if !isTooLarge(err) || err.Error() != "Timeout: Too large resource version: 1000, current: 2" {
 		t.Errorf("Get at a future revision: %v", err)
@@ -276,7 +276,7 @@ func TestFutureRevision(t *testing.T) {
 	if s, ok := apierrors.SuggestsClientDelay(err); !ok || s != 1 {
 		t.Errorf("suggested delay %d, %t", s, ok)
 	}
-	// A watch from the future begins, and is silent until then.
+	// A watch may start at a future revision; it delivers nothing before.
 	w := watchAll(t, e.store, WatchOptions{ResourceVersion: "4"})
 	create(t, e.store, newThing("ns", "u"))
 	create(t, e.store, newThing("ns", "v"))
@@ -286,17 +286,17 @@ func TestFutureRevision(t *testing.T) {
 	}
 }
 
-// brokenWatches is a store whose watches can be made to fail.
+// brokenWatches is a store with watches that the test can break.
 type brokenWatches struct {
 	kv.Store
 	mu     sync.Mutex
 	open   []*brokenWatch
-	opened chan struct{} // receives for each; may be nil
+	opened chan struct{} // receives when a watch is opened; may be nil
 }
 
 type brokenWatch struct {
 	kv.Watch
-	broken context.Context // its cause is what Next fails with
+	broken context.Context // its cause is the error of Next
 	fail   context.CancelCauseFunc
 }
 
@@ -347,7 +347,7 @@ func TestLostWatch(t *testing.T) {
 		kvs := &brokenWatches{Store: newMemory(t)}
 		e := run(t, kvs, clock.Real())
 		w := watchAll(t, e.store, WatchOptions{})
-		settle(t, e.store)
+		waitApplied(t, e.store)
 		kvs.breakAll(kv.ErrCompacted)
 		if _, err := w.Next(patient(t)); !apierrors.IsResourceExpired(err) {
 			t.Errorf("watcher after a lost watch: %v", err)
@@ -363,7 +363,7 @@ func TestLostWatch(t *testing.T) {
 		kvs := &brokenWatches{Store: memory.New(clk), opened: make(chan struct{}, 1)}
 		e := run(t, kvs, clk)
 		w := watchAll(t, e.store, WatchOptions{})
-		settle(t, e.store)
+		waitApplied(t, e.store)
 		<-kvs.opened
 		kvs.breakAll(fmt.Errorf("connection lost"))
 		create(t, e.store, newThing("ns", "meanwhile"))
@@ -374,11 +374,11 @@ func TestLostWatch(t *testing.T) {
 	})
 }
 
-// slowWatches is a store whose watches bring nothing before they are let go.
+// slowWatches is a store whose watches deliver nothing until they are released.
 type slowWatches struct {
 	kv.Store
 	let  chan struct{}
-	read chan string // the prefixes of what is read
+	read chan string // receives the prefix of each Range
 }
 
 type slowWatch struct {
@@ -409,8 +409,8 @@ func (s *slowWatches) Range(ctx context.Context, o kv.RangeOptions) (kv.RangeRes
 	return out, err
 }
 
-// TestLoadBesideReplay: a server that starts reads a resource while the watch of what
-// happened before is on its way, and serves it no sooner than that has come.
+// TestLoadBesideReplay checks that a starting server reads a resource while its watch still replays
+// past events, and serves it only when the watch has caught up.
 func TestLoadBesideReplay(t *testing.T) {
 	m := newMemory(t)
 	before, stop := boot(t, m, clock.Real(), "/registry")
@@ -459,7 +459,7 @@ func TestCloseEndsWatchers(t *testing.T) {
 	e.store.Close()
 }
 
-// countingCodec counts decodings.
+// countingCodec counts calls of Decode.
 type countingCodec struct {
 	thingCodec
 	decoded *atomic.Int64
@@ -476,7 +476,7 @@ func TestOwnWritesAreNotDecoded(t *testing.T) {
 	s := New(Config{Backend: e.backend, Prefix: "counted", GroupResource: things, Codec: codec, Attrs: thingAttrs})
 	w := watchAll(t, s, WatchOptions{})
 	wrote := create(t, s, newThing("ns", "t"))
-	settle(t, s)
+	waitApplied(t, s)
 	wrote2, err := s.Update(t.Context(), "ns/t", func(_ context.Context, cur *Record) (Object, error) {
 		obj := newThing("ns", "t")
 		obj.Data = "changed"
@@ -485,7 +485,7 @@ func TestOwnWritesAreNotDecoded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	settle(t, s)
+	waitApplied(t, s)
 	if _, err := s.Delete(t.Context(), "ns/t", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -509,6 +509,6 @@ func TestOwnWritesAreNotDecoded(t *testing.T) {
 		t.Errorf("decoded form of an own write: %v, %v", obj, err)
 	}
 	if len(s.cache.pending.byKey) != 0 {
-		t.Errorf("writes still expected: %v", s.cache.pending.byKey)
+		t.Errorf("writes still pending: %v", s.cache.pending.byKey)
 	}
 }

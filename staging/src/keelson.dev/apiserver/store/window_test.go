@@ -10,8 +10,8 @@ import (
 	"weak"
 )
 
-// TestGone has all who are told of an end at the same time share the last state, and
-// the window hold nothing of it afterwards.
+// TestGone checks that watchers that ask at the same time share the last state of a deleted object,
+// and that the window does not keep it.
 func TestGone(t *testing.T) {
 	want := bytes.Repeat([]byte("an object that ends "), 200)
 	ended := func(data []byte) ([]byte, bool) { return append(bytes.Clone(data), '!'), true }
@@ -19,8 +19,8 @@ func TestGone(t *testing.T) {
 		end  func([]byte) ([]byte, bool)
 		want []byte
 	}{
-		"as it was":          {nil, want},
-		"changed by its end": {ended, append(bytes.Clone(want), '!')},
+		"unchanged":             {nil, want},
+		"changed by Config.End": {ended, append(bytes.Clone(want), '!')},
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := bytes.Clone(want)
@@ -28,7 +28,7 @@ func TestGone(t *testing.T) {
 			ch := &change{rev: 2, prev: NewRecord("k", 1, data, Attrs{}, nil, nil), end: c.end}
 			first := ch.gone()
 			if second := ch.gone(); second != first {
-				t.Error("the last state was made twice for two at a time")
+				t.Error("two callers at a time got different records")
 			}
 			if first.Revision != 2 || !bytes.Equal(first.Bytes(), c.want) {
 				t.Errorf("the last state is %q at %d", first.Bytes(), first.Revision)
@@ -37,7 +37,7 @@ func TestGone(t *testing.T) {
 			data, first = nil, nil
 			runtime.GC()
 			if held.Value() != nil {
-				t.Error("bytes are kept that have been packed")
+				t.Error("the change keeps bytes that have been packed")
 			}
 			if last := ch.gone(); last.Revision != 2 || !bytes.Equal(last.Bytes(), c.want) {
 				t.Errorf("the last state is %q at %d afterwards", last.Bytes(), last.Revision)

@@ -18,7 +18,7 @@ import (
 
 var errUnwilling = errors.New("this one may not be changed")
 
-// assignAll gives all things a node, but for those in except.
+// assignAll sets the node of all things, and returns an error for those in except.
 func assignAll(t *testing.T, s *Store, keys []string, node string, except ...string) ([]error, error) {
 	t.Helper()
 	return s.UpdateAll(patient(t), keys, func(_ context.Context, i int, cur *Record) (Object, error) {
@@ -63,7 +63,7 @@ func onNode(t *testing.T, s *Store, node string) (n int, revisions map[int64]boo
 	return n, revisions
 }
 
-// TestUpdateAll: all objects change at one revision, or none does.
+// TestUpdateAll checks that all objects change at one revision, or none does.
 func TestUpdateAll(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
 		keys := createSome(t, e.store, 300) // more than etcd takes by default
@@ -83,9 +83,8 @@ func TestUpdateAll(t *testing.T) {
 	})
 }
 
-// TestUpdateAllStartsAnew when an object has changed between: what was read before
-// does not count.
-func TestUpdateAllStartsAnew(t *testing.T) {
+// TestUpdateAllRetries checks that UpdateAll reads all objects again if one has changed meanwhile.
+func TestUpdateAllRetries(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
 		keys := createSome(t, e.store, 3)
 		var interfered atomic.Bool
@@ -114,9 +113,9 @@ func TestUpdateAllStartsAnew(t *testing.T) {
 	})
 }
 
-// TestWatchResumesWithinARevision: a watch that ends between two events of one
-// revision does not miss the second when it goes on from the first, whether the
-// server was there all the time or not. One change at a revision is not repeated.
+// TestWatchResumesWithinARevision checks that a watch that ended between two events of one revision
+// receives the second one when it resumes after the first, also after a restart of the server. A
+// revision with one change is not repeated.
 func TestWatchResumesWithinARevision(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
 		keys := createSome(t, e.store, 3)
