@@ -17,7 +17,7 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// document makes a configuration of an object, or of part of it.
+// document returns a configuration with a part of an object.
 func (f *filler) document(t testing.TB, obj Object, keep int) []byte {
 	t.Helper()
 	data, err := json.Marshal(obj)
@@ -43,7 +43,7 @@ func (f *filler) document(t testing.TB, obj Object, keep int) []byte {
 	return data
 }
 
-// thin drops entries, and turns some into what is nothing in Go.
+// thin removes random entries, and replaces some by null or empty values.
 func (f *filler) thin(v any, keep int) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -69,7 +69,7 @@ func (f *filler) thin(v any, keep int) {
 	}
 }
 
-// apply has both sides apply one configuration.
+// apply applies one configuration by the Keeper and by apimachinery, and compares the results.
 func (w *world) apply(t testing.TB, live Object, data []byte, who string, force bool) Object {
 	t.Helper()
 	live.GetObjectKind().SetGroupVersionKind(w.gvk)
@@ -111,7 +111,7 @@ func (w *world) apply(t testing.TB, live Object, data []byte, who string, force 
 	return want
 }
 
-// plainJSON is an object without its managers.
+// plainJSON returns the JSON of an object without its managedFields.
 func plainJSON(t testing.TB, obj Object) string {
 	t.Helper()
 	obj = obj.DeepCopyObject().(Object)
@@ -123,8 +123,8 @@ func plainJSON(t testing.TB, obj Object) string {
 	return string(b)
 }
 
-// TestApplyLikeModel mixes applies and updates of random objects of every kind,
-// and compares each step with structured-merge-diff's.
+// TestApplyLikeModel applies and updates random objects of every kind, and compares each step with
+// structured-merge-diff.
 func TestApplyLikeModel(t *testing.T) {
 	converter, ts := testConverter(), NewTypes()
 	all := kinds(converter)
@@ -173,7 +173,7 @@ func TestApplyLikeModel(t *testing.T) {
 	}
 }
 
-// stored is an object as it comes back from a store.
+// stored returns an object after encoding and decoding.
 func stored(t testing.TB, w *world, obj Object) Object {
 	t.Helper()
 	data, err := json.Marshal(obj)
@@ -188,7 +188,7 @@ func stored(t testing.TB, w *world, obj Object) Object {
 	return out
 }
 
-// BenchmarkApply applies a pod that another made, with another label.
+// BenchmarkApply applies a configuration with another label to a pod of another manager.
 func BenchmarkApply(b *testing.B) {
 	gvk := corev1.SchemeGroupVersion.WithKind("Pod")
 	w := newWorld(b, NewTypes(), testConverter(), gvk)

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// webPod is a pod as Deployments of web services make them.
+// webPod is a typical pod of a Deployment of a web service.
 const webPod = `{
 "apiVersion":"v1","kind":"Pod",
 "metadata":{"name":"web-1","namespace":"default",
@@ -42,7 +42,7 @@ func parsePod(t testing.TB) *corev1.Pod {
 	return pod
 }
 
-// BenchmarkUpdate has somebody change one label of a pod that another made.
+// BenchmarkUpdate changes one label of a pod of another manager.
 func BenchmarkUpdate(b *testing.B) {
 	gvk := corev1.SchemeGroupVersion.WithKind("Pod")
 	w := newWorld(b, NewTypes(), testConverter(), gvk)
@@ -69,7 +69,7 @@ func BenchmarkUpdate(b *testing.B) {
 	})
 }
 
-// BenchmarkCreate has the first owner of all of a pod.
+// BenchmarkCreate computes the managedFields of a new pod.
 func BenchmarkCreate(b *testing.B) {
 	gvk := corev1.SchemeGroupVersion.WithKind("Pod")
 	w := newWorld(b, NewTypes(), testConverter(), gvk)

@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestCompareElements holds the order of elements, and what is decided without reading
-// them as JSON, to structured-merge-diff's.
+// TestCompareElements compares the order of path elements, with and without parsing them, with that
+// of structured-merge-diff.
 func TestCompareElements(t *testing.T) {
 	text := rapid.SampledFrom([]string{`""`, `"a"`, `"a-b"`, `"a,b"`, `"a:b"`, `"a}"`, `"b"`, `"10"`})
 	number := rapid.Map(rapid.SampledFrom([]int64{0, 1, -1, 2, 9, 10, 80, 8080, -999_999_999_999_999, 999_999_999_999_999}), func(i int64) string { return fmt.Sprint(i) })

@@ -19,7 +19,7 @@ import (
 const (
 	fieldsType  = "FieldsV1"
 	maxUpdaters = 10        // with more entries of updates, apimachinery merges the oldest
-	nobody      = "unknown" // manager of a request that names none
+	unnamed     = "unknown" // manager of a request that names none
 )
 
 // Object is an object with managedFields.
@@ -103,10 +103,10 @@ func (k *Keeper) isUpdate(m *manager, name string) bool {
 	return m.Operation == metav1.ManagedFieldsOperationUpdate && m.Manager == name && m.Subresource == k.cfg.Subresource
 }
 
-// Update sets the managedFields of obj to those after the manager who has replaced live by obj at
-// the time now. It returns false, without having changed anything, in cases that it does not
-// handle.
-func (k *Keeper) Update(live, obj Object, who string, now metav1.Time) bool {
+// Update sets the managedFields of obj to their values after the manager called name has replaced
+// live by obj at the time now. It returns false, without having changed anything, in cases that it
+// does not handle.
+func (k *Keeper) Update(live, obj Object, name string, now metav1.Time) bool {
 	root := k.kind()
 	if root == nil {
 		return false
@@ -140,7 +140,7 @@ func (k *Keeper) Update(live, obj Object, who string, now metav1.Time) bool {
 		managers[i].remove(changed)
 		managers[i].remove(removed)
 	}
-	managers = k.add(managers, who, difference(changed, k.strip), now)
+	managers = k.add(managers, name, difference(changed, k.strip), now)
 	entries, ok := k.encode(managers)
 	if !ok {
 		obj.SetManagedFields(said)
@@ -196,19 +196,19 @@ func (m *manager) remove(paths set) {
 	}
 }
 
-// add adds paths to the manager who, and sets the time of its entry.
-func (k *Keeper) add(managers []manager, who string, paths set, now metav1.Time) []manager {
+// add adds paths to the manager called name, and sets the time of its entry.
+func (k *Keeper) add(managers []manager, name string, paths set, now metav1.Time) []manager {
 	if len(paths) == 0 {
 		return managers
 	}
-	if who == "" {
-		who = nobody
+	if name == "" {
+		name = unnamed
 	}
-	i := slices.IndexFunc(managers, func(m manager) bool { return k.isUpdate(&m, who) })
+	i := slices.IndexFunc(managers, func(m manager) bool { return k.isUpdate(&m, name) })
 	if i < 0 {
 		i = len(managers)
 		managers = append(managers, manager{ManagedFieldsEntry: metav1.ManagedFieldsEntry{
-			Manager: who, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: k.apiVersion,
+			Manager: name, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: k.apiVersion,
 			FieldsType: fieldsType, Subresource: k.cfg.Subresource,
 		}})
 	}

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// excludes is what a reset set is to structured-merge-diff.
+// excludes returns the filter of structured-merge-diff for reset fields.
 func excludes(gvk schema.GroupVersionKind, s set) map[fieldpath.APIVersion]fieldpath.Filter {
 	if len(s) == 0 {
 		return nil
@@ -37,8 +37,8 @@ func excludes(gvk schema.GroupVersionKind, s set) map[fieldpath.APIVersion]field
 	})
 }
 
-// TestUpdateLikeModel drives random objects of every kind through random updates
-// by several managers, and compares each step with structured-merge-diff's.
+// TestUpdateLikeModel updates random objects of every kind by several managers, and compares each
+// step with structured-merge-diff.
 func TestUpdateLikeModel(t *testing.T) {
 	converter, ts := testConverter(), NewTypes()
 	all := kinds(converter)
@@ -80,7 +80,7 @@ func TestUpdateLikeModel(t *testing.T) {
 	}
 }
 
-// TestKindsCompile says which kinds are left to apimachinery.
+// TestKindsCompile lists the kinds that the package does not support.
 func TestKindsCompile(t *testing.T) {
 	converter, ts := testConverter(), NewTypes()
 	for _, gvk := range kinds(converter) {

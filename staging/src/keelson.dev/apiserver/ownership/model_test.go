@@ -35,7 +35,7 @@ func newModel(t testing.TB, converter managedfields.TypeConverter, gvk schema.Gr
 	return model{fm}
 }
 
-// kinds are the kinds of client-go that have a schema.
+// kinds returns the kinds of client-go that have a schema.
 func kinds(converter managedfields.TypeConverter) []schema.GroupVersionKind {
 	var out []schema.GroupVersionKind
 	for gvk, t := range scheme.Scheme.AllKnownTypes() {
@@ -61,7 +61,7 @@ func newObject(t testing.TB, gvk schema.GroupVersionKind) Object {
 	return obj.(Object)
 }
 
-// filler makes random objects, and random changes to them.
+// filler makes random objects and changes.
 type filler struct {
 	*rand.Rand
 	depth int
@@ -69,7 +69,7 @@ type filler struct {
 
 var words = []string{"a", "b", "c", "name", "x/y.z", "TCP", "10.0.0.1", "10.0.0.10"}
 
-// fill sets what v points at, or leaves some of it.
+// fill sets random parts of the value that v points to.
 func (f *filler) fill(v reflect.Value, odds int) {
 	if f.depth > 9 {
 		return
@@ -162,7 +162,7 @@ func (f *filler) dictionary(v reflect.Value, odds int) {
 	}
 }
 
-// change fills some of the places of v anew.
+// change fills random parts of v again.
 func (f *filler) change(v reflect.Value, odds int) {
 	if _, owners := v.Addr().Interface().(*[]metav1.ManagedFieldsEntry); owners {
 		return
@@ -195,7 +195,7 @@ func (f *filler) change(v reflect.Value, odds int) {
 	}
 }
 
-// world is a random object on its way, and who writes it.
+// world is a random object and its managers.
 type world struct {
 	keepers map[string]*Keeper
 	models  map[string]model
@@ -216,7 +216,7 @@ func newWorld(t testing.TB, types *Types, converter managedfields.TypeConverter,
 	return w
 }
 
-// update has both sides follow one update, and compares what they say.
+// update makes one update by the Keeper and by apimachinery, and compares the results.
 func (w *world) update(t testing.TB, sub, who string, live, obj Object) Object {
 	t.Helper()
 	live.GetObjectKind().SetGroupVersionKind(w.gvk)
@@ -248,9 +248,9 @@ func (w *world) update(t testing.TB, sub, who string, live, obj Object) Object {
 	return want
 }
 
-// spell writes managedFields down, but for the seconds of this test. Entries are
-// ordered by their seconds: a write that has taken the model from one to the next
-// is compared without the order.
+// spell formats managedFields without the times of this test. The order of entries depends on their
+// times in seconds, so if a write of the model took place in another second, the order is not
+// compared.
 func spell(obj Object, inOrder bool) string {
 	var lines []string
 	for _, e := range obj.GetManagedFields() {

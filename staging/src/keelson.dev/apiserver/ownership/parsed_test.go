@@ -12,8 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestParsed reads texts again and again out of bytes that are written over, and holds
-// the sets to those of parse; so many texts are remembered, and no more.
+// TestParsed parses texts again and again from a buffer that is overwritten, and compares the sets
+// with those of parse. At most parsedKept texts may be kept.
 func TestParsed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var p parsed
@@ -32,7 +32,7 @@ func TestParsed(t *testing.T) {
 				t.Fatalf("%s: %v %v, want %v %v", said, got, err, want, wrong)
 			}
 			if len(p.last) > parsedKept {
-				t.Fatalf("%d texts are remembered", len(p.last))
+				t.Fatalf("%d texts are kept", len(p.last))
 			}
 			for _, known := range p.last {
 				if again, err := parse(known.text, nil); err != nil || !equal(again, known.fields) || len(known.text) > parsedMost {
@@ -43,7 +43,7 @@ func TestParsed(t *testing.T) {
 	})
 }
 
-// TestParsedKept reads one text more often than others between which it comes.
+// TestParsedKept checks that a text that is parsed more often than others stays.
 func TestParsedKept(t *testing.T) {
 	var p parsed
 	text := func(i int) string { return fmt.Sprintf(`{"f:%d":{}}`, i) }

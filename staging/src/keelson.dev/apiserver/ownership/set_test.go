@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestBuilder makes sets again and again with one builder, and holds them to what
-// slices of their own have.
+// TestBuilder builds sets again and again with one builder, and compares them with sets in separate
+// slices.
 func TestBuilder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var b builder
@@ -44,7 +44,7 @@ func TestBuilder(t *testing.T) {
 	})
 }
 
-// TestBuilderKeepsRoom makes a set of the same size again.
+// TestBuilderKeepsRoom checks that a second set of the same size needs no allocation.
 func TestBuilderKeepsRoom(t *testing.T) {
 	var b builder
 	build := func() {

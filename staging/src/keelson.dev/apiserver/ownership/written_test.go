@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestWritten writes texts again and again out of bytes that are written over; what was
-// handed out stays what it was.
+// TestWritten encodes texts again and again in a buffer that is overwritten. Earlier results must
+// not change.
 func TestWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w written
@@ -25,21 +25,21 @@ func TestWritten(t *testing.T) {
 			if got.GetRawString() != text {
 				t.Fatalf("fields are %q, want %q", got.GetRawString(), text)
 			}
-			got.SetRawString("of who was given it")
+			got.SetRawString("changed by the caller")
 			given[text] = text
 			if len(w.last) > parsedKept {
-				t.Fatalf("%d texts are remembered", len(w.last))
+				t.Fatalf("%d texts are kept", len(w.last))
 			}
 			for _, known := range w.last {
 				if s := known.GetRawString(); given[s] != s || len(s) > parsedMost {
-					t.Fatalf("%q is remembered", s)
+					t.Fatalf("%q is kept", s)
 				}
 			}
 		}
 	})
 }
 
-// TestWrittenKept writes one text more often than others between which it comes.
+// TestWrittenKept checks that a text that is written more often than others stays.
 func TestWrittenKept(t *testing.T) {
 	var w written
 	first := w.fields([]byte("often"))

@@ -23,28 +23,28 @@ import (
 type ConnectFunc func(w http.ResponseWriter, r *http.Request, req *Request) error
 
 // Creator answers POST of one object with one object: bindings, evictions, tokens, reviews. The
-// server decodes the object, checks that its namespace is the path's, runs admission and encodes the
-// answer. Create checks the namespace and name of the path itself (Request.CheckKey), after it has
-// validated the object.
+// server decodes the object, checks that its namespace is the path's, runs admission and encodes
+// the answer. Create checks the namespace and name of the path itself (Request.CheckKey), after it
+// has validated the object.
 type Creator struct {
 	// New makes the object that the body is decoded into, in the hub version.
 	New func() runtime.Object
-	// Create handles the request. obj has passed mutating admission; Create calls validate, which runs
-	// validating admission, once it knows that obj is well-formed.
+	// Create handles the request. obj has passed mutating admission; Create calls validate, which
+	// runs validating admission, once it knows that obj is well-formed.
 	Create func(ctx context.Context, req *Request, obj runtime.Object, validate ValidateFunc, options *metav1.CreateOptions) (runtime.Object, error)
-	// Default fills what the body leaves out. Nil: nothing.
+	// Default fills what the body leaves out. Nil if there is nothing to fill.
 	Default func(runtime.Object)
-	// Preconditions says that the object's UID and times come from the client: they select the object
-	// that the request is about.
+	// Preconditions says that the object's UID and times come from the client: they select the
+	// object that the request is about.
 	Preconditions bool
-	// Status is the code of a success. 0: 201.
+	// Status is the HTTP status of a success; 0 means 201.
 	Status int
 }
 
 // ValidateFunc runs validating admission for an object.
 type ValidateFunc = func(ctx context.Context, obj runtime.Object) error
 
-// Request is what the server knows of a request that a row's Create or Connect answers.
+// Request is a request to a Create or Connect function of a row.
 type Request struct {
 	Gate
 	Info *request.RequestInfo
@@ -57,7 +57,7 @@ type Request struct {
 	Namespace, Name string
 }
 
-// Gate is the part of a server that a ConnectFunc asks.
+// Gate is the part of the server that a ConnectFunc uses.
 type Gate interface {
 	// Connect runs admission for a connection with options (exec, attach, proxy ...).
 	Connect(r *http.Request, options runtime.Object) error

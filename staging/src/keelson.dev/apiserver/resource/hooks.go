@@ -10,33 +10,34 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ErrBeingDeleted is returned by BeforeDelete if an earlier delete is still in progress and this one
-// changes nothing.
+// ErrBeingDeleted is returned by BeforeDelete if an earlier delete is still in progress and this
+// one changes nothing.
 var ErrBeingDeleted = errors.New("deletion is pending")
 
 // Hooks tie state that lives beside an object to its writes, for example the allocation of a
 // service's addresses. Each may be nil. They run inside the write, may be called again if another
 // write came first, and must honour dryRun.
 type Hooks[O any] struct {
-	// BeforeCreate runs before PrepareCreate and validation, on an object with its name and namespace
-	// set. The server calls finish (which may be nil) exactly once for each success of BeforeCreate,
-	// with whether the object was stored.
+	// BeforeCreate runs before PrepareCreate and validation, on an object with its name and
+	// namespace set. The server calls finish (which may be nil) exactly once for each success of
+	// BeforeCreate, with whether the object was stored.
 	BeforeCreate func(ctx context.Context, obj O, dryRun bool) (finish func(success bool), err error)
 	// BeforeUpdate is the equivalent of BeforeCreate for updates. It runs before PrepareUpdate.
 	BeforeUpdate func(ctx context.Context, obj, old O, dryRun bool) (finish func(success bool), err error)
-	// BeforeDelete may reject a delete, change its options, or leave it to an earlier delete that is
-	// still in progress (ErrBeingDeleted).
+	// BeforeDelete may reject a delete, change its options, or leave it to an earlier delete that
+	// is still in progress (ErrBeingDeleted).
 	BeforeDelete func(ctx context.Context, obj O, options *metav1.DeleteOptions) error
-	// AfterCreate, AfterUpdate and AfterDelete run after the write has been stored, not for dry runs.
+	// AfterCreate, AfterUpdate and AfterDelete run after the write has been stored, not for dry
+	// runs.
 	AfterCreate func(ctx context.Context, obj O)
 	AfterUpdate func(ctx context.Context, obj, old O)
 	AfterDelete func(ctx context.Context, obj O)
 	// KeepOnUpdate reports whether an object stays although its last finalizer is gone (namespaces
-	// whose spec.finalizers are not empty). Nil: it is removed.
+	// whose spec.finalizers are not empty). Nil means false.
 	KeepOnUpdate func(obj, old O) bool
 	// Ending reports whether a deletion keeps an object that no finalizer keeps. The object is then
-	// stored as being deleted, with the changes that the hook makes to it (namespaces, whose contents
-	// are deleted first). Nil: it is removed.
+	// stored as being deleted, with the changes that the hook makes to it (namespaces, whose
+	// contents are deleted first). Nil means false.
 	Ending func(ctx context.Context, obj O) (keep bool)
 }
 

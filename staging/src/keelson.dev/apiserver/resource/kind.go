@@ -27,8 +27,8 @@ type Row = Kind[Object]
 //	update: decode, Default, mutating admission, PrepareUpdate, ValidateUpdate, Canonicalize, validating admission, store
 //
 // The server itself is responsible for ObjectMeta (validation of names, labels, owner references,
-// immutable fields, generateName, uid, timestamps, finalizers, managedFields). The functions see it,
-// and validate only what is particular to the kind.
+// immutable fields, generateName, uid, timestamps, finalizers, managedFields). The functions see
+// it, and validate only what is particular to the kind.
 type Kind[O any] struct {
 	// Names of the resource and of its kind.
 
@@ -54,15 +54,13 @@ type Kind[O any] struct {
 	Verbs []string
 	// ListedVerbs are the verbs that discovery lists, if the server answers others too.
 	ListedVerbs []string
-	// OnByDefault serves the row's alpha and beta versions too unless an operator turns them off.
-	// Otherwise servers serve only stable versions by default.
-	OnByDefault bool
-	// Feature names the feature gate that servers need to have the row. Empty: all servers have it.
+	// Feature names the feature gate that servers need to have the row. All servers
+	// have the row if it is empty.
 	Feature string
 	// Custom says that each version of the resource has a row of its own, because its schema,
-	// subresources and columns are its own (custom resources). The row serves Version alone; Versions
-	// are all of the resource's. Requests are routed and answered as Kubernetes does for custom
-	// resources.
+	// subresources and columns are its own (custom resources). The row serves Version alone;
+	// Versions are all of the resource's. Requests are routed and answered as Kubernetes does for
+	// custom resources.
 	Custom bool
 	// Subresources are the paths below an object, in the order of discovery. Of sorts them by name.
 	Subresources []Sub[O]
@@ -76,21 +74,22 @@ type Kind[O any] struct {
 	// resource if it is empty ("pods", but "services/specs", "minions"). Groups of custom and newer
 	// kinds follow Kubernetes: if it stores under "<group>/<resource>", so does the row.
 	StoragePrefix string
-	// StoredAs is what Codec stores objects as, if that is another kind or version than the row's own.
+	// StoredAs is what Codec stores objects as, if that is another kind or version than the row's
+	// own.
 	StoredAs schema.GroupVersionKind
-	// StoredFields is set if a row of StoredAs serves the same objects and has this row's form among
-	// its StoredForms. It maps selectable fields to their names there, if they differ.
+	// StoredFields is set if a row of StoredAs serves the same objects and has this row's form
+	// among its StoredForms. It maps selectable fields to their names there, if they differ.
 	StoredFields map[string]string
 	// StoredForms are kinds of other groups, and versions that are no longer served, that the row's
 	// objects may have been stored as. A patch may have one as its result.
 	StoredForms []StoredForm
-	// Scheme knows further kinds: a stored object may say that it is of one, or of a version that has
-	// the same fields. Nil: no others are known.
+	// Scheme knows further kinds: a stored object may say that it is of one, or of a version that
+	// has the same fields. Nil if there are no others.
 	Scheme *runtime.Scheme
 	// Codec replaces the scheme's encoding of stored objects.
 	Codec store.Codec
-	// Peek returns the labels and selectable fields of stored bytes that Codec has written. It returns
-	// false if the object must be decoded. Nil if there is no faster way than to decode.
+	// Peek returns the labels and selectable fields of stored bytes that Codec has written. It
+	// returns false if the object must be decoded. Nil if there is no faster way than to decode.
 	Peek func(data []byte) (store.Attrs, bool)
 	// Ephemeral rows store nothing (reviews in authentication.k8s.io and authorization.k8s.io).
 	Ephemeral bool
@@ -101,54 +100,54 @@ type Kind[O any] struct {
 	Connect ConnectFunc
 	// Computed rows are read only: their store computes its answers, and nothing is stored.
 	Computed bool
-	// TTL is how many seconds an object is kept. 0: for ever (events: 3600).
+	// TTL returns for how many seconds an object is kept (3600 for events); 0 means for ever.
 	TTL func(obj O) int64
 
 	// The rules of the kind.
 
 	// Default fills unset fields. It also runs on objects read from storage.
 	Default func(obj O)
-	// Restore fills what objects lack that older servers have stored and that no client may leave to
-	// be defaulted. It runs on objects read from storage, after Default.
+	// Restore fills what objects lack that older servers have stored and that no client may leave
+	// to be defaulted. It runs on objects read from storage, after Default.
 	Restore func(obj O)
-	// Readable returns why a well-formed object cannot be read, for example because of a field that is
-	// stored as an annotation. Stored objects are readable.
+	// Readable returns why a well-formed object cannot be read, for example because of a field that
+	// is stored as an annotation. Stored objects are readable.
 	Readable func(obj O) error
 	// PrepareCreate drops what a client may not set on create (status) and sets what the server
-	// decides. Nil: nothing.
+	// decides. Nil if there is nothing to do.
 	PrepareCreate func(ctx context.Context, obj O)
 	// Validate reports everything wrong with a new object.
 	Validate func(ctx context.Context, obj O) field.ErrorList
 	// PrepareUpdate copies from old what this endpoint may not change (status) and increments
 	// metadata.generation if spec changed.
 	PrepareUpdate func(ctx context.Context, obj, old O)
-	// ValidateUpdate reports everything wrong with the change from old to obj. It includes Validate's
-	// findings where Kubernetes' does.
+	// ValidateUpdate reports everything wrong with the change from old to obj. It includes
+	// Validate's findings where Kubernetes' does.
 	ValidateUpdate func(ctx context.Context, obj, old O) field.ErrorList
 	// Warnings are sent to the client beside a success. old is nil on create.
 	Warnings func(ctx context.Context, obj, old O) []string
 	// Canonicalize puts a valid object into its one stored form.
 	Canonicalize func(obj O)
-	// FillEmpty sets the fields of an empty object that Kubernetes always encodes. Bookmarks have such
-	// an object.
+	// FillEmpty sets the fields of an empty object that Kubernetes always encodes. Bookmarks have
+	// such an object.
 	FillEmpty func(obj O)
 	// Hooks tie other state to the writes of objects.
 	Hooks Hooks[O]
 
 	// Metadata.
 
-	// ValidateName returns what is wrong with metadata.name. prefix is true for a generateName. Nil:
-	// DNS subdomain (apimachinery's NameIsDNSSubdomain).
+	// ValidateName returns what is wrong with metadata.name. prefix is true for a generateName.
+	// Nil means that names are DNS subdomains (apimachinery's NameIsDNSSubdomain).
 	ValidateName func(name string, prefix bool) []string
 	// AnyFinalizer allows finalizers that are neither standard nor qualified.
 	AnyFinalizer bool
 	// MetaLast validates the metadata of a new object only if nothing else is wrong with it:
 	// Kubernetes' kind does not validate it itself.
 	MetaLast bool
-	// MetaOnUpdate says which checks of metadata an update of the main endpoint repeats.
-	MetaOnUpdate MetaChecks
-	// HiddenAnnotations are annotations in which a version stores what is not metadata. Only the whole
-	// object shows them.
+	// MetaOnUpdate is how an update of the main endpoint validates metadata.
+	MetaOnUpdate MetaRules
+	// HiddenAnnotations are annotations in which a version stores what is not metadata. Only the
+	// whole object shows them.
 	HiddenAnnotations []string
 
 	// Field selectors.
@@ -156,65 +155,66 @@ type Kind[O any] struct {
 	// Fields are the selectable fields beside metadata.name and metadata.namespace.
 	Fields func(obj O) fields.Set
 	// FieldPaths are the fields that Fields reads, beside metadata, so that objects can be selected
-	// without decoding the rest ("spec.nodeName"). Nil: all.
+	// without decoding the rest ("spec.nodeName"). Nil means that it may read all fields.
 	FieldPaths []string
-	// IndexFields are selectable fields that many watches select by, so that the store keeps an index.
+	// IndexFields are selectable fields that many watches select by, so that the store keeps an
+	// index.
 	IndexFields []string
 	// SelectableFields names the field selectors that clients may use, beside metadata.name and
 	// metadata.namespace, which are always allowed.
 	SelectableFields []string
-	// UnknownField is the error for any other field selector, with %[1]s for the field. Empty: the error
-	// of most kinds. A row without SelectableFields and UnknownField accepts metadata.namespace even if
-	// its objects are in no namespace, as most of Kubernetes' kinds do.
+	// UnknownField is the format of the error for any other field selector, with %[1]s for the
+	// field. Empty means the text that most kinds use.
 	UnknownField string
 
 	// Updates and deletes.
 
-	// AllowCreateOnUpdate: PUT of an absent object creates it (leases, endpoints, RBAC ...).
+	// AllowCreateOnUpdate reports whether PUT of an absent object creates it (leases, endpoints,
+	// RBAC ...).
 	AllowCreateOnUpdate bool
-	// AllowUnconditionalUpdate: PUT without resourceVersion overwrites.
+	// AllowUnconditionalUpdate reports whether PUT without resourceVersion overwrites the object.
 	AllowUnconditionalUpdate bool
 	// ResetFields are paths ("status") of fields that appliers never own.
 	ResetFields []string
-	// GracefulDelete decides how an object ends. It may set the deletion grace period (seconds) in
-	// options, and returns true if the object stays until a client confirms the deletion (pods). Nil:
-	// the object is removed at once.
+	// GracefulDelete returns true if a deleted object stays until a client confirms the deletion
+	// (pods). It may set the grace period in options, in seconds. Nil removes objects at once.
 	GracefulDelete func(ctx context.Context, obj O, options *metav1.DeleteOptions) bool
-	// DefaultGarbageCollection is what a delete without propagationPolicy does with dependents. Empty:
-	// background.
+	// DefaultGarbageCollection is what a delete without propagationPolicy does with dependents.
+	// Empty means background.
 	DefaultGarbageCollection metav1.DeletionPropagation
 	// OrphanWarning is sent with a delete that does not say what happens to dependents.
 	OrphanWarning string
-	// ReturnDeleted answers a delete with the object's last state instead of a Status (pods, services,
-	// namespaces, claims ...).
+	// ReturnDeleted answers a delete with the object's last state instead of a Status (pods,
+	// services, namespaces, claims ...).
 	ReturnDeleted bool
 
 	// The Table that kubectl prints.
 
-	// Columns and Cells make the Table. Nil: Name and Age. Cells returns one value for each column.
+	// Columns and Cells make the Table; nil means Name and Age. Cells returns one value for each
+	// column.
 	Columns []metav1.TableColumnDefinition
 	Cells   func(obj O, env CellEnv) []any
 	// CellPaths are the fields that Cells reads, so that rows are made without decoding the rest
-	// ("status.phase", "spec.containers.name"). Nil: all.
+	// ("status.phase", "spec.containers.name"). Nil means that it may read all fields.
 	CellPaths []string
-	// RowConditions are what a row of the table says of its object beside the cells.
+	// RowConditions returns the conditions of the object's row in the table.
 	RowConditions func(obj O) []metav1.TableRowCondition
-	// RowOrder is the order of the rows of the table. Nil: by name.
+	// RowOrder compares two objects for the order of the rows; nil orders them by name.
 	RowOrder func(a, b O) int
 }
 
-// MetaChecks says which of the checks that a create makes of metadata an update repeats. An update
-// always checks labels, annotations, owners and what must not change.
-type MetaChecks int
-
-const (
-	// CheckFinalizers requires finalizers that are standard or qualified by a domain.
-	CheckFinalizers MetaChecks = iota
-	// CheckNameAndFinalizers also checks the name and generateName by the kind's rules.
-	CheckNameAndFinalizers
-	// CheckNeither leaves names and finalizers as they are.
-	CheckNeither
-)
+// MetaRules say how an update validates metadata, beyond the checks made for every kind. Kinds of
+// Kubernetes repeat checks differently, and clients see each finding as often as the check is made.
+type MetaRules struct {
+	// RepeatCreateChecks is how many times an update repeats the checks made on create, those of
+	// names and generated names included.
+	RepeatCreateChecks int
+	// CreateChecksFirst reports the findings of these checks once before the kind's own checks of
+	// what changed.
+	CreateChecksFirst bool
+	// SkipUpdateChecks leaves out the kind's own checks of what changed.
+	SkipUpdateChecks bool
+}
 
 // Sub is a subresource with its rules, for a kind whose objects are of type O.
 type Sub[O any] struct {

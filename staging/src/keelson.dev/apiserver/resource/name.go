@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// InternalName is what Kubernetes calls the Go type of a kind in its messages:
+// InternalName returns the name that Kubernetes' messages use for the Go type of a kind:
 // "core.Pod", "apps.Deployment".
 func InternalName(kind schema.GroupVersionKind) string {
 	group, _, _ := strings.Cut(kind.Group, ".")

@@ -12,10 +12,10 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// codec is any codec.
+// codec is a codec that the test does not call.
 type codec struct{ store.Codec }
 
-// fill sets v and all that it consists of to values that are not zero.
+// fill sets v and all its fields to values that are not zero.
 func fill(t *testing.T, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Bool:
@@ -69,7 +69,7 @@ func TestOfKeepsEveryField(t *testing.T) {
 	fill(t, reflect.ValueOf(&k).Elem())
 	row := Of[corev1.PodList](k)
 	for _, path := range missing("Row", reflect.ValueOf(row).Elem()) {
-		t.Errorf("%s is lost", path)
+		t.Errorf("Of does not copy %s", path)
 	}
 	if _, ok := row.New().(*corev1.Pod); !ok {
 		t.Errorf("New returns %T", row.New())

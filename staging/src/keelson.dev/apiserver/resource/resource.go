@@ -8,10 +8,10 @@
 // Built-in kinds are literals of Kind, typed by their Go type; Of makes their Row. Custom resources
 // make a Row at run time. Servers treat both alike.
 //
-// A row is complete when it is built, and nobody writes to it afterwards. Rules of a row (defaults,
+// A row is complete when it is built, and does not change afterwards. Rules of a row (defaults,
 // preparation, validation, columns) are pure: no I/O, no clock, no state. They run concurrently, on
-// objects that nobody else has. What a rule needs beyond that, such as an authorizer, its constructor
-// gets when the table is built.
+// objects that no other goroutine uses. What a rule needs beyond that, such as an authorizer, its
+// constructor gets when the table is built.
 package resource
 
 import (
@@ -27,13 +27,13 @@ import (
 // Object is an API object in its wire type.
 type Object = store.Object
 
-// CellEnv is what a printed cell may depend on beside its object.
+// CellEnv has what a cell of a Table may depend on beside its object.
 type CellEnv struct {
 	// Age prints the time since t as kubectl does ("5m", "<unknown>" for zero).
 	Age func(t metav1.Time) string
 }
 
-// GroupVersionKind is the kind in the storage version.
+// GroupVersionKind returns the kind in the storage version.
 func (k *Kind[O]) GroupVersionKind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: k.Group, Version: k.Version, Kind: k.Kind}
 }
@@ -51,7 +51,7 @@ func (k *Kind[O]) Serves(version string) bool {
 	return false
 }
 
-// Subresource returns a subresource, or nil if there is none of the name.
+// Subresource returns the subresource with a name, or nil.
 func (k *Kind[O]) Subresource(name string) *Sub[O] {
 	for i := range k.Subresources {
 		if k.Subresources[i].Name == name {
@@ -61,7 +61,7 @@ func (k *Kind[O]) Subresource(name string) *Sub[O] {
 	return nil
 }
 
-// GroupResource is how errors and authorization name the resource.
+// GroupResource returns the name of the resource in errors and authorization.
 func (k *Kind[O]) GroupResource() schema.GroupResource {
 	return schema.GroupResource{Group: k.Group, Resource: k.Resource}
 }
@@ -80,11 +80,13 @@ type Version struct {
 	Deprecated string // warning sent with each use
 }
 
-// StoredForm is a kind of another group or version that a row's objects may be written as.
+// StoredForm is a kind, group or version, other than the row's own, in which objects may have been
+// stored.
 type StoredForm struct {
 	Kind schema.GroupVersionKind
 	New  func() Object
-	// ToStorage makes an object of the row's own type, and may share memory with the other.
+	// ToStorage converts an object to the row's own type. The result may share memory with the
+	// argument.
 	ToStorage func(Object) (Object, error)
 }
 
@@ -92,17 +94,17 @@ type StoredForm struct {
 type Subresource struct {
 	Name  string   // "status", "scale", "log", "proxy" ...
 	Verbs []string // get, update, patch for status; what discovery lists
-	// Kind is the kind that it accepts and returns. Empty: the row's own (otherwise autoscaling/v1
-	// Scale, policy/v1 Eviction, v1 Binding ...).
+	// Kind is the kind that it accepts and returns. If it is empty, it is the row's own kind
+	// (otherwise autoscaling/v1 Scale, policy/v1 Eviction, v1 Binding ...).
 	Kind schema.GroupVersionKind
 
-	// View says that the subresource is a view of the row's own object (status, ephemeralcontainers,
-	// resize), which its rules prepare and validate. Create or Connect answers the others, except
-	// scale.
+	// View reports whether the subresource shows the row's own object (status, ephemeralcontainers,
+	// resize); the rules of Sub prepare and validate it. Create or Connect answers requests to
+	// other subresources, except scale.
 	View         bool
 	ResetFields  []string
-	MetaOnUpdate MetaChecks
-	// NoTable says that it is never shown as a Table.
+	MetaOnUpdate MetaRules
+	// NoTable reports whether the subresource is never returned as a Table.
 	NoTable bool
 
 	// Scale maps the object to autoscaling/v1 Scale. It is set for "scale" only.
@@ -111,21 +113,22 @@ type Subresource struct {
 	Create *Creator
 	// Connect answers all requests (log, exec, attach, portforward, proxy).
 	Connect ConnectFunc
-	// Traffic is what Connect's answers consist of.
+	// Traffic says what passes through Connect.
 	Traffic Traffic
 }
 
-// Traffic is what passes through a subresource.
+// Traffic says what passes through a subresource.
 type Traffic int
 
 const (
-	// Objects are objects of the API.
+	// Objects are API objects.
 	Objects Traffic = iota
 	// Text is a stream of text to the client (log).
 	Text
 	// Stream is data of any type to and from a process (exec, attach, portforward).
 	Stream
-	// Proxied are HTTP requests to another server, of any method. Their path follows the subresource's.
+	// Proxied are HTTP requests of any method to another server. The path there follows the name of
+	// the subresource.
 	Proxied
 )
 
@@ -135,19 +138,19 @@ func (s Subresource) WithMetaChecks(checks MetaChecks) Subresource {
 	return s
 }
 
-// WithoutTable returns s such that it is never shown as a Table.
+// WithoutTable returns s with NoTable set.
 func (s Subresource) WithoutTable() Subresource {
 	s.NoTable = true
 	return s
 }
 
-// Connects reports whether the subresource connects a client to a process, so that
-// data of any type passes through it.
+// Connects reports whether data of any type passes through the subresource, between the client and
+// a process or another server.
 func (s *Subresource) Connects() bool {
 	return s.Traffic == Stream || s.Traffic == Proxied
 }
 
-// NoReplicas is what Scale.Get returns for an object that does not say how many replicas it wants.
+// NoReplicas is the value of Scale.Get for an object without a number of replicas.
 const NoReplicas = math.MinInt32
 
 // Scale reads and writes a scalable object's replicas.

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// NewStoredForm is a form of a row of Out, in which objects are *In. What the two call the same
-// in JSON is taken over; convert does the rest, and may be nil.
+// NewStoredForm returns a stored form of a row with the type *Out, in which objects have the type
+// *In. Fields with the same JSON names are copied. convert copies the others, and may be nil.
 func NewStoredForm[In, Out any](kind schema.GroupVersionKind, convert func(in *In, out *Out)) StoredForm {
 	return StoredForm{
 		Kind: kind,
@@ -37,8 +37,8 @@ func NewStoredForm[In, Out any](kind schema.GroupVersionKind, convert func(in *I
 	}
 }
 
-// StoredForm returns the version as a form that the row's objects may have been stored in, defaults
-// filled in as they would be when it is served. Kind says that it is of the version.
+// StoredForm returns the version as a form in which objects of the row may have been stored. The
+// defaults of the version are applied. kind is the kind in this version.
 func (v *Version) StoredForm(kind schema.GroupVersionKind) StoredForm {
 	return StoredForm{Kind: kind, New: v.New, ToStorage: func(obj Object) (Object, error) {
 		if v.Default != nil {

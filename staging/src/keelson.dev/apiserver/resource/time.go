@@ -12,13 +12,13 @@ import (
 
 type timeKey struct{}
 
-// WithTime returns a context that carries the time of the request, so that
-// strategies that stamp a transition stay pure.
+// WithTime returns a context with the time of the request. Rules of a row take the time from it,
+// because they may not read a clock.
 func WithTime(ctx context.Context, t time.Time) context.Context {
 	return context.WithValue(ctx, timeKey{}, metav1.NewTime(t))
 }
 
-// Time is the time of the request, or zero when the context has none.
+// Time returns the time of the request, or the zero time if ctx has none.
 func Time(ctx context.Context) metav1.Time {
 	t, _ := ctx.Value(timeKey{}).(metav1.Time)
 	return t

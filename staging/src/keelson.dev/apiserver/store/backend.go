@@ -25,7 +25,7 @@ const (
 	// replayRevisions is how many revisions before the present one the watch of a starting server
 	// begins, unless they have been compacted.
 	replayRevisions = 10_000
-	// backlogKeep is how long a cache that nobody uses keeps the events of this replay.
+	// backlogKeep is how long an unused cache keeps the events of this replay.
 	backlogKeep = 2 * time.Minute
 )
 
@@ -78,8 +78,8 @@ type Backend struct {
 	revision revisionReader
 	loader   *loader
 
-	// from is the revision after which the watch began; 0 if it is to begin anew. Caches load at
-	// this revision or a later one.
+	// from is the revision after which the watch began; 0 if the next watch must begin elsewhere.
+	// Caches load at this revision or a later one.
 	from atomic.Int64
 	// compacted is the revision before which the key-value store keeps no states, as far as known.
 	// Lists of older states fail even if the window still has them: a continue token must not live

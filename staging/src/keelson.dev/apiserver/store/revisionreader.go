@@ -19,7 +19,7 @@ type revisionReader struct {
 
 	mu   sync.Mutex
 	busy bool
-	next *revisionCall // the read that waits; nil if nobody waits
+	next *revisionCall // the read that callers wait for; nil if none do
 }
 
 type revisionCall struct {
