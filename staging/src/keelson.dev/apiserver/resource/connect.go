@@ -27,7 +27,7 @@ type ConnectFunc func(w http.ResponseWriter, r *http.Request, req *Request) erro
 // the answer. Create checks the namespace and name of the path itself (Request.CheckKey), after it
 // has validated the object.
 type Creator struct {
-	// New makes the object that the body is decoded into, in the hub version.
+	// New returns the empty object that the body is decoded into.
 	New func() runtime.Object
 	// Create handles the request. obj has passed mutating admission; Create calls validate, which
 	// runs validating admission, once it knows that obj is well-formed.
@@ -61,8 +61,8 @@ type Request struct {
 type Gate interface {
 	// Connect runs admission for a connection with options (exec, attach, proxy ...).
 	Connect(r *http.Request, options runtime.Object) error
-	// Streams returns an error if the client asks for nothing but the metadata of the answer, which
-	// is a stream and has none. stream is its type in Kubernetes.
+	// Streams returns an error if the client asks for the metadata of the answer only: the answer
+	// is a stream, which has no metadata. stream is its type in Kubernetes.
 	Streams(r *http.Request, stream string) error
 }
 

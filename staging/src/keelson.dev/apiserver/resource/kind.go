@@ -40,7 +40,8 @@ type Kind[O any] struct {
 	ShortNames []string
 	Categories []string
 	Namespaced bool
-	// NamespaceItself says that objects are namespaces. For admission each is in itself.
+	// NamespaceItself reports whether objects are namespaces. For admission, each is in the
+	// namespace that it represents.
 	NamespaceItself bool
 
 	// How clients reach it.
@@ -57,7 +58,7 @@ type Kind[O any] struct {
 	// Feature names the feature gate that servers need to have the row. All servers
 	// have the row if it is empty.
 	Feature string
-	// Custom says that each version of the resource has a row of its own, because its schema,
+	// Custom reports whether each version of the resource has a row of its own, because its schema,
 	// subresources and columns are its own (custom resources). The row serves Version alone;
 	// Versions are all of the resource's. Requests are routed and answered as Kubernetes does for
 	// custom resources.
@@ -107,8 +108,8 @@ type Kind[O any] struct {
 
 	// Default fills unset fields. It also runs on objects read from storage.
 	Default func(obj O)
-	// Restore fills what objects lack that older servers have stored and that no client may leave
-	// to be defaulted. It runs on objects read from storage, after Default.
+	// Restore sets fields that objects stored by older servers lack, if Default must not set them
+	// because clients have to. It runs on objects read from storage, after Default.
 	Restore func(obj O)
 	// Readable returns why a well-formed object cannot be read, for example because of a field that
 	// is stored as an annotation. Stored objects are readable.

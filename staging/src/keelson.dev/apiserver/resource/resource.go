@@ -24,7 +24,7 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// Object is an API object in its wire type.
+// Object is an API object in the Go type that is encoded for clients.
 type Object = store.Object
 
 // CellEnv has what a cell of a Table may depend on beside its object.

@@ -260,7 +260,7 @@ func (s *Store) listStored(ctx context.Context, p *listPlan) (*Page, error) {
 		}
 		rest := res.Count - int64(len(res.Items))
 		switch {
-		case full >= 0: // the page is full before the range is
+		case full >= 0: // the page is full, and items are left
 			s.addContinue(p, page, !p.match.isOnlyMatch(page.Records[p.limit-1]), rest+int64(len(res.Items)-full))
 			return page, nil
 		case rest == 0:

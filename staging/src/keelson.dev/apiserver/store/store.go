@@ -108,7 +108,7 @@ type Interface interface {
 	Close()
 }
 
-// Object is an API object in its wire type.
+// Object is an API object in the Go type that is encoded for clients.
 type Object interface {
 	metav1.Object
 	runtime.Object

@@ -66,7 +66,7 @@ func onNode(t *testing.T, s *Store, node string) (n int, revisions map[int64]boo
 // TestUpdateAll checks that all objects change at one revision, or none does.
 func TestUpdateAll(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
-		keys := createSome(t, e.store, 300) // more than etcd takes by default
+		keys := createSome(t, e.store, 300) // more than etcd accepts by default
 		refused, err := assignAll(t, e.store, append(slices.Clone(keys), "ns/absent"), "x", keys[7])
 		if err != nil || len(refused) != 301 || !errors.Is(refused[7], errUnwilling) || !apierrors.IsNotFound(refused[300]) || refused[8] != nil {
 			t.Fatalf("refused %v, error %v", refused, err)

@@ -64,7 +64,7 @@ type everything struct {
 	Any             any                                          `json:"any"`
 	Quoted          int                                          `json:"quoted,string"`
 	Untagged        map[string]map[string][]metav1.ObjectMeta
-	//lint:ignore U1000 it is there to be passed over
+	//lint:ignore U1000 the reader must ignore it
 	hidden string
 }
 
@@ -106,7 +106,7 @@ func same(t interface {
 		t.Fatalf("taken, but the library says %v %v of\n%s", err, findings, data)
 	}
 	if ok {
-		scribble(data) // what was read must not be a part of it
+		scribble(data) // decoded values must not share memory with it
 	}
 	if ok && !reflect.DeepEqual(fast, exact) {
 		t.Fatalf("%T\n got %+v\nwant %+v\nof %s", fast, fast, exact, given)
