@@ -34,7 +34,8 @@ type blockEncoding struct {
 
 func newBlockEncoding(form Form, records []*Record) *blockEncoding {
 	e := &blockEncoding{
-		form: form, keys: make([]string, len(records)), revs: make([]int64, len(records)), ends: make([]uint32, len(records)),
+		form: form,
+		keys: make([]string, len(records)), revs: make([]int64, len(records)), ends: make([]uint32, len(records)),
 	}
 	for i, r := range records {
 		e.keys[i], e.revs[i] = r.Key, r.Revision

@@ -33,7 +33,8 @@ func (s *Store) plan(opts *ListOptions) (*listPlan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &listPlan{match: newMatcher(selected), limit: max(opts.Limit, 0)} // as in Kubernetes, a negative limit means none
+	// As in Kubernetes, a negative limit means none.
+	p := &listPlan{match: newMatcher(selected), limit: max(opts.Limit, 0)}
 	if _, one := p.match.key(); one || opts.ResourceVersion == "0" && s.TTL == nil {
 		p.limit = 0 // as in Kubernetes, which ignores the limit of a list from its cache
 	}

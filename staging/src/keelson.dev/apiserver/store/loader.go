@@ -26,8 +26,8 @@ const (
 // loader loads the caches that ask for it, each in a goroutine of its own.
 //
 // Invariant: no cache is loaded before start, and none is put into service before the watch has
-// reached the revision that the key-value store had at the start. So no client sees a state that
-// is older than the server.
+// reached the revision that the key-value store had at the start. So no client of a server that has
+// just started reads a state from before its start.
 type loader struct {
 	wake    chan struct{}
 	started chan int64 // receives the revision to reach before any cache is in service

@@ -13,11 +13,11 @@ import (
 )
 
 // packer moves the stored bytes of records into packedBytes. It works in the background each time
-// wakeBytes bytes have been written or loaded: their writers and first readers still have them
-// uncompressed, and most objects are not used for a long time afterwards.
+// wakeBytes bytes have been written or loaded. So the bytes of new objects, which watchers and lists
+// are about to read, are not compressed at once; most objects are seldom read later.
 //
-// Invariant: at most unpackedKept uncompressed texts are kept, each of about groupBytes bytes.
-// They are the ones used last, because a list reads records in the order in which they were packed.
+// Invariant: at most unpackedKept uncompressed texts are kept, each of about groupBytes bytes. They
+// are the ones used last, because a list reads records in the order in which they were packed.
 type packer struct {
 	groupBytes int64 // about how many bytes are compressed together
 	minBytes   int64 // fewer unpacked bytes of a block are not worth packing

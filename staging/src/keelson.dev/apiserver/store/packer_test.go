@@ -20,7 +20,8 @@ import (
 func TestPacker(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPacker()
-		p.groupBytes, p.minBytes = int64(rapid.IntRange(1, 400).Draw(t, "group")), int64(rapid.IntRange(0, 200).Draw(t, "least"))
+		p.groupBytes = int64(rapid.IntRange(1, 400).Draw(t, "group"))
+		p.minBytes = int64(rapid.IntRange(0, 200).Draw(t, "min"))
 		records := make([]*Record, rapid.IntRange(1, 40).Draw(t, "records"))
 		want := make([][]byte, len(records))
 		for range rapid.IntRange(1, 6).Draw(t, "rounds") {

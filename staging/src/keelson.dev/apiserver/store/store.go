@@ -98,7 +98,7 @@ type Monitor interface {
 	Count(ctx context.Context) (int64, error)
 }
 
-// Interface is the store of one resource. Consumers declare the smaller interface that they need.
+// Interface is the store of one resource. Consumers take the smaller interface that they need.
 type Interface interface {
 	ReadWriter
 	Batcher

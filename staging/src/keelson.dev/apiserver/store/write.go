@@ -80,7 +80,9 @@ type refusal struct{ error }
 // attempt applies fn to cur once. It returns no record and no conflict if fn changes nothing and
 // cur may be old. Errors about cur are refusals. current reports whether cur is known to be the
 // present state.
-func (s *Store) attempt(ctx context.Context, key string, cur *Record, current bool, fn UpdateFunc) (*Record, *kv.WriteResult, error) {
+func (s *Store) attempt(
+	ctx context.Context, key string, cur *Record, current bool, fn UpdateFunc,
+) (*Record, *kv.WriteResult, error) {
 	obj, err := fn(ctx, cur)
 	if err != nil {
 		return nil, nil, refusal{err}

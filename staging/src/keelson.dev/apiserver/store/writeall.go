@@ -47,13 +47,17 @@ func (s *Store) UpdateAll(ctx context.Context, keys []string, fn func(ctx contex
 }
 
 // prepareAll applies fn to all objects concurrently.
-func (s *Store) prepareAll(ctx context.Context, all []batchItem, fn func(ctx context.Context, i int, cur *Record) (Object, error)) error {
+func (s *Store) prepareAll(
+	ctx context.Context, all []batchItem, fn func(ctx context.Context, i int, cur *Record) (Object, error),
+) error {
 	var next atomic.Int64
 	var workers sync.WaitGroup
 	for range min(runtime.GOMAXPROCS(0), len(all)) {
 		workers.Go(func() {
 			for i := int(next.Add(1) - 1); i < len(all) && ctx.Err() == nil; i = int(next.Add(1) - 1) {
-				all[i].err = s.prepare(ctx, &all[i], func(ctx context.Context, cur *Record) (Object, error) { return fn(ctx, i, cur) })
+				all[i].err = s.prepare(ctx, &all[i], func(ctx context.Context, cur *Record) (Object, error) {
+					return fn(ctx, i, cur)
+				})
 			}
 		})
 	}

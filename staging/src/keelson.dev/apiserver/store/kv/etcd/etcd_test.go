@@ -77,7 +77,8 @@ func TestGroupIsOneTransaction(t *testing.T) {
 	s := start(t, t.TempDir())
 	defer closeStore(t, s)
 	const callers = groupWrites
-	group, ctx := kv.NewGroup(t.Context(), testingclock.NewFakeClock(time.Now()), callers) // the clock stands still, so no write times out
+	// The clock stands still, so no write stops waiting for the others.
+	group, ctx := kv.NewGroup(t.Context(), testingclock.NewFakeClock(time.Now()), callers)
 	revisions := make([]int64, callers)
 	var all sync.WaitGroup
 	for i := range callers {
