@@ -133,7 +133,7 @@ type Attrs struct {
 }
 
 // Form names an encoding of a record for the wire, for example {"application/json", "v1"}. Package
-// rest defines the forms that it uses. Equal forms of a record have equal bytes.
+// rest defines the forms that it uses. All encodings of a record in one form are equal.
 type Form struct {
 	MediaType string
 	Variant   string // a version, "Table", "PartialObjectMetadata" and so on
