@@ -14,8 +14,8 @@ import (
 	"keelson.dev/apiserver/typedjson"
 )
 
-// TestDecode reads random objects of every kind as bodies are read, and compares
-// with what the library reads.
+// TestDecode decodes random objects of every kind as the server decodes request bodies, and
+// compares them with what the library decodes.
 func TestDecode(t *testing.T) {
 	t.Parallel()
 	rows(t, func(t *testing.T, row *resource.Row) {

@@ -10,8 +10,8 @@ import (
 	"keelson.dev/keelson/pkg/api"
 )
 
-// TestStorageVersionHashes compares what migrators of storage go by with the
-// hashes that Kubernetes has, where objects are stored as something else.
+// TestStorageVersionHashes compares storage version hashes, which storage migrators rely on, with
+// those of Kubernetes, for kinds that are stored as another version.
 func TestStorageVersionHashes(t *testing.T) {
 	t.Parallel()
 	want := map[string]string{

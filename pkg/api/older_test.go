@@ -16,13 +16,13 @@ import (
 	"keelson.dev/keelson/pkg/api"
 )
 
-// TestOlder reads what older servers have stored, in protobuf and in JSON.
+// TestOlder decodes objects that older servers have stored, in protobuf and in JSON.
 func TestOlder(t *testing.T) {
 	t.Parallel()
 	const meta = `"metadata":{"name":"a"}`
 	for name, tc := range map[string]struct {
 		resource, apiVersion string
-		stored, want         string // fields beside metadata; some of them
+		stored, want         string // stored: fields except for metadata; want: some of the fields
 	}{
 		"deployment of extensions":  {"apps/deployments", "extensions/v1beta1", `"spec":{"replicas":2,"template":{},"rollbackTo":{"revision":3}}`, `{"metadata":{"annotations":{"deprecated.deployment.rollback.to":"3"}},"spec":{"replicas":2}}`},
 		"deployment of apps/v1beta": {"apps/deployments", "apps/v1beta1", `"spec":{"template":{},"rollbackTo":{"revision":3}}`, `{"metadata":{"annotations":{"deprecated.deployment.rollback.to":"3"}}}`},
@@ -108,7 +108,7 @@ func rowOf(t *testing.T, name string) *resource.Row {
 	return nil
 }
 
-// holds tells whether all of want is in got: lists are the same length.
+// holds reports whether got contains everything in want. Lists must have the same length.
 func holds(got, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:

@@ -12,8 +12,8 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// TestRenew: what is stored in the version that a server stores stays as it is, of every kind;
-// what is in another becomes what would be stored now, with its defaults.
+// TestRenew: objects that are stored in the current version are left as they are. Objects in
+// another version are rewritten, with their defaults.
 func TestRenew(t *testing.T) {
 	t.Parallel()
 	rows(t, func(t *testing.T, row *resource.Row) {
@@ -30,7 +30,7 @@ func TestRenew(t *testing.T) {
 		if !ok {
 			t.Fatalf("%T is no protobuf type", bare)
 		}
-		data, err := wire.NewHeader("", row.Kind).Marshal(bare) // as it would be stored now, but does not say so
+		data, err := wire.NewHeader("", row.Kind).Marshal(bare) // the current form, but without its kind
 		if err != nil {
 			t.Fatal(err)
 		}

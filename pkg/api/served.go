@@ -16,16 +16,15 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// Asked is what an operator says of APIs: "group/version", "group/version/resource",
-// or "api/all", "api/ga", "api/beta" and "api/alpha", each on or off.
+// Asked says which APIs an operator turns on or off. Keys are "group/version",
+// "group/version/resource", "api/all", "api/ga", "api/beta" and "api/alpha".
 type Asked map[string]bool
 
-// Served returns the rows that a server has whose operator asks for asked, with the
-// versions that it serves of them. A more specific entry of asked overrides a less specific one.
-// Without an entry, stable versions are served, and the versions of rows that are OnByDefault.
+// Served returns the rows that a server serves, with the versions that it serves. The most
+// specific key of asked decides. By default, stable versions are on and all others are off.
 //
-// enabled reports whether a feature is on; scheme has the kinds of all versions, served or not. deps
-// is what the rows need.
+// enabled reports whether a feature gate is on. scheme has the kinds of all versions, served or
+// not. deps is what the rows need.
 func Served(asked Asked, enabled func(feature string) bool, scheme *runtime.Scheme, deps Deps) ([]*resource.Row, error) {
 	rows := Rows(deps)
 	if err := known(asked, scheme); err != nil {
@@ -45,16 +44,16 @@ func Served(asked Asked, enabled func(feature string) bool, scheme *runtime.Sche
 			}
 			continue
 		}
-		row.StoredForms = append(slices.Clone(row.StoredForms), apart(row, versions)...)
+		row.StoredForms = append(slices.Clone(row.StoredForms), storedVersions(row, versions)...)
 		row.Versions, row.Scheme = versions, scheme
 		served = append(served, row)
 	}
 	return served, nil
 }
 
-// apart are the versions of a row that have a form of their own and are not among those that
-// are served: objects may have been stored in them when they were.
-func apart(row *resource.Row, served []resource.Version) (others []resource.StoredForm) {
+// storedVersions returns the versions of a row that have their own Go types and are not served.
+// Objects may have been stored in them while they were served.
+func storedVersions(row *resource.Row, served []resource.Version) (others []resource.StoredForm) {
 	for i := range row.Versions {
 		v := &row.Versions[i]
 		if v.ToStorage != nil && !slices.ContainsFunc(served, func(s resource.Version) bool { return s.Name == v.Name }) {
@@ -64,17 +63,17 @@ func apart(row *resource.Row, served []resource.Version) (others []resource.Stor
 	return others
 }
 
-// kinds of versions, by what their names have in them.
+// The stability of a version, by what its name contains.
 const (
 	allVersions   = "api/all"
 	gaVersions    = "api/ga"
 	betaVersions  = "api/beta"
 	alphaVersions = "api/alpha"
-	// legacyVersions once were those without a group.
+	// legacyVersions once stood for the versions without a group.
 	legacyVersions = "api/legacy"
 )
 
-// wants tells whether a row is to be served in a version.
+// wants reports whether a version of a row is to be served.
 func (a Asked) wants(row *resource.Row, name string) bool {
 	version := schema.GroupVersion{Group: row.Group, Version: name}.String()
 	stage := gaVersions
@@ -92,7 +91,7 @@ func (a Asked) wants(row *resource.Row, name string) bool {
 	return stage == gaVersions || row.OnByDefault
 }
 
-// lacking reports whether Kubernetes can serve a version that has no row.
+// lacking reports whether Kubernetes serves a version for which there is no row.
 func lacking(gv schema.GroupVersion) bool {
 	switch gv.String() {
 	case "admissionregistration.k8s.io/v1alpha1", "admissionregistration.k8s.io/v1beta1", "coordination.k8s.io/v1alpha2", "coordination.k8s.io/v1beta1",
@@ -102,9 +101,8 @@ func lacking(gv schema.GroupVersion) bool {
 	return false
 }
 
-// known says what is wrong with asking for something: first what is no key, then groups
-// that there are not, then versions, then what is not served here though it is asked for
-// by its name.
+// known returns an error for invalid keys: first for malformed ones, then for unknown groups,
+// then for unknown versions, and then for resources that this server does not have.
 func known(asked Asked, scheme *runtime.Scheme) error {
 	var unknown, missing, lacks []string
 	for _, key := range report.Keys(asked) {

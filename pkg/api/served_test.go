@@ -92,7 +92,7 @@ func TestServed(t *testing.T) {
 	}
 }
 
-// names are the resources and versions that are served; at most one error is wanted.
+// names returns the resources and versions that are served. At most one error is expected.
 func names(t *testing.T, asked api.Asked, feature string, wrong ...string) map[string]bool {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -118,7 +118,8 @@ func names(t *testing.T, asked api.Asked, feature string, wrong ...string) map[s
 	return out
 }
 
-// TestStoredInVersionsNotServed: what was stored when a version was served can be read when it is not.
+// TestStoredInVersionsNotServed: objects that were stored while a version was served can be read
+// when it no longer is.
 func TestStoredInVersionsNotServed(t *testing.T) {
 	t.Parallel()
 	rows, err := api.Served(api.Asked{"autoscaling/v1": false}, func(string) bool { return false }, clientscheme.Scheme, api.Deps{})

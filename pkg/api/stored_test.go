@@ -11,8 +11,8 @@ import (
 	"keelson.dev/apiserver/registry"
 )
 
-// TestStoredKinds: what is stored is what it says it is, which an object under the
-// wrong key is not.
+// TestStoredKinds: the stored bytes name the kind of the object, so that an object under the
+// wrong key is detected.
 func TestStoredKinds(t *testing.T) {
 	t.Parallel()
 	row := rowOf(t, "/configmaps")

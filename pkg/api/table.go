@@ -1,9 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package api is the kind table of the built-in kinds: everything that the API
-// server knows of them is in the rows that Rows returns, and each group has a
-// package of its own below this one.
+// Package api is the kind table of the built-in kinds. Its rows hold everything that the API
+// server knows about these kinds. Each API group has a package below this one.
 package api
 
 import (
@@ -38,8 +37,8 @@ import (
 	"keelson.dev/keelson/pkg/api/storagemigration"
 )
 
-// Deps is what rows need beyond pure rules. The zero value gives rows that can be read, decoded and
-// validated, but whose connectors and allocators are missing.
+// Deps has what rows need besides pure functions. With the zero value, objects can be decoded and
+// validated, but subresources such as logs cannot be served and nothing is allocated.
 type Deps struct {
 	Core           core.Deps
 	Authentication authentication.Deps

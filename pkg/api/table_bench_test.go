@@ -43,7 +43,7 @@ func runningPod() *corev1.Pod {
 	return pod
 }
 
-// BenchmarkPodRow makes what a row of a Table says of a stored pod.
+// BenchmarkPodRow makes the row of a Table from a stored pod.
 func BenchmarkPodRow(b *testing.B) {
 	all := api.Rows(api.Deps{})
 	row := all[slices.IndexFunc(all, func(r *resource.Row) bool { return r.Group == "" && r.Resource == "pods" })]

@@ -81,7 +81,7 @@ func TestStoragePrefixesDiffer(t *testing.T) {
 	t.Parallel()
 	seen := map[string]string{}
 	for _, row := range api.Rows(api.Deps{}) {
-		if row.Ephemeral || row.Group == "events.k8s.io" { // shares the core group's
+		if row.Ephemeral || row.Group == "events.k8s.io" { // uses the core group's form
 			continue
 		}
 		if other, ok := seen[row.StoragePrefix]; ok {
@@ -108,7 +108,7 @@ func TestSelectableFieldsAreThere(t *testing.T) {
 	})
 }
 
-// env tells every age alike.
+// env prints the same text for every age.
 var env = resource.CellEnv{Age: func(metav1.Time) string { return "age" }}
 
 func TestCellsFitColumns(t *testing.T) {
@@ -131,7 +131,7 @@ func TestCellsFitColumns(t *testing.T) {
 			}
 			want := len(row.Columns)
 			if row.Resource == "ipaddresses" {
-				want++ // Kubernetes has forgotten the column of their age
+				want++ // as in Kubernetes, there is a cell but no column for the age
 			}
 			if cells := row.Cells(obj, env); len(cells) != want {
 				t.Fatalf("%d cells for %d columns: %v", len(cells), len(row.Columns), cells)
@@ -144,13 +144,13 @@ func TestCellsFitColumns(t *testing.T) {
 func filler(row *resource.Row) *randfill.Filler {
 	funcs := fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs, func(serializer.CodecFactory) []any {
 		return []any{
-			// A schema holds schemas: filled at every level it would never end.
+			// Schemas contain schemas, so filling every level would not end.
 			func(s *apiextensionsv1.JSONSchemaProps, c randfill.Continue) {
 				s.Type, s.Description = c.String(8), c.String(8)
 				s.Enum = []apiextensionsv1.JSON{{Raw: []byte(`"a"`)}}
 				s.Properties = map[string]apiextensionsv1.JSONSchemaProps{"a": {Type: "object"}, "b": {Type: "string"}}
 			},
-			// The stored version, which is an old one, knows webhooks with a client only.
+			// The stored version is older and supports webhooks only with a client configuration.
 			func(w *apiextensionsv1.WebhookConversion, c randfill.Continue) {
 				c.FillNoCustom(w)
 				w.ClientConfig = &apiextensionsv1.WebhookClientConfig{CABundle: []byte("x")}
@@ -163,8 +163,8 @@ func filler(row *resource.Row) *randfill.Filler {
 	return fuzzer.FuzzerFor(funcs, rand.NewSource(seed), serializer.NewCodecFactory(clientscheme.Scheme)).NilChance(0.4)
 }
 
-// TestRoundTrip stores random objects and reads them back: what was defaulted
-// once is the same after, as JSON and as it is stored.
+// TestRoundTrip stores random objects with defaults and reads them back. They must be unchanged,
+// as JSON and in the stored form.
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	rows(t, func(t *testing.T, row *resource.Row) {
@@ -199,14 +199,14 @@ func TestRoundTrip(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := range data {
-				data[i] ^= 0xff // they are there until Decode returns
+				data[i] ^= 0xff // the bytes are valid only until Decode returns
 			}
 			same(t, row, "storage", obj, stored)
 		}
 	})
 }
 
-// sent is an object as it arrives: lists that are empty are not there.
+// sent returns an object as a client would send it, without empty lists.
 func sent(t *testing.T, row *resource.Row, obj resource.Object) resource.Object {
 	t.Helper()
 	text, err := json.Marshal(obj)
@@ -232,13 +232,13 @@ func same(t *testing.T, row *resource.Row, how string, want, got resource.Object
 	a, errA := json.Marshal(want)
 	b, errB := json.Marshal(got)
 	if errA == nil && errB == nil && string(a) == string(b) {
-		return // empty lists and absent ones
+		return // empty and missing lists are equal
 	}
 	t.Fatalf("%s changes the object:\n%s", how, cmp.Diff(string(a), string(b)))
 }
 
-// TestStrategiesDoNotPanic runs what a row has on random objects, which are
-// mostly invalid.
+// TestStrategiesDoNotPanic calls all functions of each row with random objects, most of which are
+// invalid.
 func TestStrategiesDoNotPanic(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

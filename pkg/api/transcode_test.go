@@ -17,7 +17,7 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// randomObjects calls check with random objects of a row as they are stored.
+// randomObjects calls check with random stored objects of a row.
 func randomObjects(t *testing.T, row *resource.Row, n int, check func(obj resource.Object, data []byte)) {
 	fill, codec := filler(row), registry.Codec(row)
 	for i := range n {
@@ -36,7 +36,7 @@ func randomObjects(t *testing.T, row *resource.Row, n int, check func(obj resour
 		if obj, err = codec.Decode(data, int64(i)); err != nil {
 			t.Fatal(err)
 		}
-		if data, err = codec.Encode(obj); err != nil { // with defaults that defaults have led to
+		if data, err = codec.Encode(obj); err != nil { // defaults can depend on other defaults
 			t.Fatal(err)
 		}
 		if obj, err = codec.Decode(data, int64(i)); err != nil {
@@ -46,7 +46,8 @@ func randomObjects(t *testing.T, row *resource.Row, n int, check func(obj resour
 	}
 }
 
-// TestTranscode holds JSON made of stored bytes to JSON made of the object.
+// TestTranscode compares JSON that is made directly from stored bytes with JSON that is made from
+// the object.
 func TestTranscode(t *testing.T) {
 	t.Parallel()
 	types := transcode.NewTypes()
@@ -55,7 +56,7 @@ func TestTranscode(t *testing.T) {
 			return
 		}
 		program, err := types.Program(row.New())
-		if row.Resource == "statefulsets" { // claims in them have kinds
+		if row.Resource == "statefulsets" { // their claim templates have kinds
 			if err == nil {
 				t.Error("a kind within an object is in no bytes")
 			}
@@ -92,14 +93,14 @@ func TestTranscode(t *testing.T) {
 				t.Fatalf("metadata %s, want %s", got, parts.Metadata)
 			}
 		})
-		if refused > 0 && row.Resource != "certificatesigningrequests" { // some have empty lists in maps
+		if refused > 0 && row.Resource != "certificatesigningrequests" { // some have empty lists in maps, which the transcoder leaves to the codec
 			t.Errorf("%d objects refused", refused)
 		}
 	})
 }
 
-// TestPaths holds cells and selectable fields of the part of an object that a row
-// says they need to those of the whole.
+// TestPaths compares cells and selectable fields that are computed from the parts of an object
+// that a row declares to need with those that are computed from the whole object.
 func TestPaths(t *testing.T) {
 	t.Parallel()
 	types := transcode.NewTypes()

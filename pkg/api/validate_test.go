@@ -10,7 +10,7 @@ import (
 	"keelson.dev/keelson/pkg/api/rowtest"
 )
 
-// TestValidate judges objects as they arrive, after their defaults.
+// TestValidate validates objects after their defaults are set.
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -21,14 +21,14 @@ import (
 
 const maxMatchConditions = 64
 
-// judge validates the group's kinds. It keeps the compiler of expressions,
-// which takes long to make and is made for the first object with one.
-type judge struct {
+// validator validates the kinds of the group. It keeps the compiler of CEL expressions, which is
+// expensive to create. It is created for the first object that has an expression.
+type validator struct {
 	compiler func() plugincel.Compiler
 }
 
-func newJudge() *judge {
-	return &judge{compiler: sync.OnceValue(func() plugincel.Compiler { return plugincel.NewCompiler(environments()) })}
+func newValidator() *validator {
+	return &validator{compiler: sync.OnceValue(func() plugincel.Compiler { return plugincel.NewCompiler(environments()) })}
 }
 
 func environments() *environment.EnvSet {
@@ -37,23 +37,24 @@ func environments() *environment.EnvSet {
 
 // expressions compiles the expressions of one object.
 type expressions struct {
-	judge *judge
-	// stored are the expressions of the object before an update: they may use
-	// what a newer server had let them use.
+	validator *validator
+	// stored are the expressions of the object before an update. They may use features that only
+	// a newer server supports.
 	stored sets.Set[string]
-	// composed compiles the expressions that may refer to variables; nil: the judge's.
+	// composed compiles expressions that may refer to variables. If it is nil, the validator's
+	// compiler is used.
 	composed *plugincel.CompositedCompiler
-	params   bool // the object's expressions have parameters
+	params   bool // expressions may use params
 }
 
-// stateless returns expressions without variables and parameters.
-func (j *judge) stateless() *expressions {
-	return &expressions{judge: j, stored: sets.New[string]()}
+// stateless returns a compiler of expressions without variables and parameters.
+func (v *validator) stateless() *expressions {
+	return &expressions{validator: v, stored: sets.New[string]()}
 }
 
-// composing is stateless, with variables.
-func (j *judge) composing() (*expressions, error) {
-	x := j.stateless()
+// composing returns a compiler like that of stateless, but one that supports variables.
+func (v *validator) composing() (*expressions, error) {
+	x := v.stateless()
 	var err error
 	x.composed, err = plugincel.NewCompositedCompiler(environments())
 	return x, err
@@ -76,10 +77,10 @@ func (x *expressions) compiler() plugincel.Compiler {
 	if x.composed != nil {
 		return x.composed
 	}
-	return x.judge.compiler()
+	return x.validator.compiler()
 }
 
-// compile reports what is wrong with an expression that may ask for authorization.
+// compile reports errors in an expression. The expression may use the authorizer.
 func (x *expressions) compile(r *report.Report, path *field.Path, e plugincel.ExpressionAccessor, patches bool) {
 	result := x.compiler().CompileCELExpression(e, plugincel.OptionalVariableDeclarations{
 		HasParams: x.params, HasAuthorizer: true, HasPatchTypes: patches,
@@ -89,12 +90,12 @@ func (x *expressions) compile(r *report.Report, path *field.Path, e plugincel.Ex
 	}
 }
 
-// conditions judges match conditions, which know no variables.
+// conditions checks match conditions. They cannot refer to variables.
 func (x *expressions) conditions(r *report.Report, path *field.Path, conditions []admissionregistrationv1.MatchCondition, params bool) {
 	if n := len(conditions); n > maxMatchConditions {
 		r.TooMany(path, n, maxMatchConditions)
 	}
-	plain := expressions{judge: x.judge, stored: x.stored, params: params}
+	plain := expressions{validator: x.validator, stored: x.stored, params: params}
 	seen := sets.New[string]()
 	for i, c := range conditions {
 		at := path.Index(i)
@@ -115,7 +116,7 @@ func (x *expressions) conditions(r *report.Report, path *field.Path, conditions 
 	}
 }
 
-// variables judges variables, in order: each may refer to those before it.
+// variables checks variables in order. Each variable may refer to earlier ones.
 func (x *expressions) variables(r *report.Report, path *field.Path, variables []admissionregistrationv1.Variable) {
 	for i, v := range variables {
 		at := path.Index(i)
@@ -137,7 +138,7 @@ func (x *expressions) variables(r *report.Report, path *field.Path, variables []
 	}
 }
 
-// isIdentifier reports whether name is an IDENT of CEL.
+// isIdentifier reports whether name is an identifier of CEL (IDENT in its grammar).
 func isIdentifier(name string) bool {
 	for i, c := range name {
 		letter := c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'

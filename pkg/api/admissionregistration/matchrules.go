@@ -33,7 +33,8 @@ func checkReinvocation(r *report.Report, path *field.Path, p admissionregistrati
 	report.OneOf(r, path, p, admissionregistrationv1.IfNeededReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)
 }
 
-// checkMatch judges what a policy, or its binding, is about.
+// checkMatch checks the rules and selectors that say which requests a policy or binding applies
+// to.
 func checkMatch(r *report.Report, path *field.Path, m *admissionregistrationv1.MatchResources) {
 	if m == nil {
 		return
@@ -61,8 +62,7 @@ func checkMatch(r *report.Report, path *field.Path, m *admissionregistrationv1.M
 	}
 }
 
-// checkMutable judges that rules are about requests that can be changed: there
-// is nothing to change in a deletion.
+// checkMutable requires rules about requests that can be mutated. A delete has nothing to mutate.
 func checkMutable(r *report.Report, path *field.Path, m *admissionregistrationv1.MatchResources) {
 	for i := range m.ResourceRules {
 		for _, op := range m.ResourceRules[i].Operations {
@@ -117,7 +117,7 @@ func checkRule(r *report.Report, path *field.Path, rule *admissionregistrationv1
 	}
 }
 
-// checkList judges a list in which a wildcard stands alone.
+// checkList checks a list. If the list has a wildcard, it must have no other item.
 func checkList(r *report.Report, path *field.Path, list []string, others string) {
 	if len(list) == 0 {
 		r.Required(path, "")
@@ -127,13 +127,13 @@ func checkList(r *report.Report, path *field.Path, list []string, others string)
 	}
 }
 
-// checkResources judges resources with their subresources: what a wildcard
-// before it covers is not named again.
+// checkResources checks resources and subresources. It rejects an item that an earlier wildcard
+// already covers.
 func checkResources(r *report.Report, path *field.Path, resources []string) {
 	if len(resources) == 0 {
 		r.Required(path, "")
 	}
-	wholes, subs := sets.New[string](), sets.New[string]() // x of x/*, and y of */y
+	wholes, subs := sets.New[string](), sets.New[string]() // x for each x/*, and y for each */y
 	plain := false
 	for i, name := range resources {
 		at := path.Index(i)
@@ -143,7 +143,7 @@ func checkResources(r *report.Report, path *field.Path, resources []string) {
 		}
 		resource, sub, ok := strings.Cut(name, "/")
 		if !ok {
-			plain = name != wildcard // of the last one, as Kubernetes has it
+			plain = name != wildcard // the last item decides, as in Kubernetes
 			continue
 		}
 		if wholes.Has(resource) {
@@ -181,10 +181,10 @@ func defaultMatch(m *admissionregistrationv1.MatchResources) {
 	}
 }
 
-// staticSuffix ends the names of what a server reads from its own files.
+// staticSuffix is the suffix of objects that a server reads from its own manifest files.
 const staticSuffix = ".static.k8s.io"
 
-// warnStatic warns of names that are kept for what no client writes.
+// warnStatic warns about names with the suffix that is reserved for manifest files.
 func warnStatic[T any](_ context.Context, obj, _ *T) []string {
 	if !strings.HasSuffix(any(obj).(metav1.Object).GetName(), staticSuffix) {
 		return nil

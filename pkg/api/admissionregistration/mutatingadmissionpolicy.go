@@ -21,7 +21,7 @@ import (
 )
 
 // mutatingAdmissionPolicyRow declares mutatingadmissionpolicies.
-func mutatingAdmissionPolicyRow(j *judge, check CheckParams) *resource.Row {
+func mutatingAdmissionPolicyRow(v *validator, check CheckParams) *resource.Row {
 	return resource.Of[admissionregistrationv1.MutatingAdmissionPolicyList](resource.Kind[*admissionregistrationv1.MutatingAdmissionPolicy]{
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingadmissionpolicies", Kind: "MutatingAdmissionPolicy",
 		Categories: []string{"api-extensions"},
@@ -33,8 +33,8 @@ func mutatingAdmissionPolicyRow(j *judge, check CheckParams) *resource.Row {
 			return &o.Spec
 		}),
 		AnyFinalizer:   true,
-		Validate:       validated(check, j.mutatingPolicy),
-		ValidateUpdate: validatedUpdate(check, j.mutatingPolicyUpdate),
+		Validate:       validated(check, v.mutatingPolicy),
+		ValidateUpdate: validatedUpdate(check, v.mutatingPolicyUpdate),
 		Warnings:       warnStatic[admissionregistrationv1.MutatingAdmissionPolicy],
 
 		Columns: []metav1.TableColumnDefinition{
@@ -52,19 +52,19 @@ func defaultMutatingAdmissionPolicy(p *admissionregistrationv1.MutatingAdmission
 	defaultMatch(p.Spec.MatchConstraints)
 }
 
-func (j *judge) mutatingPolicy(_ context.Context, p *admissionregistrationv1.MutatingAdmissionPolicy) field.ErrorList {
-	return j.mutating(p, nil)
+func (v *validator) mutatingPolicy(_ context.Context, p *admissionregistrationv1.MutatingAdmissionPolicy) field.ErrorList {
+	return v.mutating(p, nil)
 }
 
-func (j *judge) mutatingPolicyUpdate(_ context.Context, p, old *admissionregistrationv1.MutatingAdmissionPolicy) field.ErrorList {
-	return j.mutating(p, old)
+func (v *validator) mutatingPolicyUpdate(_ context.Context, p, old *admissionregistrationv1.MutatingAdmissionPolicy) field.ErrorList {
+	return v.mutating(p, old)
 }
 
-// mutating judges a policy; old is nil for a new one.
-func (j *judge) mutating(p, old *admissionregistrationv1.MutatingAdmissionPolicy) field.ErrorList {
+// mutating validates a policy. old is nil if the policy is new.
+func (v *validator) mutating(p, old *admissionregistrationv1.MutatingAdmissionPolicy) field.ErrorList {
 	var r report.Report
 	spec, path := &p.Spec, field.NewPath("spec")
-	x, err := j.composing()
+	x, err := v.composing()
 	if err != nil {
 		return field.ErrorList{field.InternalError(path, err)}
 	}

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admissionregistration declares what a cluster's owner adds to
-// admission: webhooks and policies.
+// Package admissionregistration declares the kinds that extend admission: webhook configurations
+// and admission policies.
 package admissionregistration
 
 import (
@@ -21,7 +21,7 @@ type CheckParams func(ctx context.Context, obj, old resource.Object) field.Error
 // Rows returns the rows of the group, in discovery order. Policies and bindings that are valid
 // otherwise are checked by check, which may be nil.
 func Rows(check CheckParams) []*resource.Row {
-	j := newJudge()
+	j := newValidator()
 	return []*resource.Row{
 		storedAsBeta(mutatingAdmissionPolicyRow(j, check)),
 		storedAsBeta(mutatingAdmissionPolicyBindingRow(check)),
@@ -32,9 +32,9 @@ func Rows(check CheckParams) []*resource.Row {
 	}
 }
 
-// storedAsBeta stores a kind under the name of its beta version, as Kubernetes
-// does until the release before can read the final one. The two versions have
-// the same fields; both are read.
+// storedAsBeta makes a row store objects as the beta version, as Kubernetes does until the
+// previous release can read the final version. The two versions have the same fields, and both
+// can be read.
 func storedAsBeta(row *resource.Row) *resource.Row {
 	stored := *row
 	stored.Version = "v1beta1"
@@ -43,7 +43,7 @@ func storedAsBeta(row *resource.Row) *resource.Row {
 	return row
 }
 
-// validated returns rule, followed by the check of parameters if rule finds nothing.
+// validated returns a function that runs rule and, if it finds nothing, checks the parameters.
 func validated[T any](check CheckParams, rule func(context.Context, *T) field.ErrorList) func(context.Context, *T) field.ErrorList {
 	if check == nil {
 		return rule
@@ -56,7 +56,7 @@ func validated[T any](check CheckParams, rule func(context.Context, *T) field.Er
 	}
 }
 
-// validatedUpdate is validated for updates.
+// validatedUpdate does the same as validated, for updates.
 func validatedUpdate[T any](check CheckParams, rule func(ctx context.Context, obj, old *T) field.ErrorList) func(ctx context.Context, obj, old *T) field.ErrorList {
 	if check == nil {
 		return rule

@@ -16,7 +16,7 @@ const (
 	client      = `"name":"a.b.c","admissionReviewVersions":["v1"],"clientConfig":{"url":"https://x/y"}`
 )
 
-// TestValidate judges new objects as they arrive, after their defaults.
+// TestValidate validates new objects after their defaults are set.
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -79,7 +79,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestValidateUpdate leaves objects their old faults, and no others.
+// TestValidateUpdate: an update may keep faults that the object had before, but may not add
+// others.
 func TestValidateUpdate(t *testing.T) {
 	t.Parallel()
 	hook := func(more string) string { return fmt.Sprintf(`{"webhooks":[{%s%s}]}`, client, more) }

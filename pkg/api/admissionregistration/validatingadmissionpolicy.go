@@ -27,7 +27,7 @@ import (
 )
 
 // validatingAdmissionPolicyRow declares validatingadmissionpolicies.
-func validatingAdmissionPolicyRow(j *judge, check CheckParams) *resource.Row {
+func validatingAdmissionPolicyRow(v *validator, check CheckParams) *resource.Row {
 	parts := strategy.Parts[admissionregistrationv1.ValidatingAdmissionPolicy, admissionregistrationv1.ValidatingAdmissionPolicySpec, admissionregistrationv1.ValidatingAdmissionPolicyStatus](func(o *admissionregistrationv1.ValidatingAdmissionPolicy) (*admissionregistrationv1.ValidatingAdmissionPolicySpec, *admissionregistrationv1.ValidatingAdmissionPolicyStatus) {
 		return &o.Spec, &o.Status
 	})
@@ -41,8 +41,8 @@ func validatingAdmissionPolicyRow(j *judge, check CheckParams) *resource.Row {
 		PrepareUpdate:  parts.Update,
 		ResetFields:    []string{"status"},
 		AnyFinalizer:   true,
-		Validate:       validated(check, j.validatingPolicy),
-		ValidateUpdate: validatedUpdate(check, j.validatingPolicyUpdate),
+		Validate:       validated(check, v.validatingPolicy),
+		ValidateUpdate: validatedUpdate(check, v.validatingPolicyUpdate),
 		Warnings:       warnStatic[admissionregistrationv1.ValidatingAdmissionPolicy],
 
 		Columns: []metav1.TableColumnDefinition{
@@ -69,19 +69,19 @@ const (
 	maxAuditExpressionBytes = 5 << 10
 )
 
-func (j *judge) validatingPolicy(_ context.Context, p *admissionregistrationv1.ValidatingAdmissionPolicy) field.ErrorList {
-	return j.validating(p, nil)
+func (v *validator) validatingPolicy(_ context.Context, p *admissionregistrationv1.ValidatingAdmissionPolicy) field.ErrorList {
+	return v.validating(p, nil)
 }
 
-func (j *judge) validatingPolicyUpdate(_ context.Context, p, old *admissionregistrationv1.ValidatingAdmissionPolicy) field.ErrorList {
-	return j.validating(p, old)
+func (v *validator) validatingPolicyUpdate(_ context.Context, p, old *admissionregistrationv1.ValidatingAdmissionPolicy) field.ErrorList {
+	return v.validating(p, old)
 }
 
-// validating judges a policy; old is nil for a new one.
-func (j *judge) validating(p, old *admissionregistrationv1.ValidatingAdmissionPolicy) field.ErrorList {
+// validating validates a policy. old is nil if the policy is new.
+func (v *validator) validating(p, old *admissionregistrationv1.ValidatingAdmissionPolicy) field.ErrorList {
 	var r report.Report
 	spec, path := &p.Spec, field.NewPath("spec")
-	x, err := j.of(len(spec.Variables) > 0)
+	x, err := v.compilerFor(len(spec.Variables) > 0)
 	if err != nil {
 		return field.ErrorList{field.InternalError(path, err)}
 	}
@@ -109,12 +109,12 @@ func (j *judge) validating(p, old *admissionregistrationv1.ValidatingAdmissionPo
 	return r.Errors
 }
 
-// of returns the expressions of a new object, with variables if it has some.
-func (j *judge) of(variables bool) (*expressions, error) {
+// compilerFor returns a compiler of the expressions of a new object.
+func (v *validator) compilerFor(variables bool) (*expressions, error) {
 	if variables {
-		return j.composing()
+		return v.composing()
 	}
-	return j.stateless(), nil
+	return v.stateless(), nil
 }
 
 func (x *expressions) keepValidating(old *admissionregistrationv1.ValidatingAdmissionPolicySpec) {
@@ -127,12 +127,13 @@ func (x *expressions) keepValidating(old *admissionregistrationv1.ValidatingAdmi
 	}
 }
 
-// sameConditions reports whether an update cannot have made conditions wrong.
+// sameConditions reports whether an update leaves match conditions and the kind of parameters
+// unchanged, so that the conditions need no check.
 func sameConditions(kind, oldKind *admissionregistrationv1.ParamKind, conditions, oldConditions []admissionregistrationv1.MatchCondition) bool {
 	return equality.Semantic.DeepEqual(kind, oldKind) && equality.Semantic.DeepEqual(conditions, oldConditions)
 }
 
-// checkPolicy judges what policies of both kinds have in common.
+// checkPolicy checks the fields that both kinds of policies share.
 func checkPolicy(r *report.Report, path *field.Path, failure *admissionregistrationv1.FailurePolicyType, params *admissionregistrationv1.ParamKind, match *admissionregistrationv1.MatchResources) {
 	if failure == nil {
 		r.Required(path.Child("failurePolicy"), "")
@@ -210,7 +211,7 @@ func (x *expressions) validation(r *report.Report, path *field.Path, v *admissio
 	}
 }
 
-// message judges an expression that makes a message: it has no authorizer.
+// message checks an expression that produces a message. It cannot use the authorizer.
 func (x *expressions) message(r *report.Report, path *field.Path, expression string) {
 	result := x.compiler().CompileCELExpression(&validating.MessageExpressionCondition{MessageExpression: expression},
 		plugincel.OptionalVariableDeclarations{HasParams: x.params}, x.environment(expression))
@@ -219,8 +220,7 @@ func (x *expressions) message(r *report.Report, path *field.Path, expression str
 	}
 }
 
-// auditAnnotations judges annotations of audit events, whose keys begin with
-// the policy's name.
+// auditAnnotations checks audit annotations. The name of the policy is a prefix of their keys.
 func (x *expressions) auditAnnotations(r *report.Report, path *field.Path, policy string, annotations []admissionregistrationv1.AuditAnnotation) {
 	if len(annotations) > maxAuditAnnotations {
 		r.Invalid(path, annotations, fmt.Sprintf("must not have more than %d auditAnnotations", maxAuditAnnotations))

@@ -25,7 +25,7 @@ import (
 )
 
 // validatingWebhookConfigurationRow declares validatingwebhookconfigurations.
-func validatingWebhookConfigurationRow(j *judge) *resource.Row {
+func validatingWebhookConfigurationRow(v *validator) *resource.Row {
 	return resource.Of[admissionregistrationv1.ValidatingWebhookConfigurationList](resource.Kind[*admissionregistrationv1.ValidatingWebhookConfiguration]{
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingwebhookconfigurations", Kind: "ValidatingWebhookConfiguration",
 		Categories: []string{"api-extensions"},
@@ -37,8 +37,8 @@ func validatingWebhookConfigurationRow(j *judge) *resource.Row {
 			return &o.Webhooks
 		}),
 		AnyFinalizer:   true,
-		Validate:       j.validatingWebhooks,
-		ValidateUpdate: j.validatingWebhooksUpdate,
+		Validate:       v.validatingWebhooks,
+		ValidateUpdate: v.validatingWebhooksUpdate,
 		Warnings:       warnStatic[admissionregistrationv1.ValidatingWebhookConfiguration],
 
 		Columns: []metav1.TableColumnDefinition{
@@ -51,7 +51,7 @@ func validatingWebhookConfigurationRow(j *judge) *resource.Row {
 }
 
 // mutatingWebhookConfigurationRow declares mutatingwebhookconfigurations.
-func mutatingWebhookConfigurationRow(j *judge) *resource.Row {
+func mutatingWebhookConfigurationRow(v *validator) *resource.Row {
 	return resource.Of[admissionregistrationv1.MutatingWebhookConfigurationList](resource.Kind[*admissionregistrationv1.MutatingWebhookConfiguration]{
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations", Kind: "MutatingWebhookConfiguration",
 		Categories: []string{"api-extensions"},
@@ -63,8 +63,8 @@ func mutatingWebhookConfigurationRow(j *judge) *resource.Row {
 			return &o.Webhooks
 		}),
 		AnyFinalizer:   true,
-		Validate:       j.mutatingWebhooks,
-		ValidateUpdate: j.mutatingWebhooksUpdate,
+		Validate:       v.mutatingWebhooks,
+		ValidateUpdate: v.mutatingWebhooksUpdate,
 		Warnings:       warnStatic[admissionregistrationv1.MutatingWebhookConfiguration],
 
 		Columns: []metav1.TableColumnDefinition{
@@ -117,7 +117,7 @@ func defaultWebhook(config *admissionregistrationv1.WebhookClientConfig, rules [
 
 const maxTimeoutSeconds = 30
 
-// hook is a webhook of either kind. Reinvocation is nil for validating ones.
+// hook is a validating or mutating webhook. Reinvocation is nil if it is validating.
 type hook struct {
 	admissionregistrationv1.ValidatingWebhook
 	reinvocation *admissionregistrationv1.ReinvocationPolicyType
@@ -145,13 +145,13 @@ func mutatingHooks(c *admissionregistrationv1.MutatingWebhookConfiguration) []ho
 	return hooks
 }
 
-// leniency is what an update may leave as bad as it was: rules that are
-// younger than the objects that break them.
+// leniency lists the faults that an update may keep, because the rules against them are newer
+// than the stored objects.
 type leniency struct {
 	sideEffects, versions, names, selectors, conditions bool
 }
 
-// tolerate finds what was wrong with the old webhooks.
+// tolerate returns the faults that the old webhooks have.
 func tolerate(now, old []hook) leniency {
 	l := leniency{conditions: len(now) == len(old)}
 	names := sets.New[string]()
@@ -168,7 +168,7 @@ func tolerate(now, old []hook) leniency {
 	return l
 }
 
-// harmless are the side effects that a dry run may have.
+// harmless returns the classes of side effects that are allowed in a dry run.
 func harmless() []admissionregistrationv1.SideEffectClass {
 	return []admissionregistrationv1.SideEffectClass{admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.SideEffectClassNoneOnDryRun}
 }
@@ -185,25 +185,25 @@ func reviewVersions() []string { return []string{"v1", "v1beta1"} }
 
 func understood(version string) bool { return slices.Contains(reviewVersions(), version) }
 
-func (j *judge) validatingWebhooks(_ context.Context, c *admissionregistrationv1.ValidatingWebhookConfiguration) field.ErrorList {
-	return j.webhooks(validatingHooks(c), nil, leniency{})
+func (v *validator) validatingWebhooks(_ context.Context, c *admissionregistrationv1.ValidatingWebhookConfiguration) field.ErrorList {
+	return v.webhooks(validatingHooks(c), nil, leniency{})
 }
 
-func (j *judge) validatingWebhooksUpdate(_ context.Context, c, old *admissionregistrationv1.ValidatingWebhookConfiguration) field.ErrorList {
-	return j.webhooks(validatingHooks(c), validatingHooks(old), tolerate(validatingHooks(c), validatingHooks(old)))
+func (v *validator) validatingWebhooksUpdate(_ context.Context, c, old *admissionregistrationv1.ValidatingWebhookConfiguration) field.ErrorList {
+	return v.webhooks(validatingHooks(c), validatingHooks(old), tolerate(validatingHooks(c), validatingHooks(old)))
 }
 
-func (j *judge) mutatingWebhooks(_ context.Context, c *admissionregistrationv1.MutatingWebhookConfiguration) field.ErrorList {
-	return j.webhooks(mutatingHooks(c), nil, leniency{})
+func (v *validator) mutatingWebhooks(_ context.Context, c *admissionregistrationv1.MutatingWebhookConfiguration) field.ErrorList {
+	return v.webhooks(mutatingHooks(c), nil, leniency{})
 }
 
-func (j *judge) mutatingWebhooksUpdate(_ context.Context, c, old *admissionregistrationv1.MutatingWebhookConfiguration) field.ErrorList {
-	return j.webhooks(mutatingHooks(c), mutatingHooks(old), tolerate(mutatingHooks(c), mutatingHooks(old)))
+func (v *validator) mutatingWebhooksUpdate(_ context.Context, c, old *admissionregistrationv1.MutatingWebhookConfiguration) field.ErrorList {
+	return v.webhooks(mutatingHooks(c), mutatingHooks(old), tolerate(mutatingHooks(c), mutatingHooks(old)))
 }
 
-func (j *judge) webhooks(hooks, old []hook, l leniency) field.ErrorList {
+func (v *validator) webhooks(hooks, old []hook, l leniency) field.ErrorList {
 	var r report.Report
-	x := j.stateless()
+	x := v.stateless()
 	for _, h := range old {
 		x.keepConditions(h.MatchConditions)
 	}

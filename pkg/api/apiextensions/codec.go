@@ -18,23 +18,21 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// codec stores definitions as Kubernetes does to this day: as JSON of v1beta1.
-// It reads v1 too, as JSON or in a protobuf envelope.
+// codec stores definitions as JSON of v1beta1, as Kubernetes still does. It also reads v1, as
+// JSON or in a protobuf envelope.
 type codec struct{}
 
 var _ store.Codec = codec{}
 
-// Lossy implements store.Codec.
-func (codec) Lossy() bool { return false }
-
-// Encode returns the stored form of obj, which stays as it is.
+// Encode returns the stored form of obj and does not change obj.
 func (codec) Encode(obj store.Object) ([]byte, error) {
 	crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
 	if !ok {
 		return nil, fmt.Errorf("encode %T: not a definition", obj)
 	}
 	var hub apiextensions.CustomResourceDefinition
-	// The conversion moves what all versions share and may alias its input.
+	// The conversion moves fields that all versions share to the top, and its result may alias
+	// its input.
 	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd.DeepCopy(), &hub, nil); err != nil {
 		return nil, err
 	}

@@ -3,8 +3,9 @@
 
 // Package apiextensions declares custom resource definitions.
 //
-// Each kind has its row here, and beside it what the row names: defaults,
-// preparation, validation, table cells. All of it is pure: no I/O, no state.
+// Each kind has a row, and next to it the functions that the row refers to: defaults,
+// preparation, validation and table cells. All of them are pure: they do no I/O and keep no
+// state.
 package apiextensions
 
 import (
@@ -54,7 +55,8 @@ func customResourceDefinitionRow(hooks resource.Hooks[*apiextensionsv1.CustomRes
 		ValidateName:  anyName,
 		Warnings:      warnOfFormats,
 
-		// Its objects go with a definition, and it waits for them anyway.
+		// A definition waits until its custom resources are deleted, so the garbage collector has
+		// nothing to do.
 		DefaultGarbageCollection: "Unsupported",
 		AnyFinalizer:             true,
 		Validate:                 validateCustomResourceDefinition,
@@ -68,7 +70,8 @@ func customResourceDefinitionRow(hooks resource.Hooks[*apiextensionsv1.CustomRes
 
 const servicePort int32 = 443
 
-// completeCustomResourceDefinition is what happens to a definition on its way in.
+// completeCustomResourceDefinition sets the defaults of a new or updated definition and
+// normalizes its values.
 func completeCustomResourceDefinition(crd *apiextensionsv1.CustomResourceDefinition) {
 	defaultCustomResourceDefinition(crd)
 	normalizeValues(crd)
@@ -105,7 +108,8 @@ func prepareCustomResourceDefinitionUpdate(_ context.Context, crd, old *apiexten
 	recordStorageVersion(crd)
 }
 
-// recordStorageVersion remembers a version that objects may be stored in from now on.
+// recordStorageVersion adds the storage version to status.storedVersions, because objects may be
+// stored in it from now on.
 func recordStorageVersion(crd *apiextensionsv1.CustomResourceDefinition) {
 	i := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Storage })
 	if i >= 0 && !slices.Contains(crd.Status.StoredVersions, crd.Spec.Versions[i].Name) {
@@ -113,19 +117,19 @@ func recordStorageVersion(crd *apiextensionsv1.CustomResourceDefinition) {
 	}
 }
 
-// prepareCustomResourceDefinitionStatus keeps the spec. Metadata can be written
-// through the status, as in Kubernetes.
+// prepareCustomResourceDefinitionStatus keeps the spec. As in Kubernetes, an update of the status
+// can change metadata.
 func prepareCustomResourceDefinitionStatus(_ context.Context, crd, old *apiextensionsv1.CustomResourceDefinition) {
 	crd.Spec = old.Spec
 }
 
-// normalizeValues brings a definition that a client has written into the form that
-// Kubernetes' type without a version has. The values of its schemas (defaults, enums,
-// examples) are no bytes there: members come in order, numbers and texts in one
-// spelling. One that cannot be brought there stays, for validation to say why.
+// normalizeValues normalizes the JSON values in the schemas of a definition (defaults, enums,
+// examples) as Kubernetes' unversioned type does: members are sorted, and numbers and strings are
+// written in one way. If that fails, the definition stays as it is, and validation reports the
+// error.
 func normalizeValues(crd *apiextensionsv1.CustomResourceDefinition) {
 	var hub apiextensions.CustomResourceDefinition
-	// The conversions alias their input, and give versions parts in common.
+	// The results of the conversions alias their input and share parts between versions.
 	if apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd.DeepCopy(), &hub, nil) != nil {
 		return
 	}
@@ -137,28 +141,28 @@ func normalizeValues(crd *apiextensionsv1.CustomResourceDefinition) {
 	out.DeepCopyInto(crd)
 }
 
-// The rules of a schema, its CEL expressions among them, are those of the
-// library that also applies the schema. It judges the type without a version.
+// The library that applies schemas also validates them, including their CEL expressions. It
+// validates the unversioned type.
 
 func validateCustomResourceDefinition(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
-	return judge(func(in ...*apiextensions.CustomResourceDefinition) field.ErrorList {
+	return validateWith(func(in ...*apiextensions.CustomResourceDefinition) field.ErrorList {
 		return validation.ValidateCustomResourceDefinition(ctx, in[0])
 	}, crd)
 }
 
 func validateCustomResourceDefinitionUpdate(ctx context.Context, crd, old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
-	return judge(func(in ...*apiextensions.CustomResourceDefinition) field.ErrorList {
+	return validateWith(func(in ...*apiextensions.CustomResourceDefinition) field.ErrorList {
 		return validation.ValidateCustomResourceDefinitionUpdate(ctx, in[0], in[1])
 	}, crd, old)
 }
 
 func validateCustomResourceDefinitionStatus(_ context.Context, crd, old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
-	return judge(func(in ...*apiextensions.CustomResourceDefinition) field.ErrorList {
+	return validateWith(func(in ...*apiextensions.CustomResourceDefinition) field.ErrorList {
 		return validation.ValidateUpdateCustomResourceDefinitionStatus(in[0], in[1])
 	}, withoutSchemas(crd), withoutSchemas(old))
 }
 
-// withoutSchemas is crd without its bulk, which a status has nothing to do with.
+// withoutSchemas returns crd without its schemas, which the validation of a status does not need.
 func withoutSchemas(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
 	out := *crd
 	out.Spec.Versions = slices.Clone(crd.Spec.Versions)
@@ -168,11 +172,12 @@ func withoutSchemas(crd *apiextensionsv1.CustomResourceDefinition) *apiextension
 	return &out
 }
 
-func judge(by func(...*apiextensions.CustomResourceDefinition) field.ErrorList, crds ...*apiextensionsv1.CustomResourceDefinition) field.ErrorList {
+func validateWith(by func(...*apiextensions.CustomResourceDefinition) field.ErrorList, crds ...*apiextensionsv1.CustomResourceDefinition) field.ErrorList {
 	in := make([]*apiextensions.CustomResourceDefinition, len(crds))
 	for i, crd := range crds {
 		in[i] = &apiextensions.CustomResourceDefinition{}
-		// The conversion moves what all versions share and may alias its input.
+		// The conversion moves fields that all versions share to the top, and its result may
+		// alias its input.
 		if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd.DeepCopy(), in[i], nil); err != nil {
 			return field.ErrorList{field.InternalError(nil, fmt.Errorf("convert %s: %w", crd.Name, err))}
 		}
@@ -188,9 +193,8 @@ func judge(by func(...*apiextensions.CustomResourceDefinition) field.ErrorList, 
 	return slices.DeleteFunc(errs, checkedForAllKinds)
 }
 
-// attempt reports false where the library stumbles: it walks schemas by the paths
-// of selectable fields also where it has found that they cannot be walked, or that
-// they say nothing at all.
+// attempt reports false if the library panics. It does so if a selectable field's path leads
+// through a schema that is missing or that the library has already rejected.
 func attempt(by func(...*apiextensions.CustomResourceDefinition) field.ErrorList, in []*apiextensions.CustomResourceDefinition) (errs field.ErrorList, ok bool) {
 	defer func() {
 		if recover() != nil {
@@ -200,9 +204,9 @@ func attempt(by func(...*apiextensions.CustomResourceDefinition) field.ErrorList
 	return by(in...), true
 }
 
-// checkedForAllKinds is true of findings that the server has of the metadata of
-// every kind: all but that a definition's name follows from its other names, and
-// that one in a group of Kubernetes' own says who approved it.
+// checkedForAllKinds reports whether err is about metadata that the server checks for every kind.
+// Two rules are special to definitions: the name follows from the other names, and a definition
+// in one of Kubernetes' own groups needs an approval annotation.
 func checkedForAllKinds(err *field.Error) bool {
 	if (err.Field == "metadata.name" || err.Field == "metadata.generateName") && err.Type == field.ErrorTypeInvalid || strings.HasPrefix(err.Field, "metadata.annotations[") {
 		return false
@@ -210,10 +214,11 @@ func checkedForAllKinds(err *field.Error) bool {
 	return err.Field == "metadata" || strings.HasPrefix(err.Field, "metadata.")
 }
 
-// anyName leaves the name to the other rules.
+// anyName accepts any name, because the other rules check it.
 func anyName(string, bool) []string { return nil }
 
-// warnOfFormats tells of formats that are new in crd and that no value is checked against.
+// warnOfFormats warns about formats that are new in crd and that the server does not know, so
+// that no value is checked against them.
 func warnOfFormats(_ context.Context, crd, old *apiextensionsv1.CustomResourceDefinition) []string {
 	found := unknownFormats(crd)
 	if len(found) == 0 {
@@ -240,7 +245,7 @@ func unknownFormats(crd *apiextensionsv1.CustomResourceDefinition) map[string]bo
 		}
 		var schema apiextensions.CustomResourceValidation
 		if err := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(in.DeepCopy(), &schema, nil); err != nil {
-			continue // which validation tells
+			continue // validation reports the error
 		}
 		validation.SchemaHas(schema.OpenAPIV3Schema, func(s *apiextensions.JSONSchemaProps) bool {
 			typed := &spec.Schema{SchemaProps: spec.SchemaProps{Format: s.Format, Type: []string{s.Type}}}

@@ -3,8 +3,9 @@
 
 // Package apiregistration declares API services: the groups that other servers serve.
 //
-// Each kind has its row here, and beside it what the row names: defaults,
-// preparation, validation, table cells. All of it is pure: no I/O, no state.
+// Each kind has a row, and next to it the functions that the row refers to: defaults,
+// preparation, validation and table cells. All of them are pure: they do no I/O and keep no
+// state.
 package apiregistration
 
 import (
@@ -81,8 +82,8 @@ func defaultAPIService(s *apiregistrationv1.APIService) {
 	}
 }
 
-// prepareAPIServiceCreate says of a group that this server serves itself that it
-// is available.
+// prepareAPIServiceCreate marks an API service without a backend as available, because this
+// server serves its group.
 func prepareAPIServiceCreate(_ context.Context, s *apiregistrationv1.APIService) {
 	s.Status = apiregistrationv1.APIServiceStatus{}
 	if s.Spec.Service == nil {
@@ -105,23 +106,24 @@ func prepareAPIServiceStatus(_ context.Context, s, old *apiregistrationv1.APISer
 }
 
 func validateAPIService(_ context.Context, s *apiregistrationv1.APIService) field.ErrorList {
-	return judge(func(in ...*apiregistration.APIService) field.ErrorList { return validation.ValidateAPIService(in[0]) }, s)
+	return validateWith(func(in ...*apiregistration.APIService) field.ErrorList { return validation.ValidateAPIService(in[0]) }, s)
 }
 
 func validateAPIServiceUpdate(_ context.Context, s, old *apiregistrationv1.APIService) field.ErrorList {
-	return judge(func(in ...*apiregistration.APIService) field.ErrorList {
+	return validateWith(func(in ...*apiregistration.APIService) field.ErrorList {
 		return validation.ValidateAPIServiceUpdate(in[0], in[1])
 	}, s, old)
 }
 
 func validateAPIServiceStatus(_ context.Context, s, old *apiregistrationv1.APIService) field.ErrorList {
-	return judge(func(in ...*apiregistration.APIService) field.ErrorList {
+	return validateWith(func(in ...*apiregistration.APIService) field.ErrorList {
 		return validation.ValidateAPIServiceStatusUpdate(in[0], in[1])
 	}, s, old)
 }
 
-// judge lets the aggregator's library judge, which knows the type without a version.
-func judge(by func(...*apiregistration.APIService) field.ErrorList, services ...*apiregistrationv1.APIService) field.ErrorList {
+// validateWith validates services with the aggregator's library, which works on the unversioned
+// type.
+func validateWith(by func(...*apiregistration.APIService) field.ErrorList, services ...*apiregistrationv1.APIService) field.ErrorList {
 	in := make([]*apiregistration.APIService, len(services))
 	for i, s := range services {
 		in[i] = &apiregistration.APIService{}
@@ -129,19 +131,16 @@ func judge(by func(...*apiregistration.APIService) field.ErrorList, services ...
 			return field.ErrorList{field.InternalError(nil, fmt.Errorf("convert %s: %w", s.Name, err))}
 		}
 	}
-	// The server has judged the metadata before, as it does that of every kind.
+	// The server has already checked the metadata, as it does for every kind.
 	return slices.DeleteFunc(by(in...), func(err *field.Error) bool {
 		return strings.HasPrefix(err.Field, "metadata.") && !strings.Contains(err.Detail, "spec.version")
 	})
 }
 
-// codec stores API services as Kubernetes does: as JSON. It reads protobuf too.
+// codec stores API services as JSON, as Kubernetes does. It also reads protobuf.
 type codec struct{ store.Codec }
 
-// Lossy implements store.Codec.
-func (codec) Lossy() bool { return false }
-
-// Encode returns the stored form of obj, which stays as it is.
+// Encode returns the stored form of obj and does not change obj.
 func (codec) Encode(obj store.Object) ([]byte, error) {
 	service, ok := obj.(*apiregistrationv1.APIService)
 	if !ok {

@@ -12,7 +12,7 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// TestCodec holds what is stored to what Kubernetes stores.
+// TestCodec compares the stored bytes with those of Kubernetes.
 func TestCodec(t *testing.T) {
 	c := apiServiceRow().Codec
 	in := &apiregistrationv1.APIService{

@@ -1,11 +1,10 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apiserverinternal declares what API servers tell each other of the
-// versions in which they store objects. Kubernetes has it off unless an operator
-// asks for it, and so is it here.
+// Package apiserverinternal declares StorageVersions, by which API servers publish the versions
+// that they store objects in. As in Kubernetes, the group is off by default.
 //
-// All of it is pure: no I/O, no state, no clock.
+// Its functions are pure: they do no I/O, keep no state and read no clock.
 package apiserverinternal
 
 import (
@@ -63,7 +62,7 @@ func storageVersionRow() *resource.Row {
 	})
 }
 
-// shown is how many servers a cell names.
+// shown is the number of servers that a cell lists.
 const shown = 3
 
 func cells(v *apiserverinternalv1alpha1.StorageVersion, env resource.CellEnv) []any {
@@ -74,7 +73,8 @@ func cells(v *apiserverinternalv1alpha1.StorageVersion, env resource.CellEnv) []
 	return []any{v.Name, column.Deref(v.Status.CommonEncodingVersion, column.Unset), column.FewOrUnset(servers, shown), env.Age(v.CreationTimestamp)}
 }
 
-// Common is the version that all servers store in; nil: they differ, or there is none.
+// Common returns the version that all servers store objects in, or nil if they differ or if there
+// are no servers.
 func Common(servers []apiserverinternalv1alpha1.ServerStorageVersion) *string {
 	if len(servers) == 0 {
 		return nil
@@ -86,8 +86,8 @@ func Common(servers []apiserverinternalv1alpha1.ServerStorageVersion) *string {
 	return &common
 }
 
-// Agree makes the rest of a status fit its list of servers: who writes the one
-// writes the other.
+// Agree sets the common version and the condition of a status from its list of servers. Each
+// writer of the list must call it.
 func Agree(v *apiserverinternalv1alpha1.StorageVersion, now time.Time) {
 	s := &v.Status
 	was := s.CommonEncodingVersion
@@ -105,7 +105,7 @@ func Agree(v *apiserverinternalv1alpha1.StorageVersion, now time.Time) {
 		s.Conditions = append(s.Conditions, next)
 		return
 	}
-	// Another version for all is a transition too.
+	// A change from one common version to another also counts as a transition.
 	moved := was != nil && s.CommonEncodingVersion != nil && *was != *s.CommonEncodingVersion
 	if s.Conditions[at].Status == next.Status && !moved {
 		next.LastTransitionTime = s.Conditions[at].LastTransitionTime
@@ -113,7 +113,7 @@ func Agree(v *apiserverinternalv1alpha1.StorageVersion, now time.Time) {
 	s.Conditions[at] = next
 }
 
-// validateName: a name is GROUP.RESOURCE.
+// validateName requires a name of the form GROUP.RESOURCE.
 func validateName(name string, _ bool) []string {
 	dot := strings.LastIndex(name, ".")
 	if dot < 0 {
@@ -124,14 +124,14 @@ func validateName(name string, _ bool) []string {
 }
 
 func validateStorageVersion(_ context.Context, v *apiserverinternalv1alpha1.StorageVersion) field.ErrorList {
-	return judge(&v.Status)
+	return checkStatus(&v.Status)
 }
 
 func validateStatus(_ context.Context, v, _ *apiserverinternalv1alpha1.StorageVersion) field.ErrorList {
-	return judge(&v.Status)
+	return checkStatus(&v.Status)
 }
 
-func judge(s *apiserverinternalv1alpha1.StorageVersionStatus) field.ErrorList {
+func checkStatus(s *apiserverinternalv1alpha1.StorageVersionStatus) field.ErrorList {
 	var r report.Report
 	path := field.NewPath("status")
 	seen := sets.New[string]()
@@ -141,34 +141,35 @@ func judge(s *apiserverinternalv1alpha1.StorageVersionStatus) field.ErrorList {
 			r.Duplicate(at.Child("apiServerID"), server.APIServerID)
 		}
 		seen.Insert(server.APIServerID)
-		judgeServer(&r, at, server)
+		checkServer(&r, at, server)
 	}
-	judgeCommon(&r, path.Child("commonEncodingVersion"), s)
-	judgeConditions(&r, path, s.Conditions)
+	checkCommon(&r, path.Child("commonEncodingVersion"), s)
+	checkConditions(&r, path, s.Conditions)
 	return r.Errors
 }
 
-func judgeServer(r *report.Report, path *field.Path, s *apiserverinternalv1alpha1.ServerStorageVersion) {
+func checkServer(r *report.Report, path *field.Path, s *apiserverinternalv1alpha1.ServerStorageVersion) {
 	r.Each(path.Child("apiServerID"), s.APIServerID, apivalidation.NameIsDNSSubdomain(s.APIServerID, false))
-	judgeVersion(r, path.Child("encodingVersion"), s.EncodingVersion)
+	checkVersion(r, path.Child("encodingVersion"), s.EncodingVersion)
 	decodable := path.Child("decodableVersions")
 	for i, v := range s.DecodableVersions {
-		judgeVersion(r, decodable.Index(i), v)
+		checkVersion(r, decodable.Index(i), v)
 	}
 	if !slices.Contains(s.DecodableVersions, s.EncodingVersion) {
 		r.Invalid(decodable, s.DecodableVersions, "decodableVersions must include encodingVersion "+s.EncodingVersion)
 	}
 	for i, v := range s.ServedVersions {
 		at := path.Child("servedVersions").Index(i)
-		judgeVersion(r, at, v)
+		checkVersion(r, at, v)
 		if !slices.Contains(s.DecodableVersions, v) {
 			r.Invalid(at, v, fmt.Sprintf("individual served version : %s must be included in decodableVersions : %s", v, s.DecodableVersions))
 		}
 	}
 }
 
-// judgeVersion reports what is not GROUP/VERSION or VERSION, all that is wrong in one.
-func judgeVersion(r *report.Report, path *field.Path, apiVersion string) {
+// checkVersion requires GROUP/VERSION or VERSION. It reports all faults of a value in one
+// finding.
+func checkVersion(r *report.Report, path *field.Path, apiVersion string) {
 	const form = "a DNS-1035 label, which must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character"
 	var reasons []string
 	group, version, found := strings.Cut(apiVersion, "/")
@@ -194,7 +195,7 @@ func judgeVersion(r *report.Report, path *field.Path, apiVersion string) {
 	}
 }
 
-func judgeCommon(r *report.Report, path *field.Path, s *apiserverinternalv1alpha1.StorageVersionStatus) {
+func checkCommon(r *report.Report, path *field.Path, s *apiserverinternalv1alpha1.StorageVersionStatus) {
 	is, said := Common(s.StorageVersions), s.CommonEncodingVersion
 	switch {
 	case is == nil && said != nil:
@@ -206,10 +207,10 @@ func judgeCommon(r *report.Report, path *field.Path, s *apiserverinternalv1alpha
 	}
 }
 
-func judgeConditions(r *report.Report, path *field.Path, conditions []apiserverinternalv1alpha1.StorageVersionCondition) {
+func checkConditions(r *report.Report, path *field.Path, conditions []apiserverinternalv1alpha1.StorageVersionCondition) {
 	seen := map[apiserverinternalv1alpha1.StorageVersionConditionType]int{}
 	for i, c := range conditions {
-		at := path.Index(i) // Kubernetes leaves the list's name out
+		at := path.Index(i) // as in Kubernetes, the path has no name of the list
 		if first, twice := seen[c.Type]; twice {
 			r.Invalid(at.Child("type"), string(c.Type), fmt.Sprintf("the type of the condition is not unique, it also appears in conditions[%d]", first))
 		}

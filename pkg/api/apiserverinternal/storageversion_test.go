@@ -36,10 +36,10 @@ func TestStatus(t *testing.T) {
 		status string
 		want   []string
 	}{
-		"nobody": {`{}`, nil},
+		"no servers": {`{}`, nil},
 		"one":    {`{"commonEncodingVersion":"v1","storageVersions":[{"apiServerID":"a","encodingVersion":"v1","decodableVersions":["v1"],"servedVersions":["v1"]}]}`, nil},
 		"differ": {`{"storageVersions":[{"apiServerID":"a","encodingVersion":"g/v1","decodableVersions":["g/v1"]},{"apiServerID":"b","encodingVersion":"g/v2","decodableVersions":["g/v2"]}]}`, nil},
-		"twice":  {`{"commonEncodingVersion":"v1","storageVersions":[{"apiServerID":"a","encodingVersion":"v1","decodableVersions":["v1"]},{"apiServerID":"a","encodingVersion":"v1","decodableVersions":["v1"]}]}`, []string{`status.storageVersions[1].apiServerID: Duplicate value: "a"`}},
+		"repeated server":  {`{"commonEncodingVersion":"v1","storageVersions":[{"apiServerID":"a","encodingVersion":"v1","decodableVersions":["v1"]},{"apiServerID":"a","encodingVersion":"v1","decodableVersions":["v1"]}]}`, []string{`status.storageVersions[1].apiServerID: Duplicate value: "a"`}},
 		"not said": {`{"storageVersions":[{"apiServerID":"a","encodingVersion":"v1","decodableVersions":["v1"]}]}`, []string{
 			"status.commonEncodingVersion: Invalid value: null: the common encoding version is v1",
 		}},

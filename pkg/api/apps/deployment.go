@@ -86,8 +86,8 @@ func prepareDeploymentCreate(_ context.Context, d *appsv1.Deployment) {
 	podspec.DropDisabled(&d.Spec.Template.Spec, nil)
 }
 
-// prepareDeploymentUpdate counts a change of annotations too: they are carried
-// over to replica sets.
+// prepareDeploymentUpdate also counts a change of annotations as a change of generation, because
+// they are copied to ReplicaSets.
 func prepareDeploymentUpdate(_ context.Context, d, old *appsv1.Deployment) {
 	d.Status = old.Status
 	podspec.DropDisabled(&d.Spec.Template.Spec, &old.Spec.Template.Spec)
@@ -188,8 +188,8 @@ func deploymentScale() *resource.Scale {
 	})
 }
 
-// Kinds of this group once were of the group extensions. What they had fields for that
-// are gone is in annotations.
+// The kinds of this group were once in the group extensions. Fields that have been removed since
+// are kept in annotations.
 
 func olderDeployments() []resource.StoredForm {
 	return []resource.StoredForm{

@@ -61,7 +61,7 @@ func statefulSetRow(p podspec.Policy) *resource.Row {
 	})
 }
 
-// nameStatefulSet keeps names short enough for the host names of pods.
+// nameStatefulSet requires a DNS label, because the name becomes a part of the pods' host names.
 func nameStatefulSet(name string, prefix bool) []string {
 	return apivalidation.NameIsDNSLabel(name, prefix)
 }
@@ -75,7 +75,7 @@ func defaultStatefulSet(s *appsv1.StatefulSet) {
 		claim.APIVersion, claim.Kind = "v1", "PersistentVolumeClaim"
 	}
 	unset.Fill(&spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
-	// A strategy that was named without its settings stays without them.
+	// If the client names a strategy without parameters, the parameters stay unset.
 	if spec.UpdateStrategy.Type == "" {
 		spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
 		unset.Make(&spec.UpdateStrategy.RollingUpdate)
@@ -104,7 +104,8 @@ func prepareStatefulSetUpdate(_ context.Context, s, old *appsv1.StatefulSet) {
 	strategy.Count(s, old, equal.Values(s.Spec, old.Spec))
 }
 
-// dropMaxUnavailable drops a setting whose feature is off by default.
+// dropMaxUnavailable clears maxUnavailable, because its feature gate is off by default, unless
+// old has it.
 func dropMaxUnavailable(s, old *appsv1.StatefulSet) {
 	if old != nil && old.Spec.UpdateStrategy.RollingUpdate != nil && old.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable != nil {
 		return
@@ -118,7 +119,8 @@ func validateStatefulSet(ctx context.Context, s *appsv1.StatefulSet) field.Error
 	return validateStatefulSetSpec(ctx, &s.Spec, true)
 }
 
-// validateStatefulSetSpec judges what an update cannot change only when fixed is true.
+// validateStatefulSetSpec validates spec. It checks the fields that an update cannot change only
+// if fixed is true.
 func validateStatefulSetSpec(ctx context.Context, spec *appsv1.StatefulSetSpec, fixed bool) field.ErrorList {
 	var r report.Report
 	path := field.NewPath("spec")
@@ -182,8 +184,9 @@ func checkStatefulStrategy(r *report.Report, s *appsv1.StatefulSetUpdateStrategy
 	}
 }
 
-// checkStatefulTemplate judges the template as the pods will have it: with the
-// volumes of the claims, and without the names that the set gives them.
+// checkStatefulTemplate validates the pod template with the changes that the controller makes to
+// pods: it adds the volumes of the claims, and clears the host name and subdomain, which the
+// controller sets.
 func checkStatefulTemplate(ctx context.Context, r *report.Report, spec *appsv1.StatefulSetSpec, selector labels.Selector, path *field.Path) {
 	if selector != nil {
 		t := spec.Template.DeepCopy()
@@ -193,7 +196,8 @@ func checkStatefulTemplate(ctx context.Context, r *report.Report, spec *appsv1.S
 		t.Spec.Subdomain, t.Spec.Hostname = "", ""
 		t.Spec.Volumes = withClaims(t.Spec.Volumes, spec.VolumeClaimTemplates)
 		r.Add(podspec.ValidateTemplate(ctx, t, path)...)
-		// Kubernetes judges the metadata once more, and clients see both causes.
+		// Kubernetes also checks the labels and annotations under these paths, and clients see
+		// both causes.
 		r.Labels(path.Child("labels"), t.Labels)
 		r.Annotations(path.Child("annotations"), t.Annotations)
 		r.Add(podspec.ValidateAnnotations(t.Annotations, &t.Spec, path.Child("annotations"))...)

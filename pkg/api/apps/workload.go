@@ -17,8 +17,8 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// checkSelector judges the selector of pods that kind makes, and returns it when
-// it can be used.
+// checkSelector validates the selector of a workload of the given kind. It returns the selector,
+// or nil if it is invalid.
 func checkSelector(r *report.Report, s *metav1.LabelSelector, kind string, path *field.Path) labels.Selector {
 	if s == nil {
 		r.Required(path, "")
@@ -40,7 +40,7 @@ func checkSelector(r *report.Report, s *metav1.LabelSelector, kind string, path 
 	return selector
 }
 
-// checkTemplate judges pods that run for ever.
+// checkTemplate validates the template of pods that run until they are deleted.
 func checkTemplate(ctx context.Context, r *report.Report, t *corev1.PodTemplateSpec, selector labels.Selector, kind string, path *field.Path) {
 	if selector == nil {
 		return
@@ -65,7 +65,7 @@ func notNegative(r *report.Report, path *field.Path, n *int32) {
 	}
 }
 
-// warnTemplate looks at a template when it is new, or when changed is true.
+// warnTemplate returns warnings about a template that is new or has changed.
 func warnTemplate(name string, template *corev1.PodTemplateSpec, isNew, changed bool) []string {
 	path := field.NewPath("spec", "template")
 	switch {

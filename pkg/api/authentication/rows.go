@@ -1,10 +1,11 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package authentication declares the reviews that say who somebody is; nothing of them is stored.
+// Package authentication declares the reviews that identify a user. They are never stored.
 //
-// Each kind has its row here, and beside it what the row names: defaults,
-// preparation, validation, table cells. All of it is pure: no I/O, no state.
+// Each kind has a row, and next to it the functions that the row refers to: defaults,
+// preparation, validation and table cells. All of them are pure: they do no I/O and keep no
+// state.
 package authentication
 
 import (
@@ -15,7 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// Deps answers the reviews. The rows of the zero value have nobody who answers them.
+// Deps has the functions that answer reviews. Rows of the zero value cannot answer any.
 type Deps struct{ SelfSubjectReview, TokenReview *resource.Creator }
 
 // Rows returns the rows of the group, in discovery order.
@@ -48,7 +49,7 @@ func selfSubjectReviewRow(create *resource.Creator) *resource.Row {
 
 const tokenLifetimeSeconds int64 = 60 * 60
 
-// DefaultTokenRequest fills a request for a service account's token.
+// DefaultTokenRequest sets the defaults of a request for a service account token.
 func DefaultTokenRequest(r *authenticationv1.TokenRequest) {
 	unset.Point(&r.Spec.ExpirationSeconds, tokenLifetimeSeconds)
 }

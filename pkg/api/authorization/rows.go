@@ -1,10 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package authorization declares the reviews that say what somebody may do; nothing of them is stored.
+// Package authorization declares the reviews that check what a user may do. They are never
+// stored.
 //
-// Each kind has its row here, and beside it what the row names: defaults,
-// preparation, validation, table cells. All of it is pure: no I/O, no state.
+// Each kind has a row, and next to it the functions that the row refers to: defaults,
+// preparation, validation and table cells. All of them are pure: they do no I/O and keep no
+// state.
 package authorization
 
 import (
@@ -14,7 +16,7 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Deps answers the reviews. The rows of the zero value have nobody who answers them.
+// Deps has the functions that answer reviews. Rows of the zero value cannot answer any.
 type Deps struct {
 	LocalSubjectAccessReview, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview *resource.Creator
 }

@@ -3,8 +3,9 @@
 
 // Package autoscaling declares horizontal pod autoscalers, stored as autoscaling/v2 and served as v1 too.
 //
-// Each kind has its row here, and beside it what the row names: defaults,
-// preparation, validation, table cells. All of it is pure: no I/O, no state.
+// Each kind has a row, and next to it the functions that the row refers to: defaults,
+// preparation, validation and table cells. All of them are pure: they do no I/O and keep no
+// state.
 package autoscaling
 
 import (
@@ -77,7 +78,8 @@ func defaultHorizontalPodAutoscaler(h *autoscalingv2.HorizontalPodAutoscaler) {
 		defaultRules(&b.ScaleUp, ptr.To[int32](0),
 			autoscalingv2.HPAScalingPolicy{Type: autoscalingv2.PodsScalingPolicy, Value: 4, PeriodSeconds: policyPeriod},
 			autoscalingv2.HPAScalingPolicy{Type: autoscalingv2.PercentScalingPolicy, Value: 100, PeriodSeconds: policyPeriod})
-		// The window of scaling down stays unset: it is the controller's setting.
+		// The stabilization window for scaling down has no default here: the controller has a
+		// setting for it.
 		defaultRules(&b.ScaleDown, nil,
 			autoscalingv2.HPAScalingPolicy{Type: autoscalingv2.PercentScalingPolicy, Value: 100, PeriodSeconds: policyPeriod})
 	}
@@ -132,7 +134,7 @@ func metrics(h *autoscalingv2.HorizontalPodAutoscaler) string {
 	return strings.Join(texts, ", ")
 }
 
-// metric shows the current value against the target.
+// metric returns the current value and the target of a metric, as "current/target".
 func metric(spec *autoscalingv2.MetricSpec, status *autoscalingv2.MetricStatus) string {
 	if status == nil {
 		status = &autoscalingv2.MetricStatus{}

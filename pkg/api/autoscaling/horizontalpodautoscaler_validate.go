@@ -27,7 +27,7 @@ func validateHorizontalPodAutoscaler(_ context.Context, h *autoscalingv2.Horizon
 	return autoscaler(h, 1)
 }
 
-// autoscaler judges h, which may have no fewer than least replicas.
+// autoscaler validates h. minReplicas must be at least least.
 func autoscaler(h *autoscalingv2.HorizontalPodAutoscaler, least int32) field.ErrorList {
 	r, spec, path := &report.Report{}, &h.Spec, field.NewPath("spec")
 	if spec.MinReplicas != nil && *spec.MinReplicas < least {
@@ -52,8 +52,8 @@ func autoscaler(h *autoscalingv2.HorizontalPodAutoscaler, least int32) field.Err
 	return r.Errors
 }
 
-// validateHorizontalPodAutoscalerUpdate lets stay what other rules once let in:
-// a minimum of zero, and what is scaled.
+// validateHorizontalPodAutoscalerUpdate lets an update keep what older rules allowed: a minimum
+// of zero replicas, and an invalid scale target.
 func validateHorizontalPodAutoscalerUpdate(_ context.Context, h, old *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
 	least := int32(1)
 	if old.Spec.MinReplicas != nil && *old.Spec.MinReplicas == 0 {
@@ -86,7 +86,7 @@ func reference(r *report.Report, path *field.Path, ref *autoscalingv2.CrossVersi
 	}
 }
 
-// segment judges a name that becomes a part of a URL.
+// segment checks a name that becomes a part of a URL.
 func segment(r *report.Report, path *field.Path, value string) {
 	if value == "" {
 		r.Required(path, "")
@@ -141,17 +141,18 @@ func metricSpecs(r *report.Report, path *field.Path, spec *autoscalingv2.Horizon
 		fromOutside = fromOutside || m.Type == autoscalingv2.ObjectMetricSourceType || m.Type == autoscalingv2.ExternalMetricSourceType
 	}
 	if spec.MinReplicas != nil && *spec.MinReplicas == 0 && !fromOutside {
-		// Without pods only such a metric can tell that some are needed.
+		// With no pods running, only an object or external metric can show that pods are needed.
 		r.Forbidden(path, "must specify at least one Object or External metric to support scaling to zero replicas")
 	}
 }
 
-// source is one of the fields of a metric, of which exactly the type's is set.
+// source is one of the source fields of a metric. Exactly one must be set: the field that belongs
+// to the metric's type.
 type source struct {
 	kind  autoscalingv2.MetricSourceType
 	name  string
 	set   bool
-	judge func(r *report.Report, path *field.Path)
+	check func(r *report.Report, path *field.Path)
 }
 
 func sources(m *autoscalingv2.MetricSpec) []source {
@@ -190,7 +191,7 @@ func metricSpec(r *report.Report, path *field.Path, m *autoscalingv2.MetricSpec)
 	for _, s := range all {
 		if s.set {
 			if set++; set == 1 {
-				s.judge(r, path.Child(s.name))
+				s.check(r, path.Child(s.name))
 			}
 		}
 	}

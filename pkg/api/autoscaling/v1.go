@@ -20,7 +20,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// In v1, annotations carry what it has no fields for; Kubernetes defines them.
+// In v1, annotations hold the values that v1 has no fields for. Kubernetes defines their names.
 const (
 	metricsAnnotation        = "autoscaling.alpha.kubernetes.io/metrics"
 	currentMetricsAnnotation = "autoscaling.alpha.kubernetes.io/current-metrics"
@@ -28,7 +28,7 @@ const (
 	behaviorAnnotation       = "autoscaling.alpha.kubernetes.io/behavior"
 )
 
-// carriers are all annotations that stand for fields; objects in v2 have none of them.
+// carriers returns all annotations that stand for fields. Objects in v2 have none of them.
 func carriers() []string {
 	return []string{
 		metricsAnnotation, currentMetricsAnnotation, conditionsAnnotation, behaviorAnnotation,
@@ -47,7 +47,7 @@ func withoutCarriers(annotations map[string]string) map[string]string {
 	return out
 }
 
-// v1 is the older version of horizontal pod autoscalers.
+// v1 returns the version autoscaling/v1 of the row.
 func v1() resource.Version {
 	return resource.Version{
 		Name:        "v1",
@@ -63,7 +63,7 @@ func v1() resource.Version {
 	}
 }
 
-// isCPU tells whether a metric is what v1 has a field for.
+// isCPU reports whether m is the CPU utilization, the only metric that v1 has a field for.
 func isCPU(m autoscalingv2.MetricSpec) bool {
 	return m.Type == autoscalingv2.ResourceMetricSourceType && m.Resource != nil && m.Resource.Name == corev1.ResourceCPU && m.Resource.Target.AverageUtilization != nil
 }
@@ -105,7 +105,7 @@ func toV1(o resource.Object) (resource.Object, error) {
 	return out, carry(out, others, current, in)
 }
 
-// carry puts what has no fields in v1 into annotations.
+// carry writes values that have no fields in v1 into annotations.
 func carry(out *autoscalingv1.HorizontalPodAutoscaler, others []autoscalingv1.MetricSpec, current []autoscalingv1.MetricStatus, in *autoscalingv2.HorizontalPodAutoscaler) error {
 	carried := map[string]any{}
 	if len(others) > 0 {
@@ -133,8 +133,8 @@ func carry(out *autoscalingv1.HorizontalPodAutoscaler, others []autoscalingv1.Me
 	return nil
 }
 
-// behavior is a behavior as Kubernetes writes it into the annotation: by the
-// names of the fields in Go.
+// behavior is the scaling behavior as Kubernetes writes it into the annotation: with the names of
+// Go fields.
 type (
 	behavior struct{ ScaleUp, ScaleDown *rules }
 	rules    autoscalingv2.HPAScalingRules
@@ -181,7 +181,7 @@ func fromV1(o resource.Object) (resource.Object, error) {
 	return out, nil
 }
 
-// unpack takes what annotations carry. What cannot be read is as good as not there.
+// unpack reads values from annotations and ignores annotations that it cannot parse.
 func unpack(in *autoscalingv1.HorizontalPodAutoscaler, out *autoscalingv2.HorizontalPodAutoscaler) {
 	var others []autoscalingv1.MetricSpec
 	if text, there := in.Annotations[metricsAnnotation]; there && json.Unmarshal([]byte(text), &others) == nil {
@@ -207,7 +207,7 @@ func unpack(in *autoscalingv1.HorizontalPodAutoscaler, out *autoscalingv2.Horizo
 	}
 	var current []autoscalingv1.MetricStatus
 	if text, there := in.Annotations[currentMetricsAnnotation]; there && json.Unmarshal([]byte(text), &current) == nil {
-		out.Status.CurrentMetrics = nil // the annotation says more
+		out.Status.CurrentMetrics = nil // the annotation has more detail
 		for _, m := range current {
 			out.Status.CurrentMetrics = append(out.Status.CurrentMetrics, statusFromV1(m))
 		}
@@ -256,7 +256,7 @@ func metricFromV1(m autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
 		}
 		if s.AverageValue != nil {
 			out.Object.Target = autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: s.AverageValue}
-			if !s.TargetValue.IsZero() { // v1 cannot leave it out
+			if !s.TargetValue.IsZero() { // the field is required in v1
 				out.Object.Target.Value = &s.TargetValue
 			}
 		}

@@ -72,7 +72,7 @@ func defaultCronJob(c *batchv1.CronJob) {
 	unset.Point(&c.Spec.FailedJobsHistoryLimit, 1)
 }
 
-// defaultJobTemplate fills what the template of a cron job gets too.
+// defaultJobTemplate sets the defaults that a cron job's template gets too.
 func defaultJobTemplate(spec *batchv1.JobSpec) {
 	podspec.DefaultSpec(&spec.Template.Spec)
 	if spec.PodFailurePolicy == nil {
@@ -98,7 +98,8 @@ func prepareCronJobUpdate(_ context.Context, c, old *batchv1.CronJob) {
 	strategy.Count(c, old, equality.Semantic.DeepEqual(c.Spec, old.Spec))
 }
 
-// maxCronJobName leaves room for what is added to name a job.
+// maxCronJobName is the longest name of a cron job. The controller adds a suffix to name its
+// jobs.
 const maxCronJobName = 52
 
 func validateCronJob(ctx context.Context, c *batchv1.CronJob) field.ErrorList {
@@ -150,7 +151,8 @@ func checkJobTemplate(ctx context.Context, r *report.Report, spec *batchv1.JobSp
 	}
 }
 
-// checkSchedule accepts a zone in the schedule only where one is already.
+// checkSchedule checks a schedule. It accepts a time zone in the schedule only if the stored
+// schedule has one.
 func checkSchedule(r *report.Report, spec *batchv1.CronJobSpec, hadZone bool, path *field.Path) {
 	if _, err := schedule.Parse(spec.Schedule); err != nil {
 		r.Invalid(path, spec.Schedule, err.Error())

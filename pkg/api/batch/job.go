@@ -91,7 +91,7 @@ func defaultJob(j *batchv1.Job) {
 	unset.Point(&spec.ManualSelector, false)
 }
 
-// Labels of a job's pods from before they had a prefix; both are still set.
+// The older, unprefixed labels of a job's pods. They are still set besides the prefixed ones.
 const (
 	oldJobNameLabel       = "job-name"
 	oldControllerUIDLabel = "controller-uid"
@@ -103,23 +103,23 @@ func prepareJobCreate(_ context.Context, j *batchv1.Job) {
 		generateSelector(j)
 	}
 	if labelled {
-		inheritLabels(j) // generated labels alone become the job's own when all is judged
+		inheritLabels(j) // if all labels are generated, Canonicalize copies them after validation
 	}
 	j.Status = batchv1.JobStatus{}
 	j.Generation = 1
 	podspec.DropDisabled(&j.Spec.Template.Spec, nil)
 }
 
-// inheritLabels gives a job without labels those of its template, as the default
-// does that is set on whatever is read.
+// inheritLabels copies the template's labels to a job that has no labels. The default does the
+// same when a job is read.
 func inheritLabels(j *batchv1.Job) {
 	if len(j.Labels) == 0 {
 		j.Labels = maps.Clone(j.Spec.Template.Labels)
 	}
 }
 
-// generateSelector labels the pods with the job's name and UID, and selects the
-// UID. Labels that the user has set are left alone, for validation to judge.
+// generateSelector adds labels with the job's name and UID to the template, and selects pods by
+// the UID. It keeps labels that the user has set, so that validation can reject them.
 func generateSelector(j *batchv1.Job) {
 	t := &j.Spec.Template
 	if t.Labels == nil {
@@ -219,7 +219,7 @@ func jobStatus(j *batchv1.Job) string {
 	}
 }
 
-// is looks at the first condition of a type.
+// is reports whether the first condition of the given type is true.
 func is(j *batchv1.Job, kind batchv1.JobConditionType) bool {
 	for _, c := range j.Status.Conditions {
 		if c.Type == kind {

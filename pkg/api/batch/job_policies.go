@@ -22,7 +22,7 @@ const (
 	maxPolicyRules = 20
 	maxPatterns    = 20
 	maxExitCodes   = 255
-	maxIndexes     = 64 * 1024 // bytes of a list of indexes
+	maxIndexes     = 64 * 1024 // the longest list of indexes, in bytes
 )
 
 func failureActions() []batchv1.PodFailurePolicyAction {
@@ -162,8 +162,8 @@ func checkSuccessRule(r *report.Report, rule *batchv1.SuccessPolicyRule, complet
 	}
 }
 
-// countIndexes reads "1,3-5" and says how many indexes that is. They grow, and
-// are below completions.
+// countIndexes returns the number of indexes in a list such as "1,3-5". The indexes must increase
+// and must be below completions.
 func countIndexes(text string, completions int32) (int32, error) {
 	if text == "" {
 		return 0, nil

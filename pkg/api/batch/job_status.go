@@ -19,9 +19,9 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// statusUpdate is a change of a job's status. Whoever manages the job writes it,
-// so it must make sense to whoever reads it. Most rules judge only what changes:
-// a change of the spec may leave a status that its controller is yet to correct.
+// statusUpdate is an update of a job's status. Other controllers can manage jobs, so the status
+// must be consistent for clients. Most rules check only what changes, because after a change of
+// the spec the status may be wrong until the controller corrects it.
 type statusUpdate struct {
 	report.Report
 	job, old *batchv1.Job
@@ -41,7 +41,7 @@ func validateJobStatus(_ context.Context, j, old *batchv1.Job) field.ErrorList {
 	return u.Errors
 }
 
-// turned tells whether a condition, or one of some, has become true or ceased to be.
+// turned reports whether a condition of one of the kinds has become true or stopped being true.
 func (u *statusUpdate) turned(kinds ...batchv1.JobConditionType) bool {
 	for _, kind := range kinds {
 		if is(u.job, kind) != is(u.old, kind) {
@@ -94,7 +94,7 @@ func checkUncounted(r *report.Report, u *batchv1.UncountedTerminatedPods, path *
 	}
 }
 
-// checkConditions judges how the job ends.
+// checkConditions checks the conditions that end the job.
 func (u *statusUpdate) checkConditions() {
 	s, path := u.s, u.path
 	complete, failed := is(u.job, batchv1.JobComplete), is(u.job, batchv1.JobFailed)
@@ -119,7 +119,7 @@ func (u *statusUpdate) checkConditions() {
 		"cannot set Complete=True condition without the SuccessCriteriaMet=true condition")
 }
 
-// checkEnded judges what a job that has ended must and cannot have.
+// checkEnded checks fields that a finished job must have or must not have.
 func (u *statusUpdate) checkEnded() {
 	s, path := u.s, u.path
 	if !ended(u.job) {
@@ -169,8 +169,8 @@ func (u *statusUpdate) checkIndexLists() {
 	}
 }
 
-// overlap finds the first index that is in two lists. Parts that are malformed
-// are judged elsewhere.
+// overlap returns the first index that is in both lists. It skips malformed parts, which other
+// checks report.
 func overlap(a, b string, completions int32) (int32, bool) {
 	x, y := intervals(a, completions), intervals(b, completions)
 	for len(x) > 0 && len(y) > 0 {
@@ -224,7 +224,8 @@ func (u *statusUpdate) checkSuccess() {
 		"cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True")
 }
 
-// checkHistory keeps what has happened.
+// checkHistory rejects changes that would undo progress, such as a smaller count of succeeded
+// pods.
 func (u *statusUpdate) checkHistory() {
 	s, was, spec := u.s, u.was, &u.job.Spec
 	for _, kind := range []batchv1.JobConditionType{batchv1.JobFailed, batchv1.JobComplete, batchv1.JobFailureTarget} {
@@ -233,7 +234,7 @@ func (u *statusUpdate) checkHistory() {
 	if s.Failed < was.Failed {
 		u.Invalid(u.path.Child("failed"), s.Failed, "cannot decrease the failed counter")
 	}
-	// With fewer indexes than before, fewer have succeeded.
+	// If the number of indexes was reduced, the number of succeeded indexes may be smaller.
 	elastic := indexed(spec) && ptr.Equal(spec.Completions, spec.Parallelism)
 	if s.Succeeded < was.Succeeded && !elastic {
 		u.Invalid(u.path.Child("succeeded"), s.Succeeded, "cannot decrease the succeeded counter")

@@ -29,7 +29,7 @@ func TestJobStatusUpdate(t *testing.T) {
 		j.Spec.Completions, j.Spec.Parallelism, j.Spec.BackoffLimitPerIndex = ptr.To[int32](5), ptr.To[int32](5), ptr.To[int32](1)
 	}
 	for name, tc := range map[string]struct {
-		old, change func(*batchv1.Job) // change is made of what old makes
+		old, change func(*batchv1.Job) // change is applied to a copy of old
 		want        string             // part of the only error; "" for none
 	}{
 		"completes":             {func(*batchv1.Job) {}, complete, ""},

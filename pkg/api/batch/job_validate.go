@@ -20,11 +20,11 @@ import (
 )
 
 func validateJob(ctx context.Context, j *batchv1.Job) field.ErrorList {
-	return judgeJob(ctx, j, true)
+	return checkWholeJob(ctx, j, true)
 }
 
-// judgeJob judges a job; prefixed says whether its pods need the later labels too.
-func judgeJob(ctx context.Context, j *batchv1.Job, prefixed bool) field.ErrorList {
+// checkWholeJob validates a job. If prefixed is true, the pods need the prefixed labels too.
+func checkWholeJob(ctx context.Context, j *batchv1.Job, prefixed bool) field.ErrorList {
 	var r report.Report
 	checkGenerated(&r, j, prefixed)
 	checkJobWithSelector(ctx, &r, &j.Spec, field.NewPath("spec"))
@@ -41,7 +41,8 @@ func indexed(spec *batchv1.JobSpec) bool {
 	return spec.CompletionMode != nil && *spec.CompletionMode == batchv1.IndexedCompletion
 }
 
-// checkGenerated judges what generateSelector made, against what the user set.
+// checkGenerated checks that the labels and the selector of the job are those that
+// generateSelector sets.
 func checkGenerated(r *report.Report, j *batchv1.Job, prefixed bool) {
 	if j.Spec.ManualSelector != nil && *j.Spec.ManualSelector || j.Spec.Selector == nil {
 		return
@@ -84,7 +85,7 @@ func checkJobWithSelector(ctx context.Context, r *report.Report, spec *batchv1.J
 
 const maxManagedBy = 63
 
-// checkJob judges what jobs and the templates of cron jobs have in common.
+// checkJob checks the fields that jobs and the templates of cron jobs share.
 func checkJob(ctx context.Context, r *report.Report, spec *batchv1.JobSpec, path *field.Path) {
 	counts := []struct {
 		name string
@@ -139,7 +140,7 @@ func checkReplacement(r *report.Report, spec *batchv1.JobSpec, path *field.Path)
 	}
 }
 
-// checkEnds wants pods that can come to an end.
+// checkEnds requires a restart policy that lets pods finish.
 func checkEnds(r *report.Report, spec *batchv1.JobSpec, path *field.Path) {
 	switch policy := spec.Template.Spec.RestartPolicy; policy {
 	case corev1.RestartPolicyAlways, "":
@@ -212,7 +213,7 @@ func checkIndexed(r *report.Report, spec *batchv1.JobSpec, path *field.Path) {
 func validateJobUpdate(ctx context.Context, j, old *batchv1.Job) field.ErrorList {
 	_, named := old.Spec.Template.Labels[batchv1.JobNameLabel]
 	_, owned := old.Spec.Template.Labels[batchv1.ControllerUidLabel]
-	r := report.Report{Errors: judgeJob(ctx, j, named && owned)} // old jobs live on as they are
+	r := report.Report{Errors: checkWholeJob(ctx, j, named && owned)} // older jobs may lack the prefixed labels
 	spec, was, path := &j.Spec, &old.Spec, field.NewPath("spec")
 	if !indexed(spec) {
 		r.Immutable(path.Child("completions"), spec.Completions, was.Completions)
@@ -230,8 +231,9 @@ func validateJobUpdate(ctx context.Context, j, old *batchv1.Job) field.ErrorList
 	return r.Errors
 }
 
-// checkTemplateUpdate keeps the template, but for where pods may run and what
-// they ask for while the job is suspended and has none.
+// checkTemplateUpdate rejects changes of the template. While the job is suspended and has no
+// pods, it allows changes of labels, annotations, resources and of what decides where pods may
+// run.
 func checkTemplateUpdate(r *report.Report, j, old *batchv1.Job, path *field.Path) {
 	t, was := &j.Spec.Template, old.Spec.Template.DeepCopy()
 	suspended := old.Spec.Suspend != nil && *old.Spec.Suspend

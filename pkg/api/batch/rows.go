@@ -1,10 +1,11 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package batch declares the kinds that run pods to completion.
+// Package batch declares jobs and cron jobs, which run pods to completion.
 //
-// Each kind has its row here, and beside it what the row names: defaults,
-// preparation, validation, table cells. All of it is pure: no I/O, no state.
+// Each kind has a row, and next to it the functions that the row refers to: defaults,
+// preparation, validation and table cells. All of them are pure: they do no I/O and keep no
+// state.
 package batch
 
 import (
@@ -12,7 +13,7 @@ import (
 	"keelson.dev/keelson/pkg/api/podspec"
 )
 
-// Rows returns the rows of the group, in discovery order. Their rules hold templates of pods against p.
+// Rows returns the rows of the group, in discovery order. Pod templates must comply with p.
 func Rows(p podspec.Policy) []*resource.Row {
 	return []*resource.Row{
 		cronJobRow(p),

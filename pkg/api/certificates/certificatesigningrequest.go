@@ -3,8 +3,9 @@
 
 // Package certificates declares certificate signing requests.
 //
-// Each kind has its row here, and beside it what the row names: defaults,
-// preparation, validation, table cells. All of it is pure: no I/O, no state.
+// Each kind has a row, and next to it the functions that the row refers to: defaults,
+// preparation, validation and table cells. All of them are pure: they do no I/O and keep no
+// state.
 package certificates
 
 import (
@@ -73,8 +74,8 @@ func certificateSigningRequestRow() *resource.Row {
 	})
 }
 
-// prepareCertificateSigningRequestCreate records who asks; a client cannot say
-// so itself.
+// prepareCertificateSigningRequestCreate records the user who makes the request and overwrites
+// what the client sent in these fields.
 func prepareCertificateSigningRequestCreate(ctx context.Context, r *certificatesv1.CertificateSigningRequest) {
 	r.Spec.Username, r.Spec.UID, r.Spec.Groups, r.Spec.Extra = "", "", nil, nil
 	if user, ok := request.UserFrom(ctx); ok {
@@ -93,7 +94,7 @@ func prepareCertificateSigningRequestUpdate(_ context.Context, r, old *certifica
 	r.Spec, r.Status = old.Spec, old.Status
 }
 
-// prepareCertificateSigningRequestStatus keeps approvals and denials, which have
+// prepareCertificateSigningRequestStatus keeps the conditions of approval and denial, which have
 // a subresource of their own.
 func prepareCertificateSigningRequestStatus(ctx context.Context, r, old *certificatesv1.CertificateSigningRequest) {
 	r.Spec = old.Spec
@@ -109,8 +110,8 @@ func prepareCertificateSigningRequestApproval(ctx context.Context, r, old *certi
 	r.Status.Conditions = conditions
 }
 
-// keepConditions puts back the old conditions of one type where as many are
-// there as were; otherwise validation has something to refuse.
+// keepConditions restores the old conditions of one type if their number is unchanged. Otherwise
+// it leaves them, so that validation rejects the update.
 func keepConditions(r, old *certificatesv1.CertificateSigningRequest, kind certificatesv1.RequestConditionType) {
 	was, is := conditionsOf(old, kind), conditionsOf(r, kind)
 	if len(was) != len(is) {
@@ -144,7 +145,8 @@ func stampConditions(ctx context.Context, r, old *certificatesv1.CertificateSign
 	}
 }
 
-// transitionOf is when the condition took its status: as before, if it had it.
+// transitionOf returns the time of the last transition of a condition: the old time if the status
+// has not changed.
 func transitionOf(c *certificatesv1.CertificateSigningRequestCondition, old *certificatesv1.CertificateSigningRequest, now metav1.Time) metav1.Time {
 	for _, was := range conditionsOf(old, c.Type) {
 		if was.Status == c.Status && !was.LastTransitionTime.IsZero() {
@@ -160,7 +162,8 @@ func certificateSigningRequestFields(r *certificatesv1.CertificateSigningRequest
 
 const minLifetime = 600
 
-// usages are all that a request may ask for, in the order in which they are told.
+// usages returns every key usage that a request may have, in the order in which error messages
+// list them.
 func usages() []certificatesv1.KeyUsage {
 	return []certificatesv1.KeyUsage{
 		certificatesv1.UsageAny, certificatesv1.UsageCertSign, certificatesv1.UsageClientAuth, certificatesv1.UsageCodeSigning,
@@ -205,14 +208,14 @@ func validateCertificateSigningRequest(_ context.Context, in *certificatesv1.Cer
 	return r.Errors
 }
 
-// validateCertificateSigningRequestState judges an approval or what a signer writes.
-// A request that was let in is not judged again: its spec never changes.
+// validateCertificateSigningRequestState validates an update of the approval or the status. It
+// does not check the spec, which never changes.
 func validateCertificateSigningRequestState(_ context.Context, in, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
 	r, path := &report.Report{}, field.NewPath("status", "conditions")
 	conditions(r, path, in.Status.Conditions)
 	was, at := old.Status.Certificate, field.NewPath("status", "certificate")
 	changed := !slices.Equal(was, in.Status.Certificate)
-	if err := certificates(in.Status.Certificate); err != nil && changed && certificates(was) == nil { // what is stored is let be
+	if err := certificates(in.Status.Certificate); err != nil && changed && certificates(was) == nil { // a stored certificate may stay
 		r.Invalid(at, "<certificate data>", err.Error())
 	}
 	for _, kind := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
@@ -226,7 +229,7 @@ func validateCertificateSigningRequestState(_ context.Context, in, old *certific
 	return r.Errors
 }
 
-// validateCertificateSigningRequestStatus also keeps signers from approving.
+// validateCertificateSigningRequestStatus also rejects changes of the approval by a signer.
 func validateCertificateSigningRequestStatus(ctx context.Context, in, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
 	r := &report.Report{Errors: validateCertificateSigningRequestState(ctx, in, old)}
 	for _, kind := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied} {
@@ -261,7 +264,7 @@ func conditions(r *report.Report, path *field.Path, list []certificatesv1.Certif
 	}
 }
 
-// signed answers why there is no request, or none that its key has signed.
+// signed returns an error if data is not a certificate request that is signed with its own key.
 func signed(data []byte) error {
 	block, _ := pem.Decode(data)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" {
@@ -269,9 +272,9 @@ func signed(data []byte) error {
 	}
 	request, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {
-		return err // the client reads it as it is
+		return err // the text is part of the message
 	}
-	return request.CheckSignature() // the client reads it as it is
+	return request.CheckSignature() // the text is part of the message
 }
 
 func certificates(data []byte) error {
@@ -288,7 +291,7 @@ func certificates(data []byte) error {
 		}
 		found, err := x509.ParseCertificates(block.Bytes)
 		if err != nil {
-			return err // the client reads it as it is
+			return err // the text is part of the message
 		}
 		if len(found) == 0 {
 			return errors.New("found CERTIFICATE PEM block containing 0 certificates")
@@ -301,7 +304,7 @@ func certificates(data []byte) error {
 	return nil
 }
 
-// signerName wants a domain and a path, one slash between them.
+// signerName requires a domain and a path with exactly one slash between them.
 func signerName(r *report.Report, path *field.Path, name string) {
 	if name == "" {
 		r.Required(path, "")
@@ -322,10 +325,10 @@ func signerName(r *report.Report, path *field.Path, name string) {
 	nameParts(r, path, rest, validation.IsDNS1123Subdomain)
 }
 
-// nameParts reports the first part that is wrong: the others would say the same.
-func nameParts(r *report.Report, path *field.Path, name string, judge func(string) []string) {
+// nameParts reports the first invalid part only, because all parts give the same message.
+func nameParts(r *report.Report, path *field.Path, name string, check func(string) []string) {
 	for _, part := range strings.Split(name, ".") {
-		reasons := judge(part)
+		reasons := check(part)
 		for _, reason := range reasons {
 			r.Invalid(path, name, fmt.Sprintf("validating label %q: %s", part, reason))
 		}

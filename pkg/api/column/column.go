@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package column has the table columns and cell texts that several kinds share,
-// so that kubectl prints what it prints for Kubernetes.
+// Package column has table columns and cell texts that several kinds share. kubectl prints them
+// as it does for Kubernetes.
 package column
 
 import (
@@ -13,10 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// None is what a cell says when there is nothing to show.
+// None is the text of a cell that has nothing to show.
 const None = "<none>"
 
-// Name is the column of the object's name.
+// Name returns the column with the object's name.
 func Name() metav1.TableColumnDefinition {
 	return metav1.TableColumnDefinition{
 		Name: "Name", Type: "string", Format: "name",
@@ -24,7 +24,7 @@ func Name() metav1.TableColumnDefinition {
 	}
 }
 
-// Age is the column of the time since the object was created.
+// Age returns the column with the time since the object was created.
 func Age() metav1.TableColumnDefinition {
 	return metav1.TableColumnDefinition{
 		Name: "Age", Type: "string",
@@ -32,10 +32,10 @@ func Age() metav1.TableColumnDefinition {
 	}
 }
 
-// Wide columns are shown by "kubectl get -o wide" only.
+// Wide is the priority of columns that only "kubectl get -o wide" shows.
 const Wide int32 = 1
 
-// Containers lists the names and the images of containers.
+// Containers returns the names and the images of containers, separated by commas.
 func Containers(containers []corev1.Container) (names, images string) {
 	ns := make([]string, len(containers))
 	is := make([]string, len(containers))
@@ -45,7 +45,7 @@ func Containers(containers []corev1.Container) (names, images string) {
 	return strings.Join(ns, ","), strings.Join(is, ",")
 }
 
-// OrNone is s, or None when s is empty.
+// OrNone returns s, or None if s is empty.
 func OrNone(s string) string {
 	if s == "" {
 		return None
@@ -53,7 +53,7 @@ func OrNone(s string) string {
 	return s
 }
 
-// Few joins at most n of items and says how many more there are.
+// Few joins the first n items and adds how many more there are.
 func Few(items []string, n int) string {
 	if len(items) == 0 {
 		return None
@@ -64,7 +64,7 @@ func Few(items []string, n int) string {
 	return fmt.Sprintf("%s + %d more...", strings.Join(items[:n], ","), len(items)-n)
 }
 
-// Deref is what p points to, or otherwise.
+// Deref returns *p, or otherwise if p is nil.
 func Deref[T any](p *T, otherwise string) string {
 	if p == nil {
 		return otherwise
@@ -72,10 +72,10 @@ func Deref[T any](p *T, otherwise string) string {
 	return fmt.Sprint(*p)
 }
 
-// Unset is what a cell says of a field that was left out.
+// Unset is the text of a cell whose field is not set.
 const Unset = "<unset>"
 
-// FewOrUnset is Few, and Unset when there are none.
+// FewOrUnset returns Unset if there are no items, and otherwise what Few returns.
 func FewOrUnset(items []string, n int) string {
 	if len(items) == 0 {
 		return Unset

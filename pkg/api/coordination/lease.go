@@ -3,8 +3,9 @@
 
 // Package coordination declares leases.
 //
-// Each kind has its row here, and beside it what the row names: defaults,
-// preparation, validation, table cells. All of it is pure: no I/O, no state.
+// Each kind has a row, and next to it the functions that the row refers to: defaults,
+// preparation, validation and table cells. All of them are pure: they do no I/O and keep no
+// state.
 package coordination
 
 import (
@@ -47,7 +48,8 @@ func leaseRow() *resource.Row {
 	})
 }
 
-// Coordinated leader election is off by default: leases do not take its fields.
+// The feature gate for coordinated leader election is off by default, so its fields are not
+// stored.
 
 func prepareLeaseCreate(_ context.Context, l *coordinationv1.Lease) {
 	l.Spec.Strategy, l.Spec.PreferredHolder = nil, nil

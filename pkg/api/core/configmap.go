@@ -38,7 +38,7 @@ func configMapRow() *resource.Row {
 	})
 }
 
-// defaultConfigMap gives data that is absent the form it is stored in.
+// defaultConfigMap sets missing data to an empty map, as it is stored.
 func defaultConfigMap(cm *corev1.ConfigMap) {
 	if cm.Data == nil {
 		cm.Data = map[string]string{}
@@ -78,7 +78,7 @@ func validateConfigMapUpdate(ctx context.Context, cm, old *corev1.ConfigMap) fie
 
 const immutableText = "field is immutable when `immutable` is set"
 
-// frozen is true of an object that was made immutable, which stays so.
+// frozen reports whether the object is immutable, and rejects an update that makes it mutable.
 func frozen(r *report.Report, is, was *bool) bool {
 	if was == nil || !*was {
 		return false

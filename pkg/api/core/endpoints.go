@@ -98,7 +98,7 @@ func checkEndpointPort(r *report.Report, p *corev1.EndpointPort, named bool, at 
 	}
 }
 
-// validateEndpointsUpdate lets subsets that did not change be as they are.
+// validateEndpointsUpdate checks subsets only if they have changed.
 func validateEndpointsUpdate(ctx context.Context, e, old *corev1.Endpoints) field.ErrorList {
 	if equality.Semantic.DeepEqual(e.Subsets, old.Subsets) {
 		return nil
@@ -108,7 +108,7 @@ func validateEndpointsUpdate(ctx context.Context, e, old *corev1.Endpoints) fiel
 
 func warnEndpoints(_ context.Context, e, _ *corev1.Endpoints) []string {
 	if e.Labels["endpoints.kubernetes.io/managed-by"] == "endpoint-controller" {
-		return nil // writes addresses as they should be
+		return nil // this controller writes addresses in their usual form
 	}
 	var warnings []string
 	check := func(addresses []corev1.EndpointAddress, path *field.Path) {

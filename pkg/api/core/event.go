@@ -63,8 +63,8 @@ func EventRow() *resource.Row {
 	})
 }
 
-// EventOf is an event of events.k8s.io as this group has it. It shares what it points to:
-// an event is converted to be encoded.
+// EventOf converts an event of events.k8s.io to the core group. The result shares memory with e:
+// events are converted only to be encoded.
 func EventOf(e *eventsv1.Event) *corev1.Event {
 	out := &corev1.Event{
 		ObjectMeta: e.ObjectMeta, EventTime: e.EventTime, ReportingController: e.ReportingController,
@@ -78,7 +78,7 @@ func EventOf(e *eventsv1.Event) *corev1.Event {
 	return out
 }
 
-// ofOlderEvents takes over what the older version calls otherwise.
+// ofOlderEvents copies fields that have another name in the older version.
 func ofOlderEvents(in *eventsv1beta1.Event, out *corev1.Event) {
 	out.InvolvedObject, out.Message, out.Source = in.Regarding, in.Note, in.DeprecatedSource
 	out.FirstTimestamp, out.LastTimestamp, out.Count = in.DeprecatedFirstTimestamp, in.DeprecatedLastTimestamp, in.DeprecatedCount
@@ -94,7 +94,7 @@ func ofEvents(obj resource.Object) (resource.Object, error) {
 }
 
 const (
-	maxEventName = 128 // of the reporting instance, the action and the reason
+	maxEventName = 128 // the longest reporting instance, action and reason
 	maxEventNote = 1024
 )
 
@@ -108,8 +108,8 @@ func validateEventUpdate(ctx context.Context, e, _ *corev1.Event) field.ErrorLis
 	return validateEvent(ctx, e)
 }
 
-// checkEvent judges what both groups ask of an event; they name the controller
-// that reports it differently.
+// checkEvent checks the rules that both groups share. controller is the group's name for the
+// field with the reporting controller.
 func checkEvent(r *report.Report, e *corev1.Event, controller string) {
 	about := e.InvolvedObject.Namespace
 	mismatch := e.Namespace != about
@@ -148,7 +148,7 @@ func checkEventText(r *report.Report, name, text string) {
 	}
 }
 
-// ValidateEvent judges a new event of events.k8s.io, in the form it is stored in.
+// ValidateEvent validates a new event of events.k8s.io, in its stored form.
 func ValidateEvent(e *corev1.Event) field.ErrorList {
 	var r report.Report
 	checkEvent(&r, e, "reportingController")
@@ -188,7 +188,7 @@ func checkSeries(r *report.Report, e *corev1.Event) {
 	}
 }
 
-// ValidateEventUpdate lets nothing of an events.k8s.io event change but its series.
+// ValidateEventUpdate rejects changes of an events.k8s.io event, except for its series.
 func ValidateEventUpdate(e, old *corev1.Event) field.ErrorList {
 	var r report.Report
 	checkEvent(&r, e, "reportingController")
@@ -252,7 +252,8 @@ func eventSource(e *corev1.Event) string {
 	return component + ", " + instance
 }
 
-// EventCells makes the cells of an event, for the group that shows it too.
+// EventCells returns the cells of an event. The package of the group events.k8s.io needs them
+// too.
 func EventCells(e *corev1.Event, env resource.CellEnv) []any { return eventCells(e, env) }
 
 func eventFields(e *corev1.Event) fields.Set {
@@ -275,5 +276,5 @@ func eventFields(e *corev1.Event) fields.Set {
 	}
 }
 
-// eventTTL is how many seconds an event is kept.
+// eventTTL returns the number of seconds after which an event is deleted.
 func eventTTL(*corev1.Event) int64 { return 60 * 60 }

@@ -47,8 +47,8 @@ func defaultLimitRange(l *corev1.LimitRange) {
 	}
 }
 
-// defaultContainerLimits derives a limit from the maximum, and a request from
-// the limit or else from the minimum.
+// defaultContainerLimits sets a missing default limit to the maximum, and a missing default
+// request to the default limit or else to the minimum.
 func defaultContainerLimits(item *corev1.LimitRangeItem) {
 	if item.Default == nil {
 		item.Default = corev1.ResourceList{}
@@ -69,7 +69,8 @@ func inherit(to, from corev1.ResourceList) {
 	}
 }
 
-// prepareLimitRangeCreate names a range that has no name: it alone may do without.
+// prepareLimitRangeCreate generates a name if there is none. Limit ranges are the only kind that
+// need no name.
 func prepareLimitRangeCreate(_ context.Context, l *corev1.LimitRange) {
 	if l.Name == "" {
 		l.Name = string(l.UID)
@@ -113,7 +114,7 @@ func checkLimitType(r *report.Report, kind corev1.LimitType, path *field.Path) {
 }
 
 func checkLimitNames(r *report.Report, item *corev1.LimitRangeItem, at *field.Path) {
-	judge := func(list corev1.ResourceList, field string) {
+	check := func(list corev1.ResourceList, field string) {
 		for _, name := range report.Keys(list) {
 			path := at.Child(field).Key(string(name))
 			if item.Type == corev1.LimitTypePod || item.Type == corev1.LimitTypeContainer {
@@ -123,8 +124,8 @@ func checkLimitNames(r *report.Report, item *corev1.LimitRangeItem, at *field.Pa
 			}
 		}
 	}
-	judge(item.Max, "max")
-	judge(item.Min, "min")
+	check(item.Max, "max")
+	check(item.Min, "min")
 	if item.Type == corev1.LimitTypePod {
 		if len(item.Default) > 0 {
 			r.Forbidden(at.Child("default"), "may not be specified when `type` is 'Pod'")
@@ -133,8 +134,8 @@ func checkLimitNames(r *report.Report, item *corev1.LimitRangeItem, at *field.Pa
 			r.Forbidden(at.Child("defaultRequest"), "may not be specified when `type` is 'Pod'")
 		}
 	} else {
-		judge(item.Default, "default")
-		judge(item.DefaultRequest, "defaultRequest")
+		check(item.Default, "default")
+		check(item.DefaultRequest, "defaultRequest")
 	}
 	if item.Type == corev1.LimitTypePersistentVolumeClaim {
 		_, least := item.Min[corev1.ResourceStorage]
@@ -142,10 +143,10 @@ func checkLimitNames(r *report.Report, item *corev1.LimitRangeItem, at *field.Pa
 			r.Required(at.Child("limits"), "either minimum or maximum storage value is required, but neither was provided")
 		}
 	}
-	judge(item.MaxLimitRequestRatio, "maxLimitRequestRatio")
+	check(item.MaxLimitRequestRatio, "maxLimitRequestRatio")
 }
 
-// checkLimitOrder wants min <= default request <= default limit <= max.
+// checkLimitOrder requires min <= default request <= default limit <= max.
 func checkLimitOrder(r *report.Report, item *corev1.LimitRangeItem, name corev1.ResourceName, at *field.Path) {
 	above := func(a, b corev1.ResourceList) (x, y apiresource.Quantity, is bool) {
 		x, okA := a[name]
@@ -199,7 +200,7 @@ func checkLimitRatio(r *report.Report, item *corev1.LimitRangeItem, name corev1.
 	if !hasMin || !hasMax {
 		return
 	}
-	// In whole units where one of them is too large for thousandths.
+	// Compare in whole units if one of the values is too large for thousandths.
 	asked, low, high := float64(ratio.Value()), least.Value(), most.Value()
 	if max(ratio.Value(), low, high) < apiresource.MaxMilliValue {
 		asked, low, high = float64(ratio.MilliValue())/1000, least.MilliValue(), most.MilliValue()

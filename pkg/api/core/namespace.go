@@ -62,12 +62,12 @@ func namespaceRow() *resource.Row {
 	})
 }
 
-// Names that stand in a host name are labels; all others are subdomains.
+// Names that become a part of a host name are DNS labels. All other names are DNS subdomains.
 
 func nameNamespace(name string, prefix bool) []string { return naming.NameIsDNSLabel(name, prefix) }
 
-// defaultNamespace labels a namespace with its name; one whose name is still to
-// be generated gets the label when it has been.
+// defaultNamespace labels a namespace with its name. If the name is yet to be generated, the
+// label is set later.
 func defaultNamespace(ns *corev1.Namespace) {
 	if ns.Name != "" {
 		labelNamespace(ns)
@@ -96,13 +96,13 @@ func prepareNamespaceUpdate(_ context.Context, ns, old *corev1.Namespace) {
 
 func canonicalizeNamespace(ns *corev1.Namespace) { labelNamespace(ns) }
 
-// namespaceHooks keep a namespace, in phase Terminating, until spec.finalizers is empty. The
-// components named there empty it first.
+// namespaceHooks keep a deleted namespace in phase Terminating until spec.finalizers is empty.
+// The components named there delete the namespace's contents first.
 func namespaceHooks() resource.Hooks[*corev1.Namespace] {
 	return resource.Hooks[*corev1.Namespace]{
 		BeforeDelete: beforeNamespace,
 		Ending: func(_ context.Context, ns *corev1.Namespace) bool {
-			ns.Status.Phase = corev1.NamespaceTerminating // also if only metadata.finalizers keep it
+			ns.Status.Phase = corev1.NamespaceTerminating // even if only metadata.finalizers delay the deletion
 			if len(ns.Spec.Finalizers) == 0 {
 				return false
 			}
@@ -113,8 +113,8 @@ func namespaceHooks() resource.Hooks[*corev1.Namespace] {
 	}
 }
 
-// beforeNamespace leaves a namespace that is being emptied as it is. Dependents that are not to be
-// orphaned are deleted before the namespace, and not after it as with other kinds.
+// beforeNamespace does nothing if the namespace is already terminating. Dependents that are not
+// to be orphaned are deleted before the namespace, not after their owner as with other kinds.
 func beforeNamespace(_ context.Context, ns *corev1.Namespace, options *metav1.DeleteOptions) error {
 	if err := expectedNamespace(ns, options); err != nil {
 		return err
@@ -143,7 +143,7 @@ func expectedNamespace(ns *corev1.Namespace, options *metav1.DeleteOptions) erro
 	}
 	conflict := func(what, said, has string) error {
 		return apierrors.NewConflict(corev1.Resource("namespaces"), ns.GetName(),
-			fmt.Errorf("Precondition failed: %s in precondition: %s, %s in object meta: %s", what, said, what, has)) //nolint:staticcheck // the client reads it as it is
+			fmt.Errorf("Precondition failed: %s in precondition: %s, %s in object meta: %s", what, said, what, has)) //nolint:staticcheck // the text is that of Kubernetes
 	}
 	if p.UID != nil && *p.UID != ns.GetUID() {
 		return conflict("UID", string(*p.UID), string(ns.GetUID()))

@@ -72,7 +72,7 @@ func nodeRow(proxy resource.ConnectFunc) *resource.Row {
 
 func defaultNode(n *corev1.Node) {
 	switch one, all := n.Spec.PodCIDR, n.Spec.PodCIDRs; {
-	case one != "" && (len(all) == 0 || all[0] != one): // older clients know one only
+	case one != "" && (len(all) == 0 || all[0] != one): // older clients set podCIDR only
 		n.Spec.PodCIDRs = []string{one}
 	case one == "" && len(all) > 0:
 		n.Spec.PodCIDR = all[0]
@@ -84,7 +84,7 @@ func defaultNode(n *corev1.Node) {
 	podspec.Milli(n.Status.Allocatable)
 }
 
-// prepareNodeCreate keeps the status: a kubelet registers its node with it.
+// prepareNodeCreate keeps the status, because a kubelet registers its node with a status.
 func prepareNodeCreate(_ context.Context, n *corev1.Node) {
 	n.Spec.ConfigSource, n.Status.Config = nil, nil
 }
@@ -137,7 +137,7 @@ func checkNodeResources(r *report.Report, n *corev1.Node) {
 	}
 }
 
-// checkFeatures wants names of features in order, each once.
+// checkFeatures requires sorted names of features without duplicates.
 func checkFeatures(r *report.Report, features []string, path *field.Path) {
 	form := regexp.MustCompile(`^[A-Z][a-zA-Z0-9]*(\/[a-zA-Z][a-zA-Z0-9]*)*$`)
 	for i, name := range features {
@@ -158,7 +158,7 @@ func checkFeatures(r *report.Report, features []string, path *field.Path) {
 	}
 }
 
-// checkTaints names taints below the metadata, as Kubernetes does.
+// checkTaints validates taints. As in Kubernetes, its findings have paths below metadata.
 func checkTaints(r *report.Report, taints []corev1.Taint, path *field.Path) {
 	seen := sets.New[string]()
 	for i, t := range taints {
@@ -186,7 +186,7 @@ func validateNodeUpdate(ctx context.Context, n, old *corev1.Node) field.ErrorLis
 	return append(validateNode(ctx, n), validateNodeStatus(ctx, n, old)...)
 }
 
-// validateNodeStatus judges what changed of a node, in its status or beside it.
+// validateNodeStatus validates changes of a node's status, and changes of its spec and metadata.
 func validateNodeStatus(_ context.Context, n, old *corev1.Node) field.ErrorList {
 	var r report.Report
 	checkNodeAnnotations(&r, n.Annotations)
@@ -213,7 +213,8 @@ func validateNodeStatus(_ context.Context, n, old *corev1.Node) field.ErrorList 
 	return r.Errors
 }
 
-// checkNodeAnnotations judges what annotations once said of a node, and nobody reads any more.
+// checkNodeAnnotations validates annotations that were once used but that no component reads any
+// more.
 func checkNodeAnnotations(r *report.Report, annotations map[string]string) {
 	path := field.NewPath("metadata", "annotations")
 	if text := annotations[corev1.TaintsAnnotationKey]; text != "" {
@@ -225,7 +226,7 @@ func checkNodeAnnotations(r *report.Report, annotations map[string]string) {
 	}
 	if text := annotations[corev1.PreferAvoidPodsAnnotationKey]; text != "" {
 		var avoid corev1.AvoidPods
-		// These Kubernetes reads as they are on the wire.
+		// Kubernetes decodes this annotation in the versioned form.
 		if err := json.Unmarshal([]byte(text), &avoid); err != nil {
 			r.Invalid(path.Child("AvoidPods"), corev1.PreferAvoidPodsAnnotationKey, err.Error())
 		}
@@ -273,7 +274,7 @@ func nodeCells(n *corev1.Node, env resource.CellEnv) []any {
 	}
 }
 
-// nodeStatus follows the last Ready condition.
+// nodeStatus returns the status text of a node, from its last Ready condition.
 func nodeStatus(n *corev1.Node) string {
 	status := "Unknown"
 	for _, c := range n.Status.Conditions {

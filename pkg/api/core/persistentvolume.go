@@ -80,7 +80,7 @@ func preparePersistentVolumeCreate(_ context.Context, pv *corev1.PersistentVolum
 	pv.Status = corev1.PersistentVolumeStatus{Phase: corev1.VolumePending, LastPhaseTransitionTime: &created}
 }
 
-// preparePersistentVolumeStatus stamps a change of phase unless the client did.
+// preparePersistentVolumeStatus sets the time of a change of phase, unless the client has set it.
 func preparePersistentVolumeStatus(ctx context.Context, pv, old *corev1.PersistentVolume) {
 	pv.Spec = old.Spec
 	stamp, was := pv.Status.LastPhaseTransitionTime, old.Status.LastPhaseTransitionTime
@@ -127,13 +127,13 @@ func validatePersistentVolume(_ context.Context, pv *corev1.PersistentVolume) fi
 	return r.Errors
 }
 
-// validateNewVolume judges a volume and its annotation.
+// validateNewVolume validates a volume and its annotation with mount options.
 func validateNewVolume(ctx context.Context, pv *corev1.PersistentVolume) field.ErrorList {
 	return append(validatePersistentVolume(ctx, pv), checkMountAnnotation(pv)...)
 }
 
-// checkMountAnnotation lets only volumes that are mounted by their own programs say with
-// which options, where these were before they had a field.
+// checkMountAnnotation rejects the annotation with mount options for volume types that do not
+// support it. Volumes had the annotation before there was a field.
 func checkMountAnnotation(pv *corev1.PersistentVolume) field.ErrorList {
 	s := &pv.Spec.PersistentVolumeSource
 	takes := s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.Glusterfs != nil || s.NFS != nil || s.RBD != nil ||
@@ -191,8 +191,8 @@ func validatePersistentVolumeUpdate(ctx context.Context, pv, old *corev1.Persist
 	return r.Errors
 }
 
-// sameAffinity reports whether a volume is where it was; labels may have got the
-// names they have today.
+// sameAffinity reports whether the node affinity is unchanged, apart from deprecated labels that
+// were replaced by their current names.
 func sameAffinity(affinity, old *corev1.VolumeNodeAffinity) bool {
 	was := old.DeepCopy()
 	if affinity != nil && affinity.Required != nil && was.Required != nil {
@@ -212,20 +212,21 @@ func renameLabels(is, was []corev1.NodeSelectorRequirement) {
 		corev1.LabelInstanceType:            corev1.LabelInstanceTypeStable,
 	}
 	for i := range min(len(is), len(was)) {
-		// A key that has no other name is found wanting elsewhere when it is empty.
+		// Empty keys, which have no new name, are rejected elsewhere.
 		if is[i].Key == today[was[i].Key] {
 			was[i].Key = is[i].Key
 		}
 	}
 }
 
-// namesGroup is true of a claim that came to be with the group of its source: an
-// update does not judge it again.
+// namesGroup reports whether a stored claim names the API group of its data source, in which case
+// an update does not check the group again.
 func namesGroup(spec *corev1.PersistentVolumeClaimSpec) bool {
 	return spec.DataSource != nil && spec.DataSource.APIGroup != nil || spec.DataSourceRef != nil && spec.DataSourceRef.APIGroup != nil
 }
 
-// ValidateVolumeSource judges what the volume of that name is of; at is where spec is.
+// ValidateVolumeSource validates the source of the volume with the given name. at is the path of
+// spec.
 func ValidateVolumeSource(r *report.Report, name string, spec *corev1.PersistentVolumeSpec, at *field.Path) {
 	v, s := &spec.PersistentVolumeSource, &podspec.Sources{Report: r, Path: at}
 	s.One("hostPath", v.HostPath != nil, func(p *field.Path) { r.Add(podspec.ValidateHostPath(v.HostPath, p)...) })
@@ -245,7 +246,7 @@ func ValidateVolumeSource(r *report.Report, name string, spec *corev1.Persistent
 		}
 	})
 	s.FC(v.FC)
-	if v.FlexVolume != nil { // may be a second one
+	if v.FlexVolume != nil { // reported even if there is another source
 		s.Found = true
 		s.Flex(at.Child("flexVolume"), v.FlexVolume.Driver, v.FlexVolume.Options)
 	}
@@ -376,7 +377,7 @@ func persistentVolumeCells(pv *corev1.PersistentVolume, env resource.CellEnv) []
 	}
 }
 
-// storageClass prefers the annotation that was there before the field.
+// storageClass returns the class. The beta annotation takes precedence over the field.
 func storageClass(annotations map[string]string, name *string) string {
 	if class, ok := annotations[corev1.BetaStorageClassAnnotation]; ok {
 		return class

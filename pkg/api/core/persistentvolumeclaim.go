@@ -67,7 +67,7 @@ func persistentVolumeClaimRow() *resource.Row {
 
 func defaultPersistentVolumeClaim(pvc *corev1.PersistentVolumeClaim) { DefaultClaim(pvc) }
 
-// DefaultClaim fills a volume claim, or the template of one.
+// DefaultClaim sets the defaults of a volume claim or of a claim template.
 func DefaultClaim(pvc *corev1.PersistentVolumeClaim) {
 	unset.Fill(&pvc.Status.Phase, corev1.ClaimPending)
 	podspec.DefaultClaimSpec(&pvc.Spec)
@@ -90,8 +90,8 @@ func preparePersistentVolumeClaimUpdate(_ context.Context, pvc, old *corev1.Pers
 
 const snapshotGroup = "snapshot.storage.k8s.io"
 
-// dropClaimFields drops sources that the fields never could name: from another
-// namespace, and by the older field anything but a claim or a snapshot.
+// dropClaimFields clears data sources that are not supported: in dataSource, anything but a claim
+// or a snapshot, and in dataSourceRef, sources in another namespace.
 func dropClaimFields(spec, old *corev1.PersistentVolumeClaimSpec) {
 	hadSource := old != nil && old.DataSource != nil
 	hadRef := old != nil && old.DataSourceRef != nil
@@ -112,7 +112,8 @@ func dropClaimFields(spec, old *corev1.PersistentVolumeClaimSpec) {
 	}
 }
 
-// completeDataSources keeps the older and the younger field in step.
+// completeDataSources copies dataSource to dataSourceRef, or the reverse, so that both have the
+// same value.
 func completeDataSources(spec *corev1.PersistentVolumeClaimSpec) {
 	source, ref := spec.DataSource, spec.DataSourceRef
 	switch {
@@ -127,8 +128,8 @@ func validatePersistentVolumeClaim(_ context.Context, pvc *corev1.PersistentVolu
 	return podspec.ValidateClaimSpec(&pvc.Spec, field.NewPath("spec"))
 }
 
-// validatePersistentVolumeClaimUpdate lets a claim be bound, a bound claim grow,
-// and a class be named where there was none.
+// validatePersistentVolumeClaimUpdate rejects changes of the spec, except for binding a claim,
+// growing a bound claim and setting a class that was unset.
 func validatePersistentVolumeClaimUpdate(ctx context.Context, pvc, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	r := report.Report{Errors: validatePersistentVolumeClaim(ctx, pvc)}
 	if namesGroup(&old.Spec) {
@@ -187,8 +188,8 @@ func validatePersistentVolumeClaimStatus(_ context.Context, pvc, _ *corev1.Persi
 	return r.Errors
 }
 
-// checkAllocated judges what a claim that grows says of it. A state that is none
-// is told by the resource it is of.
+// checkAllocated checks the allocated resources and their resize states. An unknown state is
+// reported with the name of the resource.
 func checkAllocated(r *report.Report, status *corev1.PersistentVolumeClaimStatus, path *field.Path) {
 	states := []corev1.ClaimResourceStatus{
 		corev1.PersistentVolumeClaimControllerResizeInProgress, corev1.PersistentVolumeClaimControllerResizeInfeasible,
@@ -210,8 +211,8 @@ func checkAllocated(r *report.Report, status *corev1.PersistentVolumeClaimStatus
 	}
 }
 
-// checkNotNegative reports a negative size, also one that is no whole number or does not fit
-// into 64 bits.
+// checkNotNegative reports a negative size, including sizes that are not whole or do not fit into
+// 64 bits.
 func checkNotNegative(r *report.Report, path *field.Path, value quantity.Quantity) {
 	if value.Sign() >= 0 {
 		return
@@ -223,8 +224,8 @@ func checkNotNegative(r *report.Report, path *field.Path, value quantity.Quantit
 	r.Invalid(path, value.String(), "must be a valid resource quantity")
 }
 
-// checkClaimResource reports whether a claim may have some of a resource: of those
-// that Kubernetes itself counts it is storage alone.
+// checkClaimResource reports whether a claim's status may have a resource: storage, or an
+// extended resource.
 func checkClaimResource(r *report.Report, path *field.Path, name corev1.ResourceName) bool {
 	if msgs := naming.IsQualifiedName(string(name)); len(msgs) > 0 {
 		r.Each(path, string(name), msgs)

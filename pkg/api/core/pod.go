@@ -127,7 +127,7 @@ func countPodSpec(pod, old *corev1.Pod) {
 	}
 }
 
-// eachMount visits mounts until visit returns true, and returns that.
+// eachMount calls visit for each mount until it returns true, and reports whether it did.
 func eachMount(status *corev1.PodStatus, visit func(*corev1.VolumeMountStatus) bool) bool {
 	for _, statuses := range [][]corev1.ContainerStatus{
 		status.ContainerStatuses, status.InitContainerStatuses, status.EphemeralContainerStatuses,
@@ -143,7 +143,8 @@ func eachMount(status *corev1.PodStatus, visit func(*corev1.VolumeMountStatus) b
 	return false
 }
 
-// preparePodEphemeralContainers keeps everything but the ephemeral containers.
+// preparePodEphemeralContainers keeps everything of the old pod except for the ephemeral
+// containers.
 func preparePodEphemeralContainers(_ context.Context, pod, old *corev1.Pod) {
 	added := pod.Spec.EphemeralContainers
 	pod.Spec, pod.Status = old.Spec, old.Status
@@ -153,8 +154,8 @@ func preparePodEphemeralContainers(_ context.Context, pod, old *corev1.Pod) {
 	countPodSpec(pod, old)
 }
 
-// gracefulDeletePod gives a pod the time it asks for; one that no kubelet runs,
-// or that has ended, needs none.
+// gracefulDeletePod sets the grace period of a delete to the pod's own, unless the client has set
+// one. The period is zero if the pod is not on a node or has finished.
 func gracefulDeletePod(_ context.Context, pod *corev1.Pod, options *metav1.DeleteOptions) bool {
 	if options == nil {
 		return false
@@ -177,7 +178,7 @@ func gracefulDeletePod(_ context.Context, pod *corev1.Pod, options *metav1.Delet
 	return true
 }
 
-// warnPod looks at new pods only: people seldom change them by hand.
+// warnPod returns warnings about new pods only, because users rarely update pods.
 func warnPod(_ context.Context, pod, old *corev1.Pod) []string {
 	if old != nil {
 		return nil
@@ -193,7 +194,7 @@ func warnPodStatus(_ context.Context, pod, _ *corev1.Pod) []string {
 	return warnings
 }
 
-// The selectable fields of the group's kinds.
+// podFields returns the fields that field selectors can use.
 
 func podFields(pod *corev1.Pod) fields.Set {
 	hostNetwork := pod.Spec.HostNetwork

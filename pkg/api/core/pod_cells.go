@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/api/podspec"
 )
 
-const nodeLost = "NodeLost" // status.reason of a pod whose node is not heard of
+const nodeLost = "NodeLost" // status.reason of a pod whose node is unreachable
 
 func podCells(pod *corev1.Pod, env resource.CellEnv) []any {
 	s := summarize(pod)
@@ -33,7 +33,8 @@ func podCells(pod *corev1.Pod, env resource.CellEnv) []any {
 	}
 }
 
-// podRowConditions say that a pod has ended, for who prints it in another colour.
+// podRowConditions marks pods that have finished, so that clients can print them in another
+// colour.
 func podRowConditions(pod *corev1.Pod) []metav1.TableRowCondition {
 	ended := metav1.TableRowCondition{Type: metav1.RowCompleted, Status: metav1.ConditionTrue, Reason: string(pod.Status.Phase)}
 	switch pod.Status.Phase {
@@ -47,7 +48,8 @@ func podRowConditions(pod *corev1.Pod) []metav1.TableRowCondition {
 	return []metav1.TableRowCondition{ended}
 }
 
-// podSummary is a pod in a word and three numbers.
+// podSummary is the status text of a pod with its counts of ready containers, of all containers
+// and of restarts.
 type podSummary struct {
 	ready, total int
 	reason       string
@@ -88,8 +90,8 @@ func summarize(pod *corev1.Pod) podSummary {
 	return s
 }
 
-// addInit accounts for the init containers up to the first that has not done
-// its part, and says whether there is one.
+// addInit adds the init containers up to the first one that has not finished, and reports whether
+// there is one.
 func (s *podSummary) addInit(pod *corev1.Pod, sidecars map[string]bool) bool {
 	for i := range pod.Status.InitContainerStatuses {
 		c := &pod.Status.InitContainerStatuses[i]
@@ -113,7 +115,7 @@ func (s *podSummary) addInit(pod *corev1.Pod, sidecars map[string]bool) bool {
 	return false
 }
 
-// waitsForInit is true of an init container that holds up those after it.
+// waitsForInit reports whether the containers after init container c have to wait for it.
 func waitsForInit(c *corev1.ContainerStatus, sidecars map[string]bool) bool {
 	if c.State.Terminated != nil && c.State.Terminated.ExitCode == 0 {
 		return false
@@ -121,7 +123,8 @@ func waitsForInit(c *corev1.ContainerStatus, sidecars map[string]bool) bool {
 	return !(sidecars[c.Name] && c.Started != nil && *c.Started)
 }
 
-// addMain lets the first container that has something to say name the reason.
+// addMain adds the main containers. The first container with a reason to report determines the
+// pod's status text.
 func (s *podSummary) addMain(pod *corev1.Pod) {
 	running, failure := false, ""
 	for i := len(pod.Status.ContainerStatuses) - 1; i >= 0; i-- {

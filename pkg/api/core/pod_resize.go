@@ -15,9 +15,9 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// preparePodResize keeps everything but resources and resize policies. When
-// containers were added, removed, renamed or moved it keeps nothing, so that
-// validation refuses the change.
+// preparePodResize keeps everything of the old pod except for resources and resize policies. If
+// containers were added, removed, renamed or reordered, it keeps nothing, so that validation
+// rejects the update.
 func preparePodResize(_ context.Context, pod, old *corev1.Pod) {
 	sameShape := len(pod.Spec.Containers) == len(old.Spec.Containers) && len(pod.Spec.InitContainers) == len(old.Spec.InitContainers)
 	if sameShape {
@@ -47,7 +47,7 @@ func resized(containers, old []corev1.Container) []corev1.Container {
 	return out
 }
 
-// validatePodResize lets CPU and memory of a running pod change, and nothing else.
+// validatePodResize rejects every change except for CPU and memory of a running pod.
 func validatePodResize(ctx context.Context, pod, old *corev1.Pod) field.ErrorList {
 	if _, mirror := old.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods cannot be resized")}
@@ -86,7 +86,8 @@ func validatePodResize(ctx context.Context, pod, old *corev1.Pod) field.ErrorLis
 	return r.Errors
 }
 
-// canResize asks the first running container whether its node reports resources.
+// canResize reports whether the pod's node supports resizing: it does if the status of the first
+// running container has resources.
 func canResize(pod *corev1.Pod) bool {
 	for i := range pod.Status.ContainerStatuses {
 		if s := &pod.Status.ContainerStatuses[i]; s.State.Running != nil {
@@ -129,8 +130,8 @@ func removes(list, old corev1.ResourceList) bool {
 	return false
 }
 
-// checkResized puts old CPU and memory back into rest, and refuses what differs
-// then.
+// checkResized sets CPU and memory in rest to their old values, and rejects any difference that
+// remains.
 func checkResized(r *report.Report, rest, old *corev1.PodSpec, spec *field.Path) {
 	for i := range rest.Containers {
 		restoreComputing(&rest.Containers[i].Resources, &old.Containers[i].Resources)
@@ -151,8 +152,8 @@ func checkResized(r *report.Report, rest, old *corev1.PodSpec, spec *field.Path)
 	}
 }
 
-// refuseRestart refuses to resize a container that would have to do its work
-// again for that; pods of before such policies were refused may have one.
+// refuseRestart rejects a resize of a container that would have to run again for it. Pods that
+// were stored before such policies were rejected may have one.
 func refuseRestart(r *report.Report, c *corev1.Container, at *field.Path) {
 	for _, p := range c.ResizePolicy {
 		if p.RestartPolicy == corev1.RestartContainer {
@@ -184,7 +185,7 @@ func restoredList(list, old corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
-// checkOwnResize judges the resources of the pod as a whole.
+// checkOwnResize checks changes of pod-level resources.
 func checkOwnResize(r *report.Report, rest, old *corev1.PodSpec, spec *field.Path) {
 	has := func(own *corev1.ResourceRequirements) bool {
 		return own != nil && len(own.Requests)+len(own.Limits) > 0

@@ -21,9 +21,9 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// preparePodStatus keeps what a status may not change. Owner references are
-// among it, and the deletion timestamp is the server's alone: what arrives is
-// dropped, and the server puts back what it knows.
+// preparePodStatus keeps what an update of the status cannot change. That includes owner
+// references. The deletion timestamp that the client sends is dropped, and the server restores
+// its own.
 func preparePodStatus(_ context.Context, pod, old *corev1.Pod) {
 	pod.Spec = old.Spec
 	pod.DeletionTimestamp = nil
@@ -36,8 +36,8 @@ func preparePodStatus(_ context.Context, pod, old *corev1.Pod) {
 	dropStatusFields(&pod.Status, &old.Status)
 }
 
-// keepClaimStatuses puts back which claims the pod has, if a writer that does not know these fields
-// has lost them. The list can still be emptied.
+// keepClaimStatuses restores the claims in the status if a client that does not know these fields
+// has dropped them. The list can still be emptied.
 func keepClaimStatuses(status, old *corev1.PodStatus) {
 	if status.ResourceClaimStatuses == nil {
 		status.ResourceClaimStatuses = old.ResourceClaimStatuses
@@ -47,8 +47,8 @@ func keepClaimStatuses(status, old *corev1.PodStatus) {
 	}
 }
 
-// keepObservedGenerations puts back the generations that a writer who does not
-// know of them has lost. Conditions of one type are matched in order.
+// keepObservedGenerations restores observed generations that a client which does not know the
+// field has dropped. Conditions of one type are matched in order.
 func keepObservedGenerations(pod, old *corev1.Pod) {
 	if pod.Status.ObservedGeneration == 0 {
 		pod.Status.ObservedGeneration = old.Status.ObservedGeneration
@@ -70,8 +70,8 @@ func keepObservedGenerations(pod, old *corev1.Pod) {
 	}
 }
 
-// dropStatusFields drops what belongs to features that are off: claims for what
-// nodes share out by themselves, and the digests of image volumes.
+// dropStatusFields clears fields whose feature gates are off by default: claims for resources
+// that nodes allocate themselves, and digests of image volumes.
 func dropStatusFields(status, old *corev1.PodStatus) {
 	if len(old.NodeAllocatableResourceClaimStatuses) == 0 {
 		status.NodeAllocatableResourceClaimStatuses = nil
@@ -137,7 +137,8 @@ func checkNomination(r *report.Report, pod, old *corev1.Pod, path *field.Path) {
 	}
 }
 
-// checkTransitions refuses to bring back a container that ended for good.
+// checkTransitions rejects an update in which a container that cannot be restarted leaves the
+// state terminated.
 func checkTransitions(r *report.Report, statuses, old []corev1.ContainerStatus, path *field.Path, restarts func(name string, exitCode int32) bool) {
 	for i, was := range old {
 		if was.State.Terminated == nil {
@@ -155,7 +156,7 @@ func checkTransitions(r *report.Report, statuses, old []corev1.ContainerStatus, 
 	}
 }
 
-// anyRestartsAll is true when one container's exit may restart all of them.
+// anyRestartsAll reports whether a rule of some container restarts all containers.
 func anyRestartsAll(spec *corev1.PodSpec) bool {
 	for _, c := range podspec.Containers(spec, nil) {
 		for _, rule := range c.RestartPolicyRules {
@@ -167,8 +168,8 @@ func anyRestartsAll(spec *corev1.PodSpec) bool {
 	return false
 }
 
-// mayRestart says whether a container comes back after an exit code: its rules
-// decide first, then its policy, then the pod's.
+// mayRestart returns a function that reports whether a container is restarted after an exit code.
+// The container's rules come first, then its policy, then the pod's policy.
 func mayRestart(spec *corev1.PodSpec, containers []corev1.Container) func(string, int32) bool {
 	return func(name string, exitCode int32) bool {
 		i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == name })
@@ -249,8 +250,8 @@ func checkIPs(r *report.Report, ips, old []string, value any, path *field.Path) 
 	}
 }
 
-// checkExtendedClaim judges what a pod says of the claim that was made for its
-// extended resources.
+// checkExtendedClaim validates the status of the claim that was created for the pod's extended
+// resources.
 func checkExtendedClaim(r *report.Report, pod *corev1.Pod, path *field.Path) {
 	status := pod.Status.ExtendedResourceClaimStatus
 	if status == nil {
@@ -287,7 +288,7 @@ func checkExtendedClaim(r *report.Report, pod *corev1.Pod, path *field.Path) {
 }
 
 func containerNamed(containers []corev1.Container, name string) *corev1.Container {
-	// Of several of one name the last counts.
+	// If several containers have the name, the last one counts.
 	for i := len(containers) - 1; i >= 0; i-- {
 		if containers[i].Name == name {
 			return &containers[i]
@@ -296,7 +297,7 @@ func containerNamed(containers []corev1.Container, name string) *corev1.Containe
 	return nil
 }
 
-// checkUsers judges the users that containers are said to run as.
+// checkUsers validates the users that the status reports for containers.
 func checkUsers(r *report.Report, statuses []corev1.ContainerStatus, path *field.Path, os *corev1.PodOS) {
 	for i, s := range statuses {
 		if s.User == nil || s.User.Linux == nil {
@@ -311,7 +312,7 @@ func checkUsers(r *report.Report, statuses []corev1.ContainerStatus, path *field
 			continue
 		}
 		user := s.User.Linux
-		if user.UID < 0 || user.UID > math.MaxUint32 { // images name users that pods could not ask for
+		if user.UID < 0 || user.UID > math.MaxUint32 { // images can use IDs that a pod specification cannot
 			r.Invalid(at.Child("uid"), user.UID, fmt.Sprintf("must be between 0 and %d, inclusive", uint32(math.MaxUint32)))
 		}
 		r.Each(at.Child("gid"), user.GID, validation.IsValidGroupID(user.GID))
@@ -321,8 +322,7 @@ func checkUsers(r *report.Report, statuses []corev1.ContainerStatus, path *field
 	}
 }
 
-// checkAllocatedHealth judges what is said of the health of the resources that
-// containers were given.
+// checkAllocatedHealth validates the health of the resources that are allocated to containers.
 func checkAllocatedHealth(r *report.Report, statuses []corev1.ContainerStatus, path *field.Path, containers []corev1.Container) {
 	for i, s := range statuses {
 		at := path.Index(i).Child("allocatedResourcesStatus")
@@ -371,7 +371,7 @@ func checkHealth(r *report.Report, resources []corev1.ResourceHealth, path *fiel
 	}
 }
 
-// checkUnallocated refuses what containers that have no resources cannot have.
+// checkUnallocated rejects allocated resources of ephemeral containers, which cannot have any.
 func checkUnallocated(r *report.Report, statuses []corev1.ContainerStatus, path *field.Path) {
 	for i, s := range statuses {
 		if len(s.AllocatedResourcesStatus) > 0 {

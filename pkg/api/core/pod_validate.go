@@ -32,8 +32,8 @@ func validatePod(ctx context.Context, pod *corev1.Pod) field.ErrorList {
 	return r.Errors
 }
 
-// validatePodContent judges what must hold of a pod at any time; was is what the
-// pod's specification replaces, or nil.
+// validatePodContent checks the rules that hold for every pod. was is the specification that the
+// pod's one replaces, or nil.
 func validatePodContent(ctx context.Context, pod *corev1.Pod, was *corev1.PodSpec) field.ErrorList {
 	var r report.Report
 	spec := field.NewPath("spec")
@@ -74,7 +74,7 @@ func refusePadding(r *report.Report, image string, at *field.Path) {
 	}
 }
 
-// mutable lists, for users, what may change in a pod's specification.
+// mutable is the part of an error message that lists the fields of a pod that can be changed.
 const mutable = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`," +
 	"`spec.tolerations` (only additions to existing tolerations)," +
 	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
@@ -103,7 +103,8 @@ func validatePodUpdate(ctx context.Context, pod, old *corev1.Pod) field.ErrorLis
 	return r.Errors
 }
 
-// sameContainers is false when what follows would make no sense.
+// sameContainers reports whether an update keeps the number of containers. If not, later checks
+// are skipped.
 func sameContainers(r *report.Report, containers, old []corev1.Container, path *field.Path) bool {
 	if len(containers) != len(old) {
 		r.Forbidden(path, "pod updates may not add or remove containers")
@@ -161,7 +162,8 @@ func onlyFewerGates(r *report.Report, pod, old *corev1.Pod, path *field.Path) {
 	}
 }
 
-// withoutMutable is pod's specification with old's values in what may change.
+// withoutMutable returns a copy of pod's specification in which the fields that can be changed
+// have old's values.
 func withoutMutable(pod, old *corev1.Pod) *corev1.PodSpec {
 	rest, was := pod.Spec.DeepCopy(), old.Spec.DeepCopy()
 	for i := range rest.Containers {
@@ -180,8 +182,8 @@ func withoutMutable(pod, old *corev1.Pod) *corev1.PodSpec {
 	return rest
 }
 
-// onlyNarrower lets a gated pod select fewer nodes, and takes such a change out
-// of rest.
+// onlyNarrower lets a pod with scheduling gates select fewer nodes than before. It sets an
+// allowed change in rest to the old value.
 func onlyNarrower(r *report.Report, rest, old *corev1.PodSpec, path *field.Path) {
 	for key, value := range old.NodeSelector {
 		if got, ok := rest.NodeSelector[key]; !ok || got != value {
@@ -232,8 +234,8 @@ func onlyMoreTerms(r *report.Report, is, was *corev1.NodeAffinity, path *field.P
 	}
 }
 
-// extends is true of a term that asks for all that was asked for before. A term
-// without requirements selects nothing, and more would widen it.
+// extends reports whether term has every requirement of old. A term without requirements selects
+// no nodes, so that adding one would select more.
 func extends(term, old *corev1.NodeSelectorTerm) bool {
 	n, m := len(old.MatchExpressions), len(old.MatchFields)
 	if n+m == 0 {

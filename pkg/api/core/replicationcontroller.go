@@ -65,7 +65,7 @@ func replicationControllerRow(p podspec.Policy) *resource.Row {
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: func(ctx context.Context, rc, old *corev1.ReplicationController) {
 				parts.KeepSpec(ctx, rc, old)
 				if t := rc.Spec.Template; len(rc.Labels) == 0 && t != nil {
-					rc.Labels = maps.Clone(t.Labels) // the default, which a status without a spec came without
+					rc.Labels = maps.Clone(t.Labels) // the default is missing if the update had no spec
 				}
 			}, ValidateUpdate: validateReplicationControllerStatus},
 		},
@@ -88,8 +88,8 @@ func replicationControllerScale() *resource.Scale {
 	}
 }
 
-// defaultReplicationController takes the template's labels for the selector and
-// for the controller's own where these are unset.
+// defaultReplicationController uses the template's labels as the selector and as the controller's
+// labels if these are unset.
 func defaultReplicationController(rc *corev1.ReplicationController) {
 	if t := rc.Spec.Template; t != nil {
 		if len(rc.Spec.Selector) == 0 && t.Labels != nil {

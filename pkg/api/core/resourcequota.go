@@ -69,8 +69,8 @@ func validateResourceQuota(_ context.Context, q *corev1.ResourceQuota) field.Err
 	return r.Errors
 }
 
-// checkQuotaList checks names and amounts. An amount that one of the stored lists has is not
-// checked again: it may have been stored when less was refused.
+// checkQuotaList checks names and amounts. It skips an amount that is in one of the stored lists,
+// because older versions may have accepted it.
 func checkQuotaList(r *report.Report, list corev1.ResourceList, path *field.Path, stored ...corev1.ResourceList) {
 	for _, name := range report.Keys(list) {
 		at := path.Key(string(name))
@@ -118,8 +118,8 @@ func quotaScopes() []corev1.ResourceQuotaScope {
 	}
 }
 
-// scopeApplies is true when objects of the scope use the resource. A scope that is
-// none is refused as such, and for nothing else.
+// scopeApplies reports whether objects of the scope use the resource. It returns true for an
+// unknown scope, which another check reports.
 func scopeApplies(scope corev1.ResourceQuotaScope, name corev1.ResourceName) bool {
 	computing := slices.Contains([]corev1.ResourceName{
 		corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory,
@@ -195,7 +195,7 @@ func validateResourceQuotaStatus(_ context.Context, q, old *corev1.ResourceQuota
 	return r.Errors
 }
 
-// warnResourceQuota tells of quotas that allow more to be asked for than to be used.
+// warnResourceQuota warns about quotas that allow higher requests than limits.
 func warnResourceQuota(_ context.Context, q, old *corev1.ResourceQuota) []string {
 	if old != nil {
 		return nil

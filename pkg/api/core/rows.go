@@ -3,8 +3,9 @@
 
 // Package core declares the kinds of the core group: pods, services, nodes and what surrounds them.
 //
-// Each kind has its row here, and beside it what the row names: defaults,
-// preparation, validation, table cells. All of it is pure: no I/O, no state.
+// Each kind has a row, and next to it the functions that the row refers to: defaults,
+// preparation, validation and table cells. All of them are pure: they do no I/O and keep no
+// state.
 package core
 
 import (
@@ -14,31 +15,32 @@ import (
 	"keelson.dev/keelson/pkg/api/podspec"
 )
 
-// Deps is what the group's rows need beyond pure rules. The rows of the zero value have nobody who
-// answers their subresources, and allocate nothing.
+// Deps has what the rows of the group need besides pure functions. With the zero value,
+// subresources such as logs cannot be served and nothing is allocated.
 type Deps struct {
-	// Policy is what specifications and templates of pods may contain.
+	// Policy says what pods and pod templates may contain.
 	Policy podspec.Policy
 	// Services allocates what services need; nil allocates nothing.
 	Services ServiceAllocator
-	// Bindings answers bindings, which are about any pod of their name.
+	// Bindings creates bindings. A binding applies to the pod of the same name.
 	Bindings *resource.Creator
 	Pods     PodConnectors
-	// Tokens answers serviceaccounts/token.
+	// Tokens creates tokens (serviceaccounts/token).
 	Tokens                  *resource.Creator
 	NodeProxy, ServiceProxy resource.ConnectFunc
 }
 
-// PodConnectors answer the subresources of pods that are no views of them.
+// PodConnectors serve the subresources of pods that are not views of the pod, such as log and
+// exec.
 type PodConnectors struct {
 	Binding, Eviction                     *resource.Creator
 	Attach, Exec, Log, PortForward, Proxy resource.ConnectFunc
 }
 
-// ServiceAllocator ties addresses and node ports to the writes of services.
+// ServiceAllocator allocates and releases addresses and node ports when services are written.
 type ServiceAllocator interface {
 	Hooks() resource.Hooks[*corev1.Service]
-	// Restore fills in what services of older servers do not say of their addresses.
+	// Restore sets address fields that services stored by older servers lack.
 	Restore(svc *corev1.Service)
 }
 

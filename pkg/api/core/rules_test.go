@@ -25,7 +25,7 @@ func TestNamespaceRules(t *testing.T) {
 	rowtest.Creates(t, row, stored, []rowtest.Case{
 		{"valid", ``, ""},
 		{"finalizer of a domain", `spec: {finalizers: [example.com/a]}`, ""},
-		{"finalizer of nobody", `spec: {finalizers: [a]}`, "spec.finalizers: Invalid value"},
+		{"unqualified finalizer", `spec: {finalizers: [a]}`, "spec.finalizers: Invalid value"},
 		{"bad finalizer", `spec: {finalizers: ["a b/c"]}`, "spec.finalizers: Invalid value"},
 	})
 	rowtest.Updates(t, row, "", stored, []rowtest.Case{{"labels", `metadata: {labels: {a: b}}`, ""}})

@@ -51,7 +51,7 @@ func defaultSecret(s *corev1.Secret) {
 	if len(s.StringData) == 0 {
 		return
 	}
-	// A way to write data, and never shown: what it says goes before data.
+	// stringData is write-only. Its values are merged into data and take precedence.
 	if s.Data == nil {
 		s.Data = make(map[string][]byte, len(s.StringData))
 	}
@@ -61,7 +61,7 @@ func defaultSecret(s *corev1.Secret) {
 	s.StringData = nil
 }
 
-// prepareSecretUpdate keeps the type of a secret that is written without one.
+// prepareSecretUpdate keeps the old type if the update has none.
 func prepareSecretUpdate(_ context.Context, s, old *corev1.Secret) {
 	if s.Type == "" {
 		s.Type = old.Type
@@ -116,7 +116,7 @@ func checkSecretType(r *report.Report, s *corev1.Secret, path *field.Path) {
 	}
 }
 
-// checkJSON never shows what the secret holds.
+// checkJSON reports a value that is not JSON. The finding does not contain the value.
 func checkJSON(r *report.Report, data map[string][]byte, key string, path *field.Path) {
 	content, ok := data[key]
 	if !ok {
@@ -137,7 +137,7 @@ func validateSecretUpdate(ctx context.Context, s, old *corev1.Secret) field.Erro
 	return r.Errors
 }
 
-// warnSecret tells of a certificate that its key does not fit.
+// warnSecret warns about a TLS certificate that does not match its key.
 func warnSecret(_ context.Context, s, _ *corev1.Secret) []string {
 	if s.Type != corev1.SecretTypeTLS {
 		return nil

@@ -77,8 +77,8 @@ func serviceRow(allocator ServiceAllocator, proxy resource.ConnectFunc) *resourc
 
 func nameService(name string, prefix bool) []string { return naming.NameIsDNSLabel(name, prefix) }
 
-// defaultService fills what does not depend on the cluster; addresses, families
-// and node ports are the server's to allocate.
+// defaultService sets defaults that do not depend on the cluster. The server allocates addresses,
+// families and node ports.
 func defaultService(svc *corev1.Service) {
 	spec := &svc.Spec
 	unset.Fill(&spec.SessionAffinity, corev1.ServiceAffinityNone)
@@ -124,9 +124,9 @@ func hasNodePorts(spec *corev1.ServiceSpec) bool {
 	return spec.Type == corev1.ServiceTypeNodePort || spec.Type == corev1.ServiceTypeLoadBalancer
 }
 
-// prepareServiceUpdate keeps the status, and forgets what the old type of the
-// service needed and the new one does not, unless the client changed it: then it
-// stays and is refused.
+// prepareServiceUpdate keeps the status. It clears the fields that the old type of the service
+// needed and the new type does not. If the client has changed such a field, it stays and
+// validation rejects it.
 func prepareServiceUpdate(_ context.Context, svc, old *corev1.Service) {
 	svc.Status = old.Status
 	spec, was := &svc.Spec, &old.Spec
@@ -149,8 +149,8 @@ func prepareServiceUpdate(_ context.Context, svc, old *corev1.Service) {
 	}
 }
 
-// canonicalizeService takes off a name for something outside what is about addresses
-// inside: Kubernetes shows none.
+// canonicalizeService removes the fields about cluster IPs from a service of type ExternalName,
+// as Kubernetes does.
 func canonicalizeService(svc *corev1.Service) {
 	if svc.Spec.Type == corev1.ServiceTypeExternalName {
 		svc.Spec.InternalTrafficPolicy = nil

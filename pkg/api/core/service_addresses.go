@@ -80,8 +80,8 @@ func checkFamilies(r *report.Report, spec *corev1.ServiceSpec, path *field.Path)
 	}
 }
 
-// ClusterIPErrors is all that is said of a service whose addresses make no sense:
-// nothing could be allocated for it.
+// ClusterIPErrors returns the findings about the addresses of a service. If there are any,
+// nothing can be allocated for it.
 func ClusterIPErrors(spec, old *corev1.ServiceSpec) field.ErrorList {
 	var r report.Report
 	if spec.Type != corev1.ServiceTypeExternalName {
@@ -121,7 +121,8 @@ const (
 	singleToFree = "must be set to 'SingleStack' when releasing the secondary "
 )
 
-// keepClusterIPs lets the second address come and go; the first is for ever.
+// keepClusterIPs rejects changes of the first cluster IP. The second one can be added and
+// removed.
 func keepClusterIPs(r *report.Report, spec, was *corev1.ServiceSpec) {
 	path := field.NewPath("spec", "clusterIPs")
 	is, old := spec.ClusterIPs, was.ClusterIPs

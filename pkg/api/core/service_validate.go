@@ -26,8 +26,8 @@ func validateService(_ context.Context, svc *corev1.Service) field.ErrorList {
 	return validateServiceContent(svc, &corev1.Service{})
 }
 
-// validateServiceContent judges a service; values that old had already are
-// judged by the rules that held then.
+// validateServiceContent validates a service. Values that old already has are checked by the
+// older, weaker rules.
 func validateServiceContent(svc, old *corev1.Service) field.ErrorList {
 	var r report.Report
 	spec, path := &svc.Spec, field.NewPath("spec")

@@ -39,7 +39,7 @@ func serviceAccountRow(token *resource.Creator) *resource.Row {
 	})
 }
 
-// prepareServiceAccountCreate keeps nothing of a secret reference but its name.
+// prepareServiceAccountCreate clears the fields of secret references except for their names.
 func prepareServiceAccountCreate(_ context.Context, sa *corev1.ServiceAccount) {
 	for i, secret := range sa.Secrets {
 		sa.Secrets[i] = corev1.ObjectReference{Name: secret.Name}

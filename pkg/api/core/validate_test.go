@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// expect compares field and reason of each finding, in order: that is what clients read.
+// expect compares the field and the reason of each finding, in order.
 func expect(t *testing.T, errs field.ErrorList, want []string) {
 	t.Helper()
 	var got []string
@@ -46,7 +46,7 @@ var service = &corev1.Service{Spec: corev1.ServiceSpec{
 	},
 }}
 
-// balanced makes a service one with a load balancer.
+// balanced turns s into a service of type LoadBalancer.
 func balanced(s *corev1.Service) {
 	s.Spec.Type = corev1.ServiceTypeLoadBalancer
 	s.Spec.AllocateLoadBalancerNodePorts = new(true)

@@ -3,8 +3,9 @@
 
 // Package discovery declares endpoint slices.
 //
-// Each kind has its row here, and beside it what the row names: defaults,
-// preparation, validation, table cells. All of it is pure: no I/O, no state.
+// Each kind has a row, and next to it the functions that the row refers to: defaults,
+// preparation, validation and table cells. All of them are pure: they do no I/O and keep no
+// state.
 package discovery
 
 import (
@@ -75,7 +76,8 @@ func prepareEndpointSliceCreate(_ context.Context, s *discoveryv1.EndpointSlice)
 	dropTopology(s)
 }
 
-// prepareEndpointSliceUpdate counts changes of everything but metadata, and of labels.
+// prepareEndpointSliceUpdate increments the generation if anything except for metadata changes,
+// or if the labels change.
 func prepareEndpointSliceUpdate(_ context.Context, s, old *discoveryv1.EndpointSlice) {
 	content := func(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 		c := *s
@@ -88,7 +90,7 @@ func prepareEndpointSliceUpdate(_ context.Context, s, old *discoveryv1.EndpointS
 	}
 }
 
-// dropTopology drops a map of v1beta1 that v1 shows but does not take.
+// dropTopology clears deprecatedTopology, a field of v1beta1 that v1 shows but does not accept.
 func dropTopology(s *discoveryv1.EndpointSlice) {
 	for i := range s.Endpoints {
 		s.Endpoints[i].DeprecatedTopology = nil
@@ -112,7 +114,7 @@ func validateEndpointSliceUpdate(_ context.Context, s, old *discoveryv1.Endpoint
 	return r.Errors
 }
 
-// validateSlice lets endpoints that did not change be as they are.
+// validateSlice validates a slice. It checks the endpoints only if they have changed.
 func validateSlice(s, old *discoveryv1.EndpointSlice) field.ErrorList {
 	var r report.Report
 	report.OneOfRequired(&r, field.NewPath("addressType"), s.AddressType,
@@ -224,7 +226,7 @@ func checkHints(r *report.Report, hints *discoveryv1.EndpointHints, path *field.
 	checkHintNames(r, nodes, nodeName, path.Child("forNodes"))
 }
 
-func checkHintNames(r *report.Report, names []string, judge func(string) []string, path *field.Path) bool {
+func checkHintNames(r *report.Report, names []string, check func(string) []string, path *field.Path) bool {
 	if len(names) > maxHints {
 		r.TooMany(path, len(names), maxHints)
 		return false
@@ -236,7 +238,7 @@ func checkHintNames(r *report.Report, names []string, judge func(string) []strin
 			r.Duplicate(at, name)
 		}
 		seen.Insert(name)
-		r.Each(at, name, judge(name))
+		r.Each(at, name, check(name))
 	}
 	return true
 }
@@ -282,7 +284,8 @@ func endpointSliceCells(s *discoveryv1.EndpointSlice, env resource.CellEnv) []an
 	}
 }
 
-// olderEndpointSlices tell by labels where an endpoint is.
+// olderEndpointSlices returns the older stored form, in which a map of labels says where an
+// endpoint is.
 func olderEndpointSlices() []resource.StoredForm {
 	return []resource.StoredForm{
 		resource.NewStoredForm(discoveryv1beta1.SchemeGroupVersion.WithKind("EndpointSlice"), func(in *discoveryv1beta1.EndpointSlice, out *discoveryv1.EndpointSlice) {

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package events declares events as events.k8s.io/v1 shows them; they are stored
-// as the core group's, and each group sees the events of the other.
+// Package events declares events of events.k8s.io/v1. They are stored as events of the core
+// group, so that each group shows the events of the other.
 package events
 
 import (
@@ -70,7 +70,8 @@ func eventRow(stored store.Codec) *resource.Row {
 	})
 }
 
-// fromCore shares what it points to: an event is converted just after it was decoded.
+// fromCore converts an event of the core group. The result shares memory with e, which was
+// decoded just before.
 func fromCore(e *corev1.Event) *eventsv1.Event {
 	out := &eventsv1.Event{
 		ObjectMeta: e.ObjectMeta, EventTime: e.EventTime, ReportingController: e.ReportingController,
@@ -84,7 +85,7 @@ func fromCore(e *corev1.Event) *eventsv1.Event {
 	return out
 }
 
-// codec stores events as the core group's, where both groups find them.
+// codec stores events in the core group's form, so that both groups can read them.
 type codec struct{ core store.Codec }
 
 // Lossy implements store.Codec.
@@ -118,7 +119,7 @@ func validateEventUpdate(_ context.Context, e, old *eventsv1.Event) field.ErrorL
 	return core.ValidateEventUpdate(core.EventOf(e), core.EventOf(old))
 }
 
-// eventTTL is how many seconds an event is kept.
+// eventTTL returns the number of seconds after which an event is deleted.
 func eventTTL(*eventsv1.Event) int64 { return 60 * 60 }
 
 func eventCells(e *eventsv1.Event, env resource.CellEnv) []any {
@@ -140,10 +141,21 @@ func eventFields(e *eventsv1.Event) fields.Set {
 	}
 }
 
-// coreForm is the form in which both groups store events.
-func coreForm() resource.StoredForm {
-	return resource.StoredForm{
-		Kind: corev1.SchemeGroupVersion.WithKind("Event"),
+// share makes the row store objects in the same form as the core group's row.
+func share(row *resource.Row, inner store.Codec) *resource.Row {
+	row.Codec, row.StoredAs = codec{core: inner}, corev1.SchemeGroupVersion.WithKind("Event")
+	row.StoredFields = map[string]string{
+		"regarding.kind":            "involvedObject.kind",
+		"regarding.namespace":       "involvedObject.namespace",
+		"regarding.name":            "involvedObject.name",
+		"regarding.uid":             "involvedObject.uid",
+		"regarding.apiVersion":      "involvedObject.apiVersion",
+		"regarding.resourceVersion": "involvedObject.resourceVersion",
+		"regarding.fieldPath":       "involvedObject.fieldPath",
+		"reportingController":       "reportingComponent",
+	}
+	row.StoredForms = []resource.StoredForm{{
+		Kind: row.StoredAs,
 		New:  func() resource.Object { return &corev1.Event{} },
 		ToStorage: func(obj resource.Object) (resource.Object, error) {
 			e, ok := obj.(*corev1.Event)

@@ -51,7 +51,7 @@ func flowSchemaRow() *resource.Row {
 		},
 		Cells: flowSchemaCells,
 
-		RowOrder: func(a, b *flowcontrolv1.FlowSchema) int { // as they are asked
+		RowOrder: func(a, b *flowcontrolv1.FlowSchema) int { // in the order in which they are matched
 			return cmp.Or(cmp.Compare(a.Spec.MatchingPrecedence, b.Spec.MatchingPrecedence), cmp.Compare(a.Name, b.Name))
 		},
 
@@ -108,7 +108,7 @@ func checkSchemaConditions(r *report.Report, s *flowcontrolv1.FlowSchema) {
 	checkConditions(r, conditions)
 }
 
-// checkConditions judges the types of the conditions of a status.
+// checkConditions checks the types of a status's conditions for duplicates.
 func checkConditions(r *report.Report, conditions []string) {
 	for i, name := range conditions {
 		at := field.NewPath("status", "conditions").Index(i).Child("type")
@@ -164,7 +164,7 @@ func checkRules(r *report.Report, path *field.Path, rules *flowcontrolv1.PolicyR
 	}
 }
 
-// checkSubject judges a subject: it has the part that its kind names, and no other.
+// checkSubject validates a subject. The part that belongs to its kind must be set, and no other.
 func checkSubject(r *report.Report, path *field.Path, s *flowcontrolv1.Subject) {
 	kinds := []flowcontrolv1.SubjectKind{flowcontrolv1.SubjectKindGroup, flowcontrolv1.SubjectKindServiceAccount, flowcontrolv1.SubjectKindUser}
 	if !slices.Contains(kinds, s.Kind) {
@@ -214,7 +214,7 @@ func checkAccount(r *report.Report, path *field.Path, a *flowcontrolv1.ServiceAc
 	r.Each(path.Child("namespace"), a.Namespace, apivalidation.ValidateNamespaceName(a.Namespace, false))
 }
 
-// verbs are what requests do, in order.
+// verbs returns the verbs of requests, in the order in which messages list them.
 func verbs() []string {
 	return []string{"create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"}
 }
@@ -230,7 +230,7 @@ func checkVerbs(r *report.Report, path *field.Path, list []string) {
 	}
 }
 
-// checkAlone judges that a wildcard has nothing beside it.
+// checkAlone requires that a wildcard is the only item of its list.
 func checkAlone(r *report.Report, path *field.Path, list []string, others string) {
 	if len(list) > 1 && slices.Contains(list, wildcard) {
 		r.Invalid(path, list, fmt.Sprintf("if '*' is present, must not specify other %s", others))
@@ -280,7 +280,7 @@ func checkPathRule(r *report.Report, path *field.Path, rule *flowcontrolv1.NonRe
 	}
 }
 
-// badPath says what is wrong with a path that requests are matched by.
+// badPath returns the error of a non-resource path, or "" if the path is valid.
 func badPath(path string) string {
 	switch {
 	case path == "":

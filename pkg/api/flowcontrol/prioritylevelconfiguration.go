@@ -111,8 +111,8 @@ func checkLevelConditions(r *report.Report, c *flowcontrolv1.PriorityLevelConfig
 	checkConditions(r, conditions)
 }
 
-// checkMandatoryLevel judges that the levels which every server has are as they
-// have to be. Only the share of the exempt one is free.
+// checkMandatoryLevel requires that the two mandatory levels have their prescribed specs. Only
+// the shares of the exempt level are free.
 func checkMandatoryLevel(r *report.Report, path *field.Path, c *flowcontrolv1.PriorityLevelConfiguration) {
 	all := bootstrap.MandatoryPriorityLevelConfigurations
 	i := slices.IndexFunc(all, func(m *flowcontrolv1.PriorityLevelConfiguration) bool { return m.Name == c.Name })
@@ -196,7 +196,7 @@ func checkLimitResponse(r *report.Report, path *field.Path, l *flowcontrolv1.Lim
 	}
 }
 
-// checkQueuing judges queues: hands of them have to be told apart by one hash.
+// checkQueuing validates queue settings. One 64-bit hash must be able to encode a hand of queues.
 func checkQueuing(r *report.Report, path *field.Path, q *flowcontrolv1.QueuingConfiguration) {
 	const positive = "must be positive"
 	if q.QueueLengthLimit <= 0 {
@@ -232,7 +232,8 @@ func priorityLevelConfigurationCells(c *flowcontrolv1.PriorityLevelConfiguration
 	return []any{c.Name, string(c.Spec.Type), shares, queues, hand, length, env.Age(c.CreationTimestamp)}
 }
 
-// olderPriorityLevels call the shares of a level assured.
+// olderPriorityLevels returns the older stored form, in which a level's shares are called
+// assured.
 func olderPriorityLevels() []resource.StoredForm {
 	return []resource.StoredForm{
 		resource.NewStoredForm(flowcontrolv1beta1.SchemeGroupVersion.WithKind("PriorityLevelConfiguration"), func(in *flowcontrolv1beta1.PriorityLevelConfiguration, out *flowcontrolv1.PriorityLevelConfiguration) {
@@ -248,7 +249,8 @@ func olderPriorityLevels() []resource.StoredForm {
 	}
 }
 
-// takeShares leaves out none: the older versions have a default in its place.
+// takeShares copies shares unless they are zero, because zero stands for the default in older
+// versions.
 func takeShares(level *flowcontrolv1.PriorityLevelConfiguration, shares int32) {
 	if shares != 0 {
 		level.Spec.Limited.NominalConcurrencyShares = &shares

@@ -1,10 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flowcontrol declares how a server shares its capacity between requests.
+// Package flowcontrol declares flow schemas and priority levels, which share a server's capacity
+// between requests.
 //
-// Each kind has its row here, and beside it what the row names: defaults,
-// preparation, validation, table cells. All of it is pure: no I/O, no state.
+// Each kind has a row, and next to it the functions that the row refers to: defaults,
+// preparation, validation and table cells. All of them are pure: they do no I/O and keep no
+// state.
 package flowcontrol
 
 import "keelson.dev/apiserver/resource"

@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/api/rowtest"
 )
 
-// TestValidate judges new objects as they arrive, after their defaults.
+// TestValidate validates new objects after their defaults are set.
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	const rule = `"resourceRules":[{"verbs":["get"],"apiGroups":[""],"resources":["pods"],"namespaces":["*"]}]`
@@ -34,7 +34,7 @@ func TestValidate(t *testing.T) {
 		"wildcards end paths": {"flowschemas", "a", `{"spec":{"priorityLevelConfiguration":{"name":"l"},"rules":[{"subjects":[{"kind":"Group","group":{"name":"g"}}],"nonResourceRules":[{"verbs":["*"],"nonResourceURLs":["/a*","/a/*"]}]}]}}`, []string{
 			`spec.rules[0].nonResourceRules[0].nonResourceURLs[0]: Invalid value: "/a*": wildcard can only do suffix matching`,
 		}},
-		"a queue's hands can be told apart": {"prioritylevelconfigurations", "a", `{"spec":{"type":"Limited","limited":{"limitResponse":{"type":"Queue","queuing":{"queues":1000000,"handSize":8}}}}}`, []string{
+		"too many combinations of queues": {"prioritylevelconfigurations", "a", `{"spec":{"type":"Limited","limited":{"limitResponse":{"type":"Queue","queuing":{"queues":1000000,"handSize":8}}}}}`, []string{
 			"spec.limited.limitResponse.queuing.handSize: Invalid value: 8: required entropy bits of deckSize 1000000 and handSize 8 should not be greater than 60",
 		}},
 		"only exempt is exempt": {"prioritylevelconfigurations", "a", `{"spec":{"type":"Exempt"}}`, []string{
@@ -53,11 +53,11 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestBootstrapObjects are valid, and defaults change nothing in them: the
-// fixed ones are compared after both.
+// TestBootstrapObjects: the built-in objects are valid, and defaults do not change them. The
+// server compares stored mandatory objects with them.
 func TestBootstrapObjects(t *testing.T) {
 	t.Parallel()
-	judge := func(name string, obj, fixed resource.Object) {
+	validate := func(name string, obj, fixed resource.Object) {
 		row := rowtest.Row(t, flowcontrol.Rows(), name)
 		row.Default(obj)
 		if errs := row.Validate(t.Context(), obj); len(errs) > 0 {
@@ -65,10 +65,10 @@ func TestBootstrapObjects(t *testing.T) {
 		}
 	}
 	for _, s := range slices.Concat(bootstrap.MandatoryFlowSchemas, bootstrap.SuggestedFlowSchemas) {
-		judge("flowschemas", s.DeepCopy(), s)
+		validate("flowschemas", s.DeepCopy(), s)
 	}
 	for _, l := range slices.Concat(bootstrap.MandatoryPriorityLevelConfigurations, bootstrap.SuggestedPriorityLevelConfigurations) {
-		judge("prioritylevelconfigurations", l.DeepCopy(), l)
+		validate("prioritylevelconfigurations", l.DeepCopy(), l)
 	}
 	broken := bootstrap.MandatoryFlowSchemas[0].DeepCopy()
 	broken.Spec.DistinguisherMethod = &flowcontrolv1.FlowDistinguisherMethod{Type: flowcontrolv1.FlowDistinguisherMethodByUserType}

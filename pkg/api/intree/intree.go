@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package intree knows the CSI drivers that took over from the volume plugins which were
-// Kubernetes' own.
+// Package intree maps the in-tree volume plugins of old Kubernetes releases to the CSI drivers
+// that replaced them.
 package intree
 
 import corev1 "k8s.io/api/core/v1"
@@ -17,7 +17,7 @@ const (
 	vSphereVolume = "csi.vsphere.vmware.com"
 )
 
-// ProvisionerDriver is the driver in the place of a provisioner; empty when there is none.
+// ProvisionerDriver returns the driver that replaces a provisioner, or "" if there is none.
 func ProvisionerDriver(provisioner string) string {
 	return map[string]string{
 		"kubernetes.io/aws-ebs": awsEBS, "kubernetes.io/azure-disk": azureDisk, "kubernetes.io/azure-file": azureFile, "kubernetes.io/cinder": cinder,
@@ -25,7 +25,8 @@ func ProvisionerDriver(provisioner string) string {
 	}[provisioner]
 }
 
-// VolumeDriver is the driver in the place of a pod's volume; empty when there is none.
+// VolumeDriver returns the driver that replaces the plugin of a pod's volume, or "" if there is
+// none.
 func VolumeDriver(v *corev1.VolumeSource) string {
 	switch {
 	case v.AWSElasticBlockStore != nil:
@@ -46,7 +47,8 @@ func VolumeDriver(v *corev1.VolumeSource) string {
 	return ""
 }
 
-// PersistentVolumeDriver is the driver in the place of a persistent volume; empty when there is none.
+// PersistentVolumeDriver returns the driver that replaces the plugin of a persistent volume, or
+// "" if there is none.
 func PersistentVolumeDriver(v *corev1.PersistentVolumeSource) string {
 	switch {
 	case v.AWSElasticBlockStore != nil:

@@ -78,7 +78,8 @@ func validateIngress(_ context.Context, in *networkingv1.Ingress) field.ErrorLis
 	return r.Errors
 }
 
-// An update may keep a class that differs from the annotation: old objects have both.
+// validateIngressUpdate accepts a class in both the field and the annotation, because stored
+// ingresses can have both.
 func validateIngressUpdate(_ context.Context, in, _ *networkingv1.Ingress) field.ErrorList {
 	return ingress(in).Errors
 }
@@ -86,7 +87,7 @@ func validateIngressUpdate(_ context.Context, in, _ *networkingv1.Ingress) field
 func validateIngressStatus(_ context.Context, in, old *networkingv1.Ingress) field.ErrorList {
 	var r report.Report
 	path := field.NewPath("status", "loadBalancer", "ingress")
-	var known []string // may be spelled as they were
+	var known []string // stored addresses may keep their form
 	for _, at := range old.Status.LoadBalancer.Ingress {
 		known = append(known, at.IP)
 	}
@@ -150,7 +151,7 @@ func ingressRule(r *report.Report, path *field.Path, rule *networkingv1.IngressR
 	}
 }
 
-// hostPattern takes a host or a wildcard for one label of it.
+// hostPattern requires a host, or a wildcard in place of its first label.
 func hostPattern(r *report.Report, path *field.Path, host string) {
 	if strings.Contains(host, "*") {
 		r.Each(path, host, validation.IsWildcardDNS1123Subdomain(host))
@@ -223,7 +224,7 @@ func serviceBackend(r *report.Report, path *field.Path, s *networkingv1.IngressS
 	}
 }
 
-// reference judges what names another object; its parts become parts of a URL.
+// reference validates a reference to another object. Its parts become parts of a URL.
 func reference(r *report.Report, path *field.Path, group *string, kind, name string) {
 	if group != nil {
 		r.Subdomain(path.Child("apiGroup"), *group)
@@ -279,7 +280,7 @@ func ingressCells(i *networkingv1.Ingress, env resource.CellEnv) []any {
 
 const shownHosts = 3
 
-// hosts shows the first hosts; how many more is counted in rules.
+// hosts returns the first hosts of the rules and the number of the others.
 func hosts(rules []networkingv1.IngressRule) string {
 	var list []string
 	for _, rule := range rules {
@@ -296,8 +297,8 @@ func hosts(rules []networkingv1.IngressRule) string {
 	return strings.Join(list, ",")
 }
 
-// olderIngresses name a backend's service and port beside each other. The two are one form, in
-// JSON and in protobuf.
+// olderIngresses returns the older stored forms, in which a backend has the service's name and
+// port as two fields. They are the same in JSON and in protobuf.
 func olderIngresses() []resource.StoredForm {
 	return []resource.StoredForm{
 		resource.NewStoredForm(networkingv1beta1.SchemeGroupVersion.WithKind("Ingress"), ofBeta),
@@ -319,7 +320,7 @@ func ofBeta(in *networkingv1beta1.Ingress, out *networkingv1.Ingress) {
 	}
 }
 
-// completePath sets what a path had otherwise, or had a default for, in the older versions.
+// completePath sets fields of a path that have another form or a default in the older versions.
 func completePath(p *networkingv1.HTTPIngressPath, service *networkingv1.IngressServiceBackend) {
 	p.Backend.Service = service
 	if p.PathType == nil {

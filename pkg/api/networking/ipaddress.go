@@ -41,7 +41,7 @@ func ipAddressRow() *resource.Row {
 	})
 }
 
-// nameIPAddress wants an address in its canonical form.
+// nameIPAddress requires an IP address in canonical form.
 func nameIPAddress(name string, _ bool) []string {
 	var reasons []string
 	for _, err := range validation.IsValidIP(nil, name) {
@@ -73,7 +73,7 @@ func validateIPAddressUpdate(ctx context.Context, a, old *networkingv1.IPAddress
 	return r.Errors
 }
 
-// ipAddressCells has one cell more than there are columns, as in Kubernetes.
+// ipAddressCells returns one cell more than there are columns, as Kubernetes does.
 func ipAddressCells(a *networkingv1.IPAddress, env resource.CellEnv) []any {
 	parent := column.None
 	if ref := a.Spec.ParentRef; ref != nil {

@@ -71,7 +71,8 @@ func validateNetworkPolicy(_ context.Context, p *networkingv1.NetworkPolicy) fie
 	return checkPolicy(p, nil)
 }
 
-// checkPolicy lets ranges stay that are written as they were before.
+// checkPolicy validates a policy. It accepts address ranges in a non-canonical form only if they
+// are in ranges, those of the stored policy.
 func checkPolicy(p *networkingv1.NetworkPolicy, ranges []string) field.ErrorList {
 	var r report.Report
 	path := field.NewPath("spec")
@@ -141,7 +142,7 @@ func policyPort(r *report.Report, path *field.Path, p *networkingv1.NetworkPolic
 			return
 		}
 		if *p.EndPort < p.Port.IntVal {
-			// Kubernetes shows the port, not the end.
+			// The message of Kubernetes has the port, not the end port.
 			r.Invalid(end, p.Port.IntVal, "must be greater than or equal to `port`")
 		}
 		r.Each(end, *p.EndPort, validation.IsValidPortNum(int(*p.EndPort)))

@@ -3,8 +3,9 @@
 
 // Package networking declares ingresses, network policies and the addresses of services.
 //
-// Each kind has its row here, and beside it what the row names: defaults,
-// preparation, validation, table cells. All of it is pure: no I/O, no state.
+// Each kind has a row, and next to it the functions that the row refers to: defaults,
+// preparation, validation and table cells. All of them are pure: they do no I/O and keep no
+// state.
 package networking
 
 import "keelson.dev/apiserver/resource"

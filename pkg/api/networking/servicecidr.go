@@ -62,7 +62,7 @@ func validateServiceCIDR(_ context.Context, c *networkingv1.ServiceCIDR) field.E
 		r.Required(path, "at least one CIDR required")
 		return r.Errors
 	case n > maxCIDRs:
-		// Kubernetes shows the spec as it has it in memory, with that name.
+		// The message of Kubernetes has the name of the Go field.
 		r.Invalid(path, struct{ CIDRs []string }{c.Spec.CIDRs}, "may only hold up to 2 values")
 		return r.Errors
 	}
@@ -77,9 +77,9 @@ func validateServiceCIDR(_ context.Context, c *networkingv1.ServiceCIDR) field.E
 	return r.Errors
 }
 
-// validateServiceCIDRUpdate lets a range of the other family be added, and
-// nothing be taken away: addresses are in use. What is as long as before is not
-// judged again: it may have been let in by rules that were less strict.
+// validateServiceCIDRUpdate accepts an additional range of the other family, but no removal,
+// because addresses are in use. If the number of ranges is unchanged, they are not checked again,
+// because older rules were less strict.
 func validateServiceCIDRUpdate(ctx context.Context, c, old *networkingv1.ServiceCIDR) field.ErrorList {
 	r, path := &report.Report{}, field.NewPath("spec", "cidrs")
 	now, was := len(c.Spec.CIDRs), len(old.Spec.CIDRs)

@@ -3,8 +3,9 @@
 
 // Package node declares runtime classes.
 //
-// Each kind has its row here, and beside it what the row names: defaults,
-// preparation, validation, table cells. All of it is pure: no I/O, no state.
+// Each kind has a row, and next to it the functions that the row refers to: defaults,
+// preparation, validation and table cells. All of them are pure: they do no I/O and keep no
+// state.
 package node
 
 import (
@@ -102,7 +103,7 @@ func runtimeClassCells(c *nodev1.RuntimeClass, env resource.CellEnv) []any {
 	return []any{c.Name, c.Handler, env.Age(c.CreationTimestamp)}
 }
 
-// olderRuntimeClasses have a spec.
+// olderRuntimeClasses returns the older stored form, in which the fields are below spec.
 func olderRuntimeClasses() []resource.StoredForm {
 	return []resource.StoredForm{
 		resource.NewStoredForm(nodev1alpha1.SchemeGroupVersion.WithKind("RuntimeClass"), func(in *nodev1alpha1.RuntimeClass, out *nodev1.RuntimeClass) {

@@ -1,9 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package older makes the older versions of kinds that differ from the stored version in
-// form alone. Their objects are converted as they come and go, and mean what those of
-// the stored version mean.
+// Package older declares older versions of kinds that have another form than the stored version
+// but the same meaning. Objects are converted when they are read and written.
 package older
 
 import (
@@ -18,26 +17,25 @@ import (
 type Version struct {
 	Name       string
 	Deprecated string
-	// Stored and Object are empty objects of the stored and of this version, List
-	// is an empty list of this version's.
+	// Stored and Object are empty objects of the stored version and of this version. List is an
+	// empty list of this version.
 	Stored, Object resource.Object
 	List           runtime.Object
-	// Convert fills out, of one of the two versions, from in, of the other, with which
-	// it may share.
+	// Convert converts in to out, in either direction. out may share memory with in.
 	Convert func(in, out resource.Object) error
-	// Default fills what is unset in an object of this version; nil: nothing.
+	// Default sets the defaults of this version. It may be nil.
 	Default func(resource.Object)
 }
 
-// Row is the version as a row has it.
+// Row returns the version for use in a row.
 func (v *Version) Row() resource.Version {
 	return resource.Version{
 		Name:        v.Name,
 		Deprecated:  v.Deprecated,
 		New:         func() resource.Object { return blank(v.Object) },
 		NewList:     func() runtime.Object { return v.List.DeepCopyObject() },
-		FromStorage: func(o resource.Object) (resource.Object, error) { return v.turn(o, v.Object) },
-		ToStorage:   func(o resource.Object) (resource.Object, error) { return v.turn(o, v.Stored) },
+		FromStorage: func(o resource.Object) (resource.Object, error) { return v.convert(o, v.Object) },
+		ToStorage:   func(o resource.Object) (resource.Object, error) { return v.convert(o, v.Stored) },
 		Default:     v.Default,
 	}
 }
@@ -50,8 +48,8 @@ func blank(o resource.Object) resource.Object {
 	return copied
 }
 
-// turn makes an object like into of o, which stays as it is.
-func (v *Version) turn(o, into resource.Object) (resource.Object, error) {
+// convert returns o as an object of into's type and does not change o.
+func (v *Version) convert(o, into resource.Object) (resource.Object, error) {
 	out := blank(into)
 	if err := v.Convert(blank(o), out); err != nil {
 		return nil, err
@@ -59,12 +57,13 @@ func (v *Version) turn(o, into resource.Object) (resource.Object, error) {
 	return out, nil
 }
 
-// As fills objects of this version as fill does those of the stored one.
+// As returns a function that applies fill, which works on the stored version, to objects of this
+// version.
 func (v *Version) As(fill func(resource.Object)) func(resource.Object) {
 	return func(o resource.Object) {
-		stored, err := v.turn(o, v.Stored)
+		stored, err := v.convert(o, v.Stored)
 		if err != nil {
-			return // as when the object is converted to be stored, which tells
+			return // the conversion for storage reports the same error
 		}
 		fill(stored)
 		kind := o.GetObjectKind().GroupVersionKind()

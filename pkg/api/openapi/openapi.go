@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package openapi holds the OpenAPI definitions of the built-in kinds, made from
-// k8s.io/api by hack/generate-openapi.sh. They are kept compressed in the binary
-// and opened by who asks.
+// Package openapi has the OpenAPI definitions of the built-in kinds. hack/generate-openapi.sh
+// generates them from k8s.io/api. They are compressed in the binary, and decompressed on each
+// call.
 package openapi
 
 import (
@@ -22,7 +22,7 @@ var v2 []byte
 //go:embed v3.json.gz
 var v3 []byte
 
-// Source gives the definitions out.
+// Source provides the definitions.
 type Source struct{}
 
 // Definitions returns the definitions of OpenAPI version 2 or 3, as a JSON

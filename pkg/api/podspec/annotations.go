@@ -18,7 +18,7 @@ import (
 
 const appArmorPrefix = corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix
 
-// ValidateAnnotations judges the annotations that mean something for pods.
+// ValidateAnnotations validates annotations that have a meaning for pods.
 func ValidateAnnotations(annotations map[string]string, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var r report.Report
 	if value, mirror := annotations[corev1.MirrorPodAnnotationKey]; mirror && spec.NodeName == "" {
@@ -58,8 +58,8 @@ func ValidateAnnotations(annotations map[string]string, spec *corev1.PodSpec, pa
 	return r.Errors
 }
 
-// ReadAnnotation reads what an annotation has as JSON, for a field of later versions. Its
-// errors name the types as Kubernetes has them in memory.
+// ReadAnnotation decodes an annotation's JSON for a value that has been a field since. Its errors
+// name types as Kubernetes' internal version does.
 func ReadAnnotation(text string, into any) error {
 	err := json.Unmarshal([]byte(text), into)
 	var wrong *json.UnmarshalTypeError
@@ -69,7 +69,8 @@ func ReadAnnotation(text string, into any) error {
 	return err
 }
 
-// checkOldSeccomp judges the name of a profile, which does nothing since there are fields.
+// checkOldSeccomp validates the profile in an annotation. The annotation has no effect any more:
+// fields replaced it.
 func checkOldSeccomp(r *report.Report, profile string, path *field.Path) {
 	local, ok := strings.CutPrefix(profile, corev1.SeccompLocalhostProfileNamePrefix)
 	switch {
@@ -82,7 +83,7 @@ func checkOldSeccomp(r *report.Report, profile string, path *field.Path) {
 	}
 }
 
-// deletionCost is true of integers as they print: no sign, no leading zero.
+// deletionCost reports whether text is an integer without a plus sign and leading zeros.
 func deletionCost(text string) bool {
 	n, err := strconv.ParseInt(text, 10, 32)
 	return err == nil && strconv.FormatInt(n, 10) == text
@@ -97,8 +98,7 @@ func hasContainer(spec *corev1.PodSpec, name string) bool {
 	return false
 }
 
-// ValidateAnnotationUpdate refuses changes of the annotations that a pod keeps
-// for its life.
+// ValidateAnnotationUpdate rejects changes of annotations that are immutable.
 func ValidateAnnotationUpdate(pod, old *corev1.Pod, path *field.Path) field.ErrorList {
 	var r report.Report
 	for _, key := range report.Keys(old.Annotations) {

@@ -13,7 +13,7 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// ValidateClaimSpec reports everything wrong with what a volume claim asks for.
+// ValidateClaimSpec validates the specification of a volume claim.
 func ValidateClaimSpec(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) field.ErrorList {
 	var r report.Report
 	modes := path.Child("accessModes")
@@ -91,7 +91,7 @@ func checkDataSource(r *report.Report, group *string, kind, name string, path *f
 	}
 }
 
-// ValidateAccessModes judges the modes of a volume, which must be there.
+// ValidateAccessModes validates the access modes of a volume. At least one is required.
 func ValidateAccessModes(r *report.Report, modes []corev1.PersistentVolumeAccessMode, path *field.Path) {
 	if len(modes) == 0 {
 		r.Required(path, "")

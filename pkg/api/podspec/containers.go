@@ -18,7 +18,7 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// Role is the list of a pod's specification that a container stands in.
+// Role says which list of a pod's specification a container is in.
 type Role int
 
 // The roles of containers, in the order in which they are visited.
@@ -28,9 +28,9 @@ const (
 	Ephemeral
 )
 
-// Containers visits every container with its role and its path. An ephemeral
-// container is visited as the container that it has in common with the others;
-// changes to what it points to are changes to the specification.
+// Containers iterates over all containers with their role and path. It converts an ephemeral
+// container to a Container that shares memory with it: changes to pointers, maps and slices
+// change the specification.
 func Containers(spec *corev1.PodSpec, path *field.Path) iter.Seq2[Place, *corev1.Container] {
 	return func(yield func(Place, *corev1.Container) bool) {
 		for i := range spec.InitContainers {
@@ -52,13 +52,14 @@ func Containers(spec *corev1.PodSpec, path *field.Path) iter.Seq2[Place, *corev1
 	}
 }
 
-// Place is where a container stands.
+// Place is the position of a container in a specification.
 type Place struct {
 	Role Role
 	Path *field.Path
 }
 
-// Restartable is true of init containers that run beside the main containers.
+// Restartable reports whether an init container keeps running beside the main containers (a
+// sidecar).
 func Restartable(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
@@ -113,7 +114,7 @@ func (c *check) checkInitRestart(container *corev1.Container, at *field.Path) {
 	}
 }
 
-// checkRunsOnce refuses what makes no sense for a container that must end.
+// checkRunsOnce rejects fields that have no meaning for a container that must finish.
 func (c *check) checkRunsOnce(container *corev1.Container, at *field.Path) {
 	const detail = "may not be set for init containers without restartPolicy=Always"
 	if container.Lifecycle != nil {
@@ -139,8 +140,8 @@ func (c *check) checkRunsOnce(container *corev1.Container, at *field.Path) {
 	}
 }
 
-// runsAgain tells whether a container that must end is to be started anew when
-// it is resized, as earlier versions let it be asked for.
+// runsAgain reports whether a resize would restart a container that must finish. Older versions
+// accepted this.
 func runsAgain(container corev1.Container) bool {
 	return !Restartable(&container) && slices.ContainsFunc(container.ResizePolicy, func(p corev1.ContainerResizePolicy) bool {
 		return p.RestartPolicy == corev1.RestartContainer
@@ -201,7 +202,7 @@ func (c *check) checkEphemeralFields(container *corev1.Container, at *field.Path
 	}
 }
 
-// checkContainer judges what containers of all roles have in common.
+// checkContainer checks the rules that containers of all roles share.
 func (c *check) checkContainer(container *corev1.Container, at *field.Path) {
 	c.RequiredLabel(at.Child("name"), container.Name)
 	if container.Image == "" {
@@ -270,7 +271,8 @@ func (c *check) checkHostPortConflicts(containers []corev1.Container, path *fiel
 	}
 }
 
-// checkHostPorts judges pods in the node's network: their ports are the node's.
+// checkHostPorts requires that pods in the host's network use the same host port as container
+// port.
 func (c *check) checkHostPorts(path *field.Path) {
 	if !c.spec.HostNetwork {
 		return

@@ -15,9 +15,9 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// DefaultSpec fills what is unset in the specification of a pod or a template.
+// DefaultSpec sets the defaults of the specification of a pod or a template.
 func DefaultSpec(spec *corev1.PodSpec) {
-	// Older clients know the account by another name; what is stored has both.
+	// Older clients use another field for the service account. Both are stored.
 	unset.Fill(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
 	spec.DeprecatedServiceAccount = spec.ServiceAccountName
 	unset.Fill(&spec.DNSPolicy, corev1.DNSClusterFirst)
@@ -68,17 +68,17 @@ func defaultContainer(c *corev1.Container) {
 	}
 }
 
-// defaultPullPolicy looks at the image only where the policy is unset, which that of
-// nothing stored is: every object that is read is defaulted, and names of images are
-// read by regular expressions.
+// defaultPullPolicy parses the image only if the policy is unset. Stored objects always have a
+// policy, and defaults are set on every object that is read, so this saves matching image names
+// with regular expressions.
 func defaultPullPolicy(policy *corev1.PullPolicy, image string) {
 	if *policy == "" {
 		*policy = pullPolicy(image)
 	}
 }
 
-// pullPolicy is Always for an image that may change behind its name. An image
-// that does not parse is left to validation, and is treated as fixed.
+// pullPolicy returns Always for an image whose tag can move (latest or none). An image name that
+// does not parse is treated as fixed; validation reports it.
 func pullPolicy(image string) corev1.PullPolicy {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -125,7 +125,7 @@ func defaultFieldRef(ref *corev1.ObjectFieldSelector) {
 	}
 }
 
-// Milli rounds quantities up to thousandths, the finest that the API keeps.
+// Milli rounds quantities up to thousandths, the smallest unit that the API stores.
 func Milli(list corev1.ResourceList) {
 	for name, quantity := range list {
 		quantity.RoundUp(resource.Milli)
@@ -133,8 +133,8 @@ func Milli(list corev1.ResourceList) {
 	}
 }
 
-// DefaultPod fills what is unset in a pod: what DefaultSpec fills, and what
-// templates do not get.
+// DefaultPod sets the defaults of a pod: those of DefaultSpec and those that templates do not
+// get.
 func DefaultPod(pod *corev1.Pod) {
 	spec := &pod.Spec
 	for i := range spec.InitContainers {
@@ -172,8 +172,8 @@ func DefaultPod(pod *corev1.Pod) {
 	}
 }
 
-// defaultPodIPs keeps the first of a pod's addresses and the list of all in step.
-// Older kubelets know of one address only: it wins.
+// defaultPodIPs makes podIP the first item of podIPs. Older kubelets set podIP only, so podIP
+// takes precedence.
 func defaultPodIPs(status *corev1.PodStatus) {
 	switch {
 	case status.PodIP == "" && len(status.PodIPs) > 0:
@@ -183,7 +183,7 @@ func defaultPodIPs(status *corev1.PodStatus) {
 	}
 }
 
-// requestLimits asks for as much as the limits allow where nothing is asked for.
+// requestLimits sets missing requests to the limits.
 func requestLimits(r *corev1.ResourceRequirements) {
 	if r.Limits == nil {
 		return
@@ -203,9 +203,9 @@ func openHostPorts(containers []corev1.Container) {
 	}
 }
 
-// DefaultPodResources completes a pod's own resources from its containers',
-// where the pod has some of its own: limits of huge pages first, then requests,
-// and where no container asks, requests from the pod's limits.
+// DefaultPodResources sets missing pod-level resources if the pod has some: first limits of huge
+// pages from the containers' limits, then requests from the containers' requests, and finally
+// requests from the pod's limits.
 func DefaultPodResources(pod *corev1.Pod) {
 	own := pod.Spec.Resources
 	if own == nil || len(own.Limits)+len(own.Requests) == 0 {
@@ -252,9 +252,8 @@ func hugePages(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-// DropDisabled clears the fields of features that Kubernetes 1.36 keeps off by
-// default, unless old, the specification that is replaced, already uses them.
-// old is nil on create.
+// DropDisabled clears fields whose feature gates are off by default in Kubernetes 1.36, unless
+// old, the specification that is replaced, already uses them. old is nil on create.
 func DropDisabled(spec, old *corev1.PodSpec) {
 	if old == nil || old.SchedulingGroup == nil {
 		spec.SchedulingGroup = nil

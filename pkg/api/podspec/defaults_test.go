@@ -9,8 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestDefaultPullPolicy tells which images may change behind their names, and that a
-// policy that is set stays.
+// TestDefaultPullPolicy: the default depends on the image's tag, and a policy that is set stays.
 func TestDefaultPullPolicy(t *testing.T) {
 	for _, test := range []struct {
 		image  string

@@ -1,14 +1,13 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podspec says what a pod's specification means, wherever it stands: in
-// a pod, or in the template of a controller. It fills defaults, drops the fields
-// of features that are off, and validates, with Kubernetes' defaults, field
-// paths and messages.
+// Package podspec sets the defaults of pod specifications, clears fields of features that are
+// off, and validates. It does so for pods and for pod templates of controllers. Defaults, field
+// paths and messages are those of Kubernetes.
 //
-// A template is stored as the user wrote it, with the defaults of DefaultSpec
-// only; DefaultPod adds what only a pod gets, so that a rollout is not caused by
-// a default that is younger than the template.
+// A template is stored with the defaults of DefaultSpec only. DefaultPod adds the defaults that
+// only pods get. This keeps a new default from changing stored templates, which would cause a
+// rollout.
 //
-// Everything here is pure.
+// All functions are pure: they do no I/O and keep no state.
 package podspec

@@ -34,7 +34,8 @@ func (c *check) checkEnv(container *corev1.Container, at *field.Path) {
 	}
 }
 
-// fieldsForEnv and fieldsForFiles are the pod's fields that its containers may see.
+// fieldsForEnv returns the fields of a pod that its environment variables can refer to,
+// fieldsForFiles those that its volumes can refer to.
 func fieldsForEnv() []string {
 	return []string{
 		"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
@@ -78,8 +79,8 @@ func (c *check) checkEnvSource(variable *corev1.EnvVar, path *field.Path) {
 	}
 }
 
-// downwardLabels are the labels that clients may write for fields, and an older
-// spelling of one of them.
+// downwardLabel validates a field path for the downward API and replaces an older spelling of one
+// of them.
 func downwardLabel(apiVersion, path string) (string, error) {
 	if apiVersion != "v1" {
 		return "", fmt.Errorf("unsupported pod version: %s", apiVersion)
@@ -135,7 +136,7 @@ func (c *check) checkFieldRef(ref *corev1.ObjectFieldSelector, allowed []string,
 	}
 }
 
-// resourceFields are the container's resources that it may see.
+// resourceFields returns the resources of a container that it can refer to.
 func resourceFields() []string {
 	return []string{
 		"limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage", "requests.memory",

@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// checkOS refuses what a pod's operating system does not have.
+// checkOS rejects fields that the pod's operating system does not support.
 func (c *check) checkOS(path *field.Path) {
 	os := c.spec.OS
 	if os == nil {
@@ -45,7 +45,7 @@ func (c *check) checkLinux(path *field.Path) {
 	}
 }
 
-// flag is a field and whether it is set.
+// flag is a field with a flag that says whether it is set.
 type flag struct {
 	path *field.Path
 	set  bool
@@ -101,8 +101,9 @@ func (c *check) checkWindows(path *field.Path) {
 	}
 }
 
-// checkHostProcess wants of Windows containers that are processes of the host that
-// all are, in the host's network, and that pod and containers agree.
+// checkHostProcess checks Windows host process containers: if one container is such a process,
+// all must be, the pod must use the host's network, and the settings of pod and containers must
+// agree.
 func (c *check) checkHostProcess(path *field.Path) {
 	of := func(o *corev1.WindowsSecurityContextOptions) *bool {
 		if o == nil {
@@ -141,8 +142,8 @@ func (c *check) checkHostProcess(path *field.Path) {
 	}
 }
 
-// Limits of Windows: of an account's name and its domain's in characters, of the
-// specification of a group's account in KiB.
+// Limits of Windows: the longest user name and domain in characters, and the largest credential
+// specification in KiB.
 const (
 	longestUser   = 104
 	longestDomain = 256
@@ -169,8 +170,8 @@ func (c *check) checkWindowsOptions(o *corev1.WindowsSecurityContextOptions, pat
 	}
 }
 
-// checkWindowsUser judges an account, which a domain and a backslash may precede.
-// Kubernetes shows what a pointer is to as JSON, and so all of what is here.
+// checkWindowsUser validates a user name, which may have a domain and a backslash before it.
+// Kubernetes prints pointers as JSON, so all findings show the value as JSON.
 func (c *check) checkWindowsUser(name *string, at *field.Path) {
 	account := *name
 	domain, user, inDomain := strings.Cut(account, `\`)

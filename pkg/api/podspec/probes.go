@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// checkLifecycle judges the hooks and the probes of a container that stays.
+// checkLifecycle validates the hooks and probes of a container that keeps running.
 func (c *check) checkLifecycle(container *corev1.Container, at *field.Path) {
 	if l := container.Lifecycle; l != nil {
 		path := at.Child("lifecycle")
@@ -60,7 +60,7 @@ func (c *check) checkProbe(p *corev1.Probe, path *field.Path) {
 	}
 }
 
-// action is what a probe or a hook does: exactly one of these.
+// action is one of the actions of a probe or hook. Exactly one must be set.
 type action struct {
 	exec  *corev1.ExecAction
 	get   *corev1.HTTPGetAction
@@ -75,7 +75,7 @@ func hookAction(h *corev1.LifecycleHandler) action {
 
 func (c *check) checkAction(a action, path *field.Path) {
 	found := false
-	one := func(name string, set bool, judge func(*field.Path)) {
+	one := func(name string, set bool, validate func(*field.Path)) {
 		if !set {
 			return
 		}
@@ -84,7 +84,7 @@ func (c *check) checkAction(a action, path *field.Path) {
 			return
 		}
 		found = true
-		judge(path.Child(name))
+		validate(path.Child(name))
 	}
 	one("exec", a.exec != nil, func(at *field.Path) {
 		if len(a.exec.Command) == 0 {
@@ -120,7 +120,7 @@ func (c *check) checkPort(port intstr.IntOrString, path *field.Path) {
 	c.Add(ValidatePort(port, path)...)
 }
 
-// ValidatePort reports what is neither a port number nor a port name.
+// ValidatePort requires a port number or a port name.
 func ValidatePort(port intstr.IntOrString, path *field.Path) field.ErrorList {
 	var r report.Report
 	if port.Type == intstr.String {

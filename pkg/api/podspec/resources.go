@@ -23,12 +23,12 @@ const (
 	nativePrefix          = corev1.ResourceDefaultNamespacePrefix
 )
 
-// IsNative is true of resources that Kubernetes itself counts.
+// IsNative reports whether a resource is in Kubernetes' own name space.
 func IsNative(name corev1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), nativePrefix)
 }
 
-// IsExtended is true of resources that device plugins count.
+// IsExtended reports whether a resource is an extended one, as device plugins advertise.
 func IsExtended(name corev1.ResourceName) bool {
 	if IsNative(name) || strings.HasPrefix(string(name), defaultRequestsPrefix) {
 		return false
@@ -36,10 +36,10 @@ func IsExtended(name corev1.ResourceName) bool {
 	return len(naming.IsQualifiedName(defaultRequestsPrefix+string(name))) == 0
 }
 
-// overcommits is true of resources whose requests may be below their limits.
+// overcommits reports whether requests for a resource may be below its limits.
 func overcommits(name corev1.ResourceName) bool { return IsNative(name) && !hugePages(name) }
 
-// IsStandard is true of the unqualified names that mean something somewhere.
+// IsStandard reports whether an unqualified resource name has a meaning for containers or quotas.
 func IsStandard(name corev1.ResourceName) bool {
 	return slices.Contains([]corev1.ResourceName{
 		corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourceRequestsCPU,
@@ -55,12 +55,12 @@ func quotaHugePages(name corev1.ResourceName) bool {
 	return hugePages(name) || strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix)
 }
 
-// ValidateResourceName judges the name of any resource.
+// ValidateResourceName validates the name of a resource of any kind.
 func ValidateResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
 	return resourceName(name, name, path)
 }
 
-// resourceName judges a name that is shown so when it is no qualified one.
+// resourceName validates a name. shown is the value in the message if it is not a qualified name.
 func resourceName(name corev1.ResourceName, shown any, path *field.Path) field.ErrorList {
 	var r report.Report
 	r.Each(path, shown, naming.IsQualifiedName(string(name)))
@@ -70,9 +70,8 @@ func resourceName(name corev1.ResourceName, shown any, path *field.Path) field.E
 	return r.Errors
 }
 
-// MetricResourceName judges the name of a resource of containers that metrics are
-// of. Kubernetes shows one that is no qualified name as plain text, those in
-// containers as JSON.
+// MetricResourceName validates the name of a container resource in a metric. As in Kubernetes,
+// its message has an invalid name as plain text, while that for containers has it as JSON.
 func MetricResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
 	return containerResourceName(name, string(name), path)
 }
@@ -99,8 +98,8 @@ func podResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList
 	return r.Errors
 }
 
-// ValidateQuantity judges how much there is of a resource: never less than
-// nothing, and only whole numbers of what cannot be divided.
+// ValidateQuantity rejects negative quantities, and fractions of resources that cannot be
+// divided.
 func ValidateQuantity(name corev1.ResourceName, value resource.Quantity, path *field.Path) field.ErrorList {
 	var r report.Report
 	r.Quantity(path, value)
@@ -115,26 +114,26 @@ func ValidateQuantity(name corev1.ResourceName, value resource.Quantity, path *f
 	return r.Errors
 }
 
-// whole reports whether a quantity is a whole number, of any size: thousandths of a large one
-// do not fit into 64 bits.
+// whole reports whether a quantity of any size is a whole number. The thousandths of a large
+// quantity do not fit into 64 bits.
 func whole(value resource.Quantity) bool {
 	value = value.DeepCopy()
 	return value.RoundUp(0)
 }
 
-// ValidateResources judges what a container asks for and may use. claims are the
-// names of the pod's resource claims.
+// ValidateResources validates the requests and limits of a container. claims are the names of the
+// pod's resource claims.
 func ValidateResources(req *corev1.ResourceRequirements, claims sets.Set[string], path *field.Path) field.ErrorList {
 	return validateRequirements(req, ValidateContainerResourceName, claims, path)
 }
 
 type nameFunc func(corev1.ResourceName, *field.Path) field.ErrorList
 
-func validateRequirements(req *corev1.ResourceRequirements, judgeName nameFunc, claims sets.Set[string], path *field.Path) field.ErrorList {
+func validateRequirements(req *corev1.ResourceRequirements, checkName nameFunc, claims sets.Set[string], path *field.Path) field.ErrorList {
 	var r report.Report
 	computes, huge := false, false
-	judge := func(name corev1.ResourceName, value resource.Quantity, at *field.Path) {
-		r.Add(judgeName(name, at)...)
+	validate := func(name corev1.ResourceName, value resource.Quantity, at *field.Path) {
+		r.Add(checkName(name, at)...)
 		r.Add(ValidateQuantity(name, value, at)...)
 	}
 	note := func(name corev1.ResourceName, value resource.Quantity, at *field.Path) {
@@ -148,12 +147,12 @@ func validateRequirements(req *corev1.ResourceRequirements, judgeName nameFunc, 
 	}
 	for _, name := range report.Keys(req.Limits) {
 		at := path.Child("limits").Key(string(name))
-		judge(name, req.Limits[name], at)
+		validate(name, req.Limits[name], at)
 		note(name, req.Limits[name], at)
 	}
 	for _, name := range report.Keys(req.Requests) {
 		at, value := path.Child("requests").Key(string(name)), req.Requests[name]
-		judge(name, value, at)
+		validate(name, value, at)
 		limit, limited := req.Limits[name]
 		switch {
 		case limited && value.Cmp(limit) != 0 && !overcommits(name):
@@ -172,7 +171,7 @@ func validateRequirements(req *corev1.ResourceRequirements, judgeName nameFunc, 
 	return r.Errors
 }
 
-// divides is true of amounts that whole pages make up.
+// divides reports whether a quantity of huge pages is a multiple of the page size.
 func divides(name corev1.ResourceName, value resource.Quantity) bool {
 	page, err := resource.ParseQuantity(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
 	if err != nil || page.Sign() <= 0 {
@@ -213,7 +212,7 @@ func checkClaimNames(r *report.Report, refs []corev1.ResourceClaim, claims sets.
 	}
 }
 
-// checkPodResources judges the resources of the pod as a whole.
+// checkPodResources validates pod-level resources.
 func (c *check) checkPodResources(path *field.Path) {
 	own := c.spec.Resources
 	if own == nil {
@@ -256,26 +255,26 @@ func (c *check) checkPodResources(path *field.Path) {
 	}
 }
 
-// Unqualified is true of names without a domain.
+// Unqualified reports whether a name has no domain.
 func Unqualified(name corev1.ResourceName) bool { return !strings.Contains(string(name), "/") }
 
-// CountsInQuota is true of the unqualified names that quotas know.
+// CountsInQuota reports whether quotas support an unqualified name.
 func CountsInQuota(name corev1.ResourceName) bool {
 	return IsStandard(name) && name != corev1.ResourceStorage
 }
 
-// ValidateContainerResourceName judges the name of what a container may ask for.
+// ValidateContainerResourceName validates the name of a resource that a container requests.
 func ValidateContainerResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
 	return containerResourceName(name, name, path)
 }
 
-// Overcommits is true of resources whose requests may be below their limits.
+// Overcommits reports whether requests for a resource may be below its limits.
 func Overcommits(name corev1.ResourceName) bool { return overcommits(name) }
 
-// QOSClass is the quality of service that a pod asks for: Guaranteed when every
-// container has CPU and memory limits that equal its requests, BestEffort when
-// none asks for anything, Burstable otherwise. Resources of the pod itself take
-// the place of its containers'. Ephemeral containers have none.
+// QOSClass returns the QoS class of a pod: Guaranteed if every container has CPU and memory
+// limits that equal its requests, BestEffort if no container has any, and Burstable otherwise. If
+// there are pod-level resources, they count instead of those of the containers. Ephemeral
+// containers do not count.
 func QOSClass(spec *corev1.PodSpec) corev1.PodQOSClass {
 	requests, limits := corev1.ResourceList{}, corev1.ResourceList{}
 	allLimited := true
@@ -285,7 +284,7 @@ func QOSClass(spec *corev1.PodSpec) corev1.PodQOSClass {
 			allLimited = false
 		}
 	}
-	if own := spec.Resources; own != nil && len(own.Requests)+len(own.Limits) > 0 { // empty ones mean nothing
+	if own := spec.Resources; own != nil && len(own.Requests)+len(own.Limits) > 0 { // empty pod-level resources have no effect
 		addComputing(requests, own.Requests)
 		if n := addComputing(limits, own.Limits); len(own.Limits) > 0 && n < 2 {
 			allLimited = false
@@ -307,8 +306,8 @@ func QOSClass(spec *corev1.PodSpec) corev1.PodQOSClass {
 	}
 }
 
-// addComputing adds the CPU and memory of list that are not zero, and says how
-// many of the two there were.
+// addComputing adds the CPU and memory in list to sum and returns how many of the two are not
+// zero.
 func addComputing(sum, list corev1.ResourceList) int {
 	found := 0
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {

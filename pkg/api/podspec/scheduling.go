@@ -53,7 +53,7 @@ func (c *check) checkWeight(weight int32, path *field.Path) {
 	}
 }
 
-// ValidateNodeSelector judges terms that select nodes.
+// ValidateNodeSelector validates the terms of a node selector.
 func ValidateNodeSelector(s *corev1.NodeSelector, path *field.Path) field.ErrorList {
 	var r report.Report
 	at := path.Child("nodeSelectorTerms")
@@ -66,7 +66,8 @@ func ValidateNodeSelector(s *corev1.NodeSelector, path *field.Path) field.ErrorL
 	return r.Errors
 }
 
-// checkNodeTerm judges values only where a wrong one would keep pods from nodes.
+// checkNodeTerm validates a term. It checks values only if values is true: in preferred terms an
+// invalid value has no effect.
 func checkNodeTerm(r *report.Report, term *corev1.NodeSelectorTerm, values bool, path *field.Path) {
 	for i := range term.MatchExpressions {
 		checkNodeRequirement(r, &term.MatchExpressions[i], values, path.Child("matchExpressions").Index(i))
@@ -141,8 +142,8 @@ func (c *check) checkPodTerm(term *corev1.PodAffinityTerm, at *field.Path) {
 	c.LabelName(at.Child("topologyKey"), term.TopologyKey)
 }
 
-// checkLabelKeys judges keys that are merged into a selector. That the selector
-// already has one shows by the key being there once more after the merge.
+// checkLabelKeys validates label keys that are merged into a selector. A key that the selector
+// already has occurs twice after the merge.
 func (c *check) checkLabelKeys(match, mismatch []string, s *metav1.LabelSelector, at *field.Path) {
 	for _, list := range []struct {
 		name string
@@ -209,7 +210,7 @@ func (c *check) checkSpread(path *field.Path) {
 	}
 }
 
-// ValidateTolerations judges the taints that pods say they stand.
+// ValidateTolerations validates tolerations.
 func ValidateTolerations(tolerations []corev1.Toleration, path *field.Path) field.ErrorList {
 	var r report.Report
 	for i := range tolerations {
@@ -241,7 +242,7 @@ func checkTolerationValue(r *report.Report, t *corev1.Toleration, at *field.Path
 			r.Invalid(at, t.Value, "value must be empty when `operator` is 'Exists'")
 		}
 	case corev1.TolerationOpLt, corev1.TolerationOpGt:
-		// Known, but off by default: the list still names them.
+		// The list has operators whose feature gate is off by default, as in Kubernetes.
 		r.Add(field.NotSupported(at, t.Operator, []corev1.TolerationOperator{
 			corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt,
 		}))
@@ -250,13 +251,13 @@ func checkTolerationValue(r *report.Report, t *corev1.Toleration, at *field.Path
 	}
 }
 
-// ValidateTaintEffect judges what a taint does.
+// ValidateTaintEffect validates the effect of a taint.
 func ValidateTaintEffect(r *report.Report, effect corev1.TaintEffect, path *field.Path) {
 	report.OneOf(r, path, effect, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
 }
 
-// MergeLabelKeys replaces label keys in affinity terms and spread constraints by
-// requirements on the values that the new pod has for them.
+// MergeLabelKeys adds a requirement to the selectors of affinity terms and spread constraints for
+// each label key, with the value that the new pod has for it.
 func MergeLabelKeys(spec *corev1.PodSpec, labels map[string]string) {
 	if a := spec.Affinity; a != nil {
 		if a.PodAffinity != nil {
@@ -286,7 +287,7 @@ func mergeTerm(t *corev1.PodAffinityTerm, labels map[string]string) {
 	require(t.LabelSelector, t.MismatchLabelKeys, metav1.LabelSelectorOpNotIn, labels)
 }
 
-// require adds nothing to a nil selector: it matches nothing anyway.
+// require adds requirements to s unless it is nil. A nil selector matches nothing.
 func require(s *metav1.LabelSelector, keys []string, operator metav1.LabelSelectorOperator, labels map[string]string) {
 	if s == nil {
 		return
@@ -298,8 +299,7 @@ func require(s *metav1.LabelSelector, keys []string, operator metav1.LabelSelect
 	}
 }
 
-// OldNodeLabel answers what is to be used instead of a label of nodes that is
-// out of date.
+// OldNodeLabel returns the warning for a deprecated node label, which names its replacement.
 func OldNodeLabel(key string) (string, bool) {
 	message := ""
 	switch key {
@@ -323,28 +323,28 @@ func OldNodeLabel(key string) (string, bool) {
 	return message, message != ""
 }
 
-// WarnOfNodeTerm tells of old labels in a term that selects nodes, and with
-// values of what cannot be a label's value.
+// WarnOfNodeTerm warns about deprecated labels in a node selector term and, if values is true,
+// about invalid label values.
 func WarnOfNodeTerm(term *corev1.NodeSelectorTerm, values bool, path *field.Path) []string {
 	var c cautions
 	for i, e := range term.MatchExpressions {
 		at := path.Child("matchExpressions").Index(i)
 		if message, old := OldNodeLabel(e.Key); old {
-			c.say(at.Child("key"), "%s is %s", e.Key, message)
+			c.add(at.Child("key"), "%s is %s", e.Key, message)
 		}
 		for j, value := range e.Values {
 			if !values {
 				break
 			}
 			for _, reason := range naming.IsValidLabelValue(value) {
-				c.say(at.Child("values").Index(j), "%s is invalid, %s", value, reason)
+				c.add(at.Child("values").Index(j), "%s is invalid, %s", value, reason)
 			}
 		}
 	}
 	return c
 }
 
-// WarnOfNodeSelector tells of old labels in a selector of nodes.
+// WarnOfNodeSelector warns about deprecated labels in a label selector of nodes.
 func WarnOfNodeSelector(selector *metav1.LabelSelector, path *field.Path) []string {
 	if selector == nil {
 		return nil
@@ -352,12 +352,12 @@ func WarnOfNodeSelector(selector *metav1.LabelSelector, path *field.Path) []stri
 	var c cautions
 	for i, e := range selector.MatchExpressions {
 		if message, old := OldNodeLabel(e.Key); old {
-			c.say(path.Child("matchExpressions").Index(i).Child("key"), "%s is %s", e.Key, message)
+			c.add(path.Child("matchExpressions").Index(i).Child("key"), "%s is %s", e.Key, message)
 		}
 	}
 	for _, key := range report.Keys(selector.MatchLabels) {
 		if message, old := OldNodeLabel(key); old {
-			c.say(path.Child("matchLabels").Child(key), "%s", message)
+			c.add(path.Child("matchLabels").Child(key), "%s", message)
 		}
 	}
 	return c

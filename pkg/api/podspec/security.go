@@ -72,7 +72,7 @@ const (
 
 func (c *check) checkSysctls(sysctls []corev1.Sysctl, path *field.Path) {
 	if len(sysctls) == 0 {
-		return // as most have it: to compile the pattern costs more than all other checks
+		return // the usual case; compiling the pattern costs more than all other checks
 	}
 	seen, pattern := sets.New[string](), regexp.MustCompile(sysctlPattern)
 	for i, s := range sysctls {
@@ -95,7 +95,7 @@ func (c *check) checkSysctls(sysctls []corev1.Sysctl, path *field.Path) {
 	}
 }
 
-// ipcSysctl is true of settings that belong to an IPC namespace.
+// ipcSysctl reports whether a sysctl belongs to an IPC namespace.
 func ipcSysctl(name string) bool {
 	return name == "kernel.sem" || strings.HasPrefix(name, "kernel.shm") || strings.HasPrefix(name, "kernel.msg") || strings.HasPrefix(name, "fs.mqueue.")
 }
@@ -179,9 +179,8 @@ func (c *check) checkSecurity(sc *corev1.SecurityContext, path *field.Path) {
 	c.checkAppArmor(sc.AppArmorProfile, path.Child("appArmorProfile"))
 }
 
-// ProfilesFromAnnotations gives containers the AppArmor profile that an
-// annotation of older clients names, where no field does, and warns of those
-// annotations that no field repeats.
+// ProfilesFromAnnotations sets the AppArmor profiles of containers from annotations of older
+// clients if the fields are unset. It returns warnings about annotations that no field repeats.
 func ProfilesFromAnnotations(pod *corev1.Pod) []string {
 	if pod.Spec.OS != nil && pod.Spec.OS.Name == corev1.Windows {
 		return nil
@@ -201,7 +200,7 @@ func ProfilesFromAnnotations(pod *corev1.Pod) []string {
 		if profile != nil && equality.Semantic.DeepEqual(profile, own) {
 			continue
 		}
-		warnings.say(field.NewPath("metadata", "annotations").Key(key), "%s", appArmorMoved)
+		warnings.add(field.NewPath("metadata", "annotations").Key(key), "%s", appArmorMoved)
 		if profile == nil {
 			continue
 		}
@@ -213,7 +212,7 @@ func ProfilesFromAnnotations(pod *corev1.Pod) []string {
 	return warnings
 }
 
-// parseProfile is nil for what no valid profile says.
+// parseProfile returns the profile that an annotation names, or nil if it is invalid.
 func parseProfile(text string) *corev1.AppArmorProfile {
 	switch text {
 	case corev1.DeprecatedAppArmorBetaProfileNameUnconfined:
@@ -228,8 +227,8 @@ func parseProfile(text string) *corev1.AppArmorProfile {
 	return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeLocalhost, LocalhostProfile: ptr.To(name)}
 }
 
-// ValidateProfiles wants of what is made anew that annotations of older clients, which say how
-// containers are confined, say what the fields say, where both do.
+// ValidateProfiles requires that in new objects the annotations with seccomp and AppArmor
+// profiles, which older clients set, agree with the fields.
 func ValidateProfiles(annotations map[string]string, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	if len(annotations) == 0 {
 		return nil
@@ -243,7 +242,7 @@ func ValidateProfiles(annotations map[string]string, spec *corev1.PodSpec, path 
 }
 
 func checkSeccompProfiles(r *report.Report, annotations map[string]string, spec *corev1.PodSpec, path *field.Path) {
-	judge := func(key string, p *corev1.SeccompProfile, at *field.Path) {
+	validate := func(key string, p *corev1.SeccompProfile, at *field.Path) {
 		text, ok := annotations[key]
 		if p == nil || !ok {
 			return
@@ -260,11 +259,11 @@ func checkSeccompProfiles(r *report.Report, annotations map[string]string, spec 
 		checkSame(r, "seccomp", local, want, text, at.Child("securityContext", "seccompProfile"))
 	}
 	if sc := spec.SecurityContext; sc != nil {
-		judge(corev1.SeccompPodAnnotationKey, sc.SeccompProfile, path)
+		validate(corev1.SeccompPodAnnotationKey, sc.SeccompProfile, path)
 	}
 	for place, c := range Containers(spec, path) {
 		if c.SecurityContext != nil {
-			judge(corev1.SeccompContainerAnnotationKeyPrefix+c.Name, c.SecurityContext.SeccompProfile, place.Path)
+			validate(corev1.SeccompContainerAnnotationKeyPrefix+c.Name, c.SecurityContext.SeccompProfile, place.Path)
 		}
 	}
 }
@@ -293,9 +292,9 @@ func checkAppArmorProfiles(r *report.Report, annotations map[string]string, spec
 	}
 }
 
-// checkSame wants that an annotation names the profile that a field does, by the annotation's
-// name for it: empty where the field's type is none. local begins the names of profiles that are
-// files of the node's.
+// checkSame requires that an annotation names the same profile as the field. want is the
+// annotation's value for the type of the field, or "" if there is none. local is the prefix of
+// profiles that are files on the node.
 func checkSame(r *report.Report, mechanism, local, want, text string, at *field.Path) {
 	switch {
 	case want == "" || want == text:

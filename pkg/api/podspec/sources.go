@@ -18,36 +18,36 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// Sources judges where a volume's content comes from: one source, which is as it
-// must be. The sources of the drivers that were once built in are judged alike
-// in a pod and in a persistent volume; types that differ share their fields.
+// Sources validates the source of a volume: there must be exactly one. Sources of in-tree drivers
+// have the same rules in pods and persistent volumes; if their types differ, methods take the
+// shared fields.
 type Sources struct {
 	Report *report.Report
-	// Path is where the sources are.
+	// Path is the path of the field that has the sources.
 	Path  *field.Path
 	Found bool
 }
 
 const oneVolumeType = "may not specify more than 1 volume type"
 
-// One judges the source name when it is set and the first.
-func (s *Sources) One(name string, set bool, judge func(at *field.Path)) {
-	s.oneAs(name, name, set, judge)
+// One validates a source by calling validate if it is set and is the first one.
+func (s *Sources) One(name string, set bool, validate func(at *field.Path)) {
+	s.oneAs(name, name, set, validate)
 }
 
-// oneAs is One for sources that Kubernetes calls by two names.
-func (s *Sources) oneAs(name, inside string, set bool, judge func(at *field.Path)) {
+// oneAs is like One, for a source that Kubernetes' messages call by two names.
+func (s *Sources) oneAs(name, inside string, set bool, validate func(at *field.Path)) {
 	switch {
 	case !set:
 	case s.Found:
 		s.Report.Forbidden(s.Path.Child(name), oneVolumeType)
 	default:
 		s.Found = true
-		judge(s.Path.Child(inside))
+		validate(s.Path.Child(inside))
 	}
 }
 
-// need reports which of the fields are empty; they are pairs of name and value.
+// need reports the fields that are empty. fields are pairs of name and value.
 func (s *Sources) need(at *field.Path, fields ...string) {
 	for i := 0; i < len(fields); i += 2 {
 		if fields[i+1] == "" {
@@ -56,7 +56,7 @@ func (s *Sources) need(at *field.Path, fields ...string) {
 	}
 }
 
-// GCE judges a disk of Google's.
+// GCE validates a Google persistent disk.
 func (s *Sources) GCE(v *corev1.GCEPersistentDiskVolumeSource) {
 	s.oneAs("gcePersistentDisk", "persistentDisk", v != nil, func(at *field.Path) {
 		s.need(at, "pdName", v.PDName)
@@ -64,7 +64,7 @@ func (s *Sources) GCE(v *corev1.GCEPersistentDiskVolumeSource) {
 	})
 }
 
-// EBS judges a disk of Amazon's.
+// EBS validates an Amazon EBS volume.
 func (s *Sources) EBS(v *corev1.AWSElasticBlockStoreVolumeSource) {
 	s.One("awsElasticBlockStore", v != nil, func(at *field.Path) {
 		s.need(at, "volumeID", v.VolumeID)
@@ -78,7 +78,7 @@ func (s *Sources) partition(at *field.Path, n int32) {
 	}
 }
 
-// NFS judges an export.
+// NFS validates an NFS export.
 func (s *Sources) NFS(v *corev1.NFSVolumeSource) {
 	s.One("nfs", v != nil, func(at *field.Path) {
 		s.need(at, "server", v.Server, "path", v.Path)
@@ -88,7 +88,7 @@ func (s *Sources) NFS(v *corev1.NFSVolumeSource) {
 	})
 }
 
-// Flocker judges a data set.
+// Flocker validates a Flocker dataset.
 func (s *Sources) Flocker(v *corev1.FlockerVolumeSource) {
 	s.One("flocker", v != nil, func(at *field.Path) {
 		switch {
@@ -103,7 +103,7 @@ func (s *Sources) Flocker(v *corev1.FlockerVolumeSource) {
 	})
 }
 
-// RBD judges an image of Ceph.
+// RBD validates a Ceph block device.
 func (s *Sources) RBD(set bool, monitors func() []string, image func() string) {
 	s.One("rbd", set, func(at *field.Path) {
 		if len(monitors()) == 0 {
@@ -113,7 +113,7 @@ func (s *Sources) RBD(set bool, monitors func() []string, image func() string) {
 	})
 }
 
-// CephFS judges a file system of Ceph.
+// CephFS validates a Ceph file system.
 func (s *Sources) CephFS(set bool, monitors func() []string) {
 	s.oneAs("cephFS", "cephfs", set, func(at *field.Path) {
 		if len(monitors()) == 0 {
@@ -122,7 +122,7 @@ func (s *Sources) CephFS(set bool, monitors func() []string) {
 	})
 }
 
-// Quobyte judges a volume of Quobyte.
+// Quobyte validates a Quobyte volume.
 func (s *Sources) Quobyte(v *corev1.QuobyteVolumeSource) {
 	const pairs = "must be a host:port pair or multiple pairs separated by commas"
 	s.One("quobyte", v != nil, func(at *field.Path) {
@@ -142,7 +142,7 @@ func (s *Sources) Quobyte(v *corev1.QuobyteVolumeSource) {
 	})
 }
 
-// FC judges a Fibre Channel volume.
+// FC validates a Fibre Channel volume.
 func (s *Sources) FC(v *corev1.FCVolumeSource) {
 	s.One("fc", v != nil, func(at *field.Path) {
 		names := at.Child("targetWWNs")
@@ -162,7 +162,7 @@ func (s *Sources) FC(v *corev1.FCVolumeSource) {
 	})
 }
 
-// Flex judges what a flex driver is told.
+// Flex validates the driver and options of a flex volume.
 func (s *Sources) Flex(at *field.Path, driver string, options map[string]string) {
 	s.need(at, "driver", driver)
 	for _, key := range report.Keys(options) {
@@ -174,22 +174,22 @@ func (s *Sources) Flex(at *field.Path, driver string, options map[string]string)
 	}
 }
 
-// Vsphere judges a virtual disk.
+// Vsphere validates a vSphere virtual disk.
 func (s *Sources) Vsphere(v *corev1.VsphereVirtualDiskVolumeSource) {
 	s.One("vsphereVolume", v != nil, func(at *field.Path) { s.need(at, "volumePath", v.VolumePath) })
 }
 
-// Photon judges a disk of Photon.
+// Photon validates a Photon persistent disk.
 func (s *Sources) Photon(v *corev1.PhotonPersistentDiskVolumeSource) {
 	s.One("photonPersistentDisk", v != nil, func(at *field.Path) { s.need(at, "pdID", v.PdID) })
 }
 
-// Portworx judges a volume of Portworx.
+// Portworx validates a Portworx volume.
 func (s *Sources) Portworx(v *corev1.PortworxVolumeSource) {
 	s.One("portworxVolume", v != nil, func(at *field.Path) { s.need(at, "volumeID", v.VolumeID) })
 }
 
-// AzureDisk judges a disk of Microsoft's.
+// AzureDisk validates an Azure disk.
 func (s *Sources) AzureDisk(v *corev1.AzureDiskVolumeSource) {
 	s.One("azureDisk", v != nil, func(at *field.Path) {
 		s.need(at, "diskName", v.DiskName, "diskURI", v.DataDiskURI)
@@ -211,12 +211,12 @@ func (s *Sources) AzureDisk(v *corev1.AzureDiskVolumeSource) {
 	})
 }
 
-// ScaleIO judges a volume of ScaleIO.
+// ScaleIO validates a ScaleIO volume.
 func (s *Sources) ScaleIO(at *field.Path, gateway, system, volume string) {
 	s.need(at, "gateway", gateway, "system", system, "volumeName", volume)
 }
 
-// StorageOS judges a volume of StorageOS.
+// StorageOS validates a StorageOS volume.
 func (s *Sources) StorageOS(at *field.Path, volume, namespace string) {
 	s.Report.RequiredLabel(at.Child("volumeName"), volume)
 	if namespace != "" {
@@ -224,20 +224,20 @@ func (s *Sources) StorageOS(at *field.Path, volume, namespace string) {
 	}
 }
 
-// Secret judges a reference to a secret that needs a name.
+// Secret validates a reference to a secret. The name is required.
 func (s *Sources) Secret(at *field.Path, ref *corev1.LocalObjectReference) {
 	if ref != nil {
 		s.need(at.Child("secretRef"), "name", ref.Name)
 	}
 }
 
-// NamespacedSecret judges a reference that needs a name and a namespace.
+// NamespacedSecret validates a reference to a secret. Name and namespace are required.
 func (s *Sources) NamespacedSecret(at *field.Path, name, namespace string) {
 	s.need(at.Child("secretRef"), "name", name, "namespace", namespace)
 }
 
-// ISCSI judges a target. In a persistent volume a qualified name of no known
-// form is reported in fewer words.
+// ISCSI validates an iSCSI target. prefix is the message for a qualified name of an unknown form,
+// which is shorter for persistent volumes.
 func (s *Sources) ISCSI(at *field.Path, iqn string, lun int32, needsSecret bool, prefix string) {
 	if iqn == "" {
 		s.Report.Required(at.Child("iqn"), "")
@@ -252,7 +252,7 @@ func (s *Sources) ISCSI(at *field.Path, iqn string, lun int32, needsSecret bool,
 	}
 }
 
-// What is wrong with a qualified name that begins as none does.
+// The messages for a qualified name of an unknown form.
 const (
 	AnyISCSIPrefix = "must be valid format starting with iqn, eui, or naa"
 	AnyISCSIForm   = "must be valid format"
@@ -276,24 +276,23 @@ func (s *Sources) qualifiedName(at *field.Path, name, prefix string) {
 	}
 }
 
-// ISCSIInitiator judges the name under which the node calls on the target.
+// ISCSIInitiator validates the name of the initiator.
 func (s *Sources) ISCSIInitiator(at *field.Path, name *string, prefix string) {
 	if name != nil {
 		s.qualifiedName(at.Child("initiatorname"), *name, prefix)
 	}
 }
 
-// ISCSITooLong is said of volumes whose name and portal do not fit together.
+// ISCSITooLong is the message for a volume whose name and portal are too long together.
 const ISCSITooLong = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified."
 
-// ISCSIFits tells whether a volume's name and its portal make a name that is
-// short enough.
+// ISCSIFits reports whether a volume's name and portal are short enough together.
 func ISCSIFits(name, portal string, initiator *string) bool {
 	return initiator == nil || len(name)+1+len(portal) <= 64
 }
 
 const (
-	fileMode          int32 = 0o644 // of files from secrets, config maps and the pod's own fields
+	fileMode          int32 = 0o644 // mode of files from secrets, config maps and pod fields
 	tokenLifetime     int64 = 60 * 60
 	iscsiInterface          = "default"
 	rbdPool                 = "rbd"
@@ -308,7 +307,7 @@ func defaultVolume(v *corev1.Volume) {
 	if ptr.AllPtrFieldsNil(&v.VolumeSource) {
 		v.EmptyDir = &corev1.EmptyDirVolumeSource{}
 	}
-	// A volume of two sources is refused, in words that show both as they are filled.
+	// A volume with two sources is rejected, and the message shows both with their defaults.
 	if v.HostPath != nil {
 		DefaultHostPath(v.HostPath)
 	}
@@ -368,7 +367,7 @@ func defaultNetworkVolume(v *corev1.Volume) {
 	}
 }
 
-// DefaultPersistentSource fills the source of a persistent volume.
+// DefaultPersistentSource sets the defaults of a persistent volume's source.
 func DefaultPersistentSource(s *corev1.PersistentVolumeSource) {
 	if s.HostPath != nil {
 		DefaultHostPath(s.HostPath)
@@ -398,7 +397,7 @@ func defaultScaleIO(mode, filesystem *string) {
 	unset.Fill(filesystem, scaleIOFilesystem)
 }
 
-// DefaultHostPath fills a directory or file of the node.
+// DefaultHostPath sets the default type of a host path.
 func DefaultHostPath(h *corev1.HostPathVolumeSource) { unset.Point(&h.Type, corev1.HostPathUnset) }
 
 func defaultAzureDisk(d *corev1.AzureDiskVolumeSource) {
@@ -408,7 +407,7 @@ func defaultAzureDisk(d *corev1.AzureDiskVolumeSource) {
 	unset.Point(&d.Kind, corev1.AzureSharedBlobDisk)
 }
 
-// DefaultClaimSpec fills the specification of a volume claim, wherever it stands.
+// DefaultClaimSpec sets the defaults of the specification of a volume claim.
 func DefaultClaimSpec(spec *corev1.PersistentVolumeClaimSpec) {
 	unset.Point(&spec.VolumeMode, corev1.PersistentVolumeFilesystem)
 	Milli(spec.Resources.Limits)

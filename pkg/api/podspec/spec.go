@@ -19,29 +19,30 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// check is one validation of one specification.
+// check holds the state of validating one specification.
 type check struct {
 	report.Report
 	ctx  context.Context
 	spec *corev1.PodSpec
-	// meta is the pod's; nil in a template.
+	// meta is the metadata of the pod, or nil in a template.
 	meta *metav1.ObjectMeta
-	// old is what an update replaces; nil: what it has need not be let be.
+	// old is the specification that an update replaces, or nil. Fields that are no longer
+	// accepted may stay if old has them.
 	old *corev1.PodSpec
-	// volumes are the well-formed volumes by name, and claims the names of the
-	// pod's resource claims: what containers may refer to.
+	// volumes are the valid volumes by name, and claims the names of the pod's resource claims.
+	// Containers refer to them.
 	volumes map[string]*corev1.VolumeSource
 	claims  sets.Set[string]
 }
 
-// ValidateSpec reports everything wrong with a pod's specification at path. meta
-// is the pod's own, or nil for the specification of a template.
+// ValidateSpec validates a pod specification at path. meta is the metadata of the pod, or nil for
+// a template.
 func ValidateSpec(ctx context.Context, spec *corev1.PodSpec, meta *metav1.ObjectMeta, path *field.Path) field.ErrorList {
 	return ValidateSpecUpdate(ctx, spec, nil, meta, path)
 }
 
-// ValidateSpecUpdate is ValidateSpec for what replaces old: fields of features
-// that are off may be had by what has had them.
+// ValidateSpecUpdate does the same as ValidateSpec for a specification that replaces old. It
+// accepts fields of features that are off if old has them.
 func ValidateSpecUpdate(ctx context.Context, spec, old *corev1.PodSpec, meta *metav1.ObjectMeta, path *field.Path) field.ErrorList {
 	c := &check{ctx: ctx, spec: spec, old: old, meta: meta, volumes: map[string]*corev1.VolumeSource{}, claims: sets.New[string]()}
 	if spec.TerminationGracePeriodSeconds == nil {
@@ -72,7 +73,8 @@ func ValidateSpecUpdate(ctx context.Context, spec, old *corev1.PodSpec, meta *me
 	return c.Errors
 }
 
-// isPod is true where what only a running pod needs must be there.
+// isPod reports whether the specification is that of a pod, in which fields that the server sets
+// must be present.
 func (c *check) isPod() bool { return c.meta != nil }
 
 func (c *check) checkGates(path *field.Path) {
@@ -90,7 +92,7 @@ func (c *check) checkGates(path *field.Path) {
 	}
 }
 
-// checkNames judges the names and numbers that stand alone.
+// checkNames validates names and numbers that do not depend on other fields.
 func (c *check) checkNames(path *field.Path) {
 	spec := c.spec
 	c.checkHostname(path)
@@ -114,7 +116,7 @@ func (c *check) checkNames(path *field.Path) {
 	if spec.PriorityClassName != "" {
 		c.Each(path.Child("priorityClassName"), spec.PriorityClassName, naming.NameIsDNSSubdomain(spec.PriorityClassName, false))
 	}
-	if name := spec.RuntimeClassName; name != nil && *name != "" { // empty names the default runtime
+	if name := spec.RuntimeClassName; name != nil && *name != "" { // an empty name means the default runtime
 		c.Each(path.Child("runtimeClassName"), *name, naming.NameIsDNSSubdomain(*name, false))
 	}
 	if p := spec.PreemptionPolicy; p != nil {
@@ -222,7 +224,7 @@ func (c *check) checkHostUsers(path *field.Path) {
 	}
 }
 
-// checkFileKeys judges variables from files: the file is in an emptyDir volume.
+// checkFileKeys requires that environment variables from files refer to an emptyDir volume.
 func (c *check) checkFileKeys(path *field.Path) {
 	for place, container := range Containers(c.spec, path) {
 		for i := range container.Env {
@@ -295,7 +297,7 @@ func (c *check) checkClaim(claim *corev1.PodResourceClaim, seen sets.Set[string]
 	}
 }
 
-// ValidateTemplate reports everything wrong with the template of pods.
+// ValidateTemplate validates a pod template.
 func ValidateTemplate(ctx context.Context, t *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
 	var r report.Report
 	r.Labels(path.Child("labels"), t.Labels)
@@ -309,14 +311,14 @@ func ValidateTemplate(ctx context.Context, t *corev1.PodTemplateSpec, path *fiel
 	return r.Errors
 }
 
-// Policy is what a server allows in specifications of pods. The zero value allows everything.
+// Policy says what a server accepts in pod specifications. The zero value accepts everything.
 type Policy struct {
-	// NoPrivileged rejects privileged containers, and host processes on Windows: what an API server
-	// without --allow-privileged does.
+	// NoPrivileged rejects privileged containers and Windows host processes. An API server
+	// without --allow-privileged sets it.
 	NoPrivileged bool
 }
 
-// Validate returns rule such that it checks specifications of pods against p.
+// Validate returns a function that runs rule with a context that carries p.
 func Validate[T any](p Policy, rule func(ctx context.Context, obj *T) field.ErrorList) func(ctx context.Context, obj *T) field.ErrorList {
 	if !p.NoPrivileged {
 		return rule
@@ -324,7 +326,7 @@ func Validate[T any](p Policy, rule func(ctx context.Context, obj *T) field.Erro
 	return func(ctx context.Context, obj *T) field.ErrorList { return rule(withoutPrivileged(ctx), obj) }
 }
 
-// ValidateUpdate returns rule such that it checks specifications of pods against p.
+// ValidateUpdate returns a function that runs rule with a context that carries p.
 func ValidateUpdate[T any](p Policy, rule func(ctx context.Context, obj, old *T) field.ErrorList) func(ctx context.Context, obj, old *T) field.ErrorList {
 	if !p.NoPrivileged {
 		return rule

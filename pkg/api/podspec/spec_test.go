@@ -17,22 +17,22 @@ import (
 	"keelson.dev/keelson/pkg/api/podspec"
 )
 
-// change makes a valid specification invalid, or valid in another way.
+// change modifies a valid specification.
 type change func(s *corev1.PodSpec)
 
-// first changes the first container.
+// first returns a change of the first container.
 func first(f func(c *corev1.Container)) change {
 	return func(s *corev1.PodSpec) { f(&s.Containers[0]) }
 }
 
-// volume adds a volume.
+// volume returns a change that adds a volume.
 func volume(source corev1.VolumeSource) change {
 	return func(s *corev1.PodSpec) {
 		s.Volumes = append(s.Volumes, corev1.Volume{Name: "v", VolumeSource: source})
 	}
 }
 
-// mounted adds a volume and a mount of it.
+// mounted returns a change that adds a volume and mounts it.
 func mounted(mount corev1.VolumeMount) change {
 	return func(s *corev1.PodSpec) {
 		volume(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})(s)
@@ -49,7 +49,7 @@ func list(pairs ...string) corev1.ResourceList {
 	return out
 }
 
-// required is a node affinity with one term that has one requirement.
+// required returns a change that adds a required node affinity with one requirement.
 func required(r corev1.NodeSelectorRequirement) change {
 	return func(s *corev1.PodSpec) {
 		s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
@@ -72,8 +72,8 @@ func env(vars ...corev1.EnvVar) change {
 	return first(func(c *corev1.Container) { c.Env = vars })
 }
 
-// TestValidateSpec changes one thing of a valid specification. Of each finding it holds the field and
-// the reason, in order: that is what clients read. An empty list is a specification that is accepted.
+// TestValidateSpec makes one change to a valid specification and compares the field and reason of
+// each finding, in order. An empty list means that the specification is accepted.
 func TestValidateSpec(t *testing.T) {
 	web := corev1.HTTPGetAction{Path: "/", Port: intstr.FromInt32(80), Scheme: corev1.URISchemeHTTP}
 	for name, test := range map[string]struct {

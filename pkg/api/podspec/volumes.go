@@ -17,7 +17,7 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// checkVolumes judges the volumes and remembers those without fault.
+// checkVolumes validates the volumes and records the valid ones.
 func (c *check) checkVolumes(path *field.Path) {
 	made := sets.New[string]()
 	if c.meta != nil && c.meta.Name != "" {
@@ -45,7 +45,7 @@ func (c *check) checkVolumes(path *field.Path) {
 	}
 }
 
-// checkSource judges the one source of a volume.
+// checkSource validates the source of a volume.
 func (c *check) checkSource(v *corev1.Volume, path *field.Path) {
 	s := &Sources{Report: &c.Report, Path: path}
 	s.One("emptyDir", v.EmptyDir != nil, func(at *field.Path) {
@@ -81,7 +81,7 @@ func (c *check) checkSource(v *corev1.Volume, path *field.Path) {
 	})
 	s.CephFS(v.CephFS != nil, func() []string { return v.CephFS.Monitors })
 	s.Quobyte(v.Quobyte)
-	s.oneAs("downwarAPI", "downwardAPI", v.DownwardAPI != nil, func(at *field.Path) { // misspelt in Kubernetes
+	s.oneAs("downwarAPI", "downwardAPI", v.DownwardAPI != nil, func(at *field.Path) { // sic, as in Kubernetes
 		c.checkMode(v.DownwardAPI.DefaultMode, at.Child("defaultMode"))
 		for i := range v.DownwardAPI.Items {
 			c.checkDownwardFile(&v.DownwardAPI.Items[i], at)
@@ -95,7 +95,8 @@ func (c *check) checkSource(v *corev1.Volume, path *field.Path) {
 	}
 }
 
-// checkLaterSource goes on where the order of Kubernetes has config maps.
+// checkLaterSource validates the sources that come after secrets in the order of Kubernetes'
+// checks.
 func (c *check) checkLaterSource(s *Sources, v *corev1.Volume, path *field.Path) {
 	s.One("configMap", v.ConfigMap != nil, func(at *field.Path) {
 		s.need(at, "name", v.ConfigMap.Name)
@@ -141,7 +142,7 @@ func (c *check) checkISCSI(s *Sources, v *corev1.Volume, path *field.Path) {
 	}
 }
 
-// ValidateNoBackstep judges a path that may not lead upwards.
+// ValidateNoBackstep rejects a path that contains "..".
 func ValidateNoBackstep(target string, path *field.Path) field.ErrorList {
 	if !hasBackstep(target) {
 		return nil
@@ -149,7 +150,7 @@ func ValidateNoBackstep(target string, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, target, "must not contain '..'")}
 }
 
-// ValidateHostPath judges a path of the node.
+// ValidateHostPath validates a path on the node.
 func ValidateHostPath(h *corev1.HostPathVolumeSource, path *field.Path) field.ErrorList {
 	var r report.Report
 	if h.Path == "" {
@@ -291,7 +292,7 @@ func (c *check) checkCSI(csi *corev1.CSIVolumeSource, at *field.Path) {
 
 const maxDriverName = 63
 
-// ValidateDriverName judges the name of a CSI driver.
+// ValidateDriverName validates the name of a CSI driver.
 func ValidateDriverName(name string, path *field.Path) field.ErrorList {
 	var r report.Report
 	if name == "" {
@@ -351,8 +352,8 @@ func (c *check) checkMounts(container *corev1.Container, at *field.Path) {
 	}
 }
 
-// checkMountOptions names some fields without the index of their mount, as
-// Kubernetes does.
+// checkMountOptions validates options of a mount. As in Kubernetes, some findings have paths
+// without the index of the mount.
 func (c *check) checkMountOptions(container *corev1.Container, mount *corev1.VolumeMount, at, here *field.Path) {
 	if mount.SubPath != "" {
 		c.checkDescends(mount.SubPath, at.Child("subPath"))
@@ -428,7 +429,7 @@ func (c *check) checkDevices(container *corev1.Container, at *field.Path) {
 	}
 }
 
-// checkDescends judges a path that must stay below where it starts.
+// checkDescends requires a relative path that stays below its start.
 func (c *check) checkDescends(target string, at *field.Path) {
 	if path.IsAbs(target) {
 		c.Invalid(at, target, "must be a relative path")
@@ -444,8 +445,8 @@ func (c *check) checkNoBacksteps(target string, at *field.Path) {
 
 func hasBackstep(target string) bool { return slices.Contains(strings.Split(target, "/"), "..") }
 
-// checkFileName judges the path of a file in a volume; names that begin with
-// two dots are the kubelet's own.
+// checkFileName validates the path of a file in a volume. Names that begin with two dots are
+// reserved for the kubelet.
 func (c *check) checkFileName(target string, at *field.Path) {
 	c.checkDescends(target, at)
 	if strings.HasPrefix(target, "..") && !strings.HasPrefix(target, "../") {

@@ -18,16 +18,16 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// cautions are warnings that grow.
+// cautions collects warnings.
 type cautions []string
 
-// say appends one about the field at path.
-func (c *cautions) say(path *field.Path, format string, args ...any) {
+// add appends a warning about the field at path.
+func (c *cautions) add(path *field.Path, format string, args ...any) {
 	*c = append(*c, path.String()+": "+fmt.Sprintf(format, args...))
 }
 
-// Warn tells what is dubious, though valid, in the specification of a pod, or of
-// a template, which is at path. The path of a pod is nil.
+// Warn returns warnings about a valid specification of a pod or template at path. The path of a
+// pod is nil.
 func Warn(path *field.Path, meta *metav1.ObjectMeta, spec *corev1.PodSpec) []string {
 	var c cautions
 	at := path.Child("spec")
@@ -42,7 +42,7 @@ func Warn(path *field.Path, meta *metav1.ObjectMeta, spec *corev1.PodSpec) []str
 	c.profiles(path, meta.Annotations, spec)
 	c.containers(path, meta.Annotations, spec)
 	if grace := spec.TerminationGracePeriodSeconds; grace != nil && *grace < 0 {
-		c.say(at.Child("terminationGracePeriodSeconds"), "must be >= 0; negative values are invalid and will be treated as 1")
+		c.add(at.Child("terminationGracePeriodSeconds"), "must be >= 0; negative values are invalid and will be treated as 1")
 	}
 	c.affinity(spec.Affinity, at.Child("affinity"))
 	if spec.DNSConfig != nil {
@@ -56,7 +56,7 @@ func Warn(path *field.Path, meta *metav1.ObjectMeta, spec *corev1.PodSpec) []str
 	return c
 }
 
-// WarnOfName tells that a name will not do as the name of a host.
+// WarnOfName warns about a name that is not valid as a host name.
 func WarnOfName(name, uses string) []string {
 	reasons := naming.IsDNS1123Label(name)
 	if len(reasons) == 0 {
@@ -65,8 +65,8 @@ func WarnOfName(name, uses string) []string {
 	return []string{fmt.Sprintf("metadata.name: this is used in %s, which can result in surprising behavior; a DNS label is recommended: %v", uses, reasons)}
 }
 
-// WarnOfTemplate is Warn for what makes pods of a template, with a look at its
-// name when it is new.
+// WarnOfTemplate returns warnings about a pod template and, if name is not empty, about the name
+// of its owner.
 func WarnOfTemplate(name string, path *field.Path, template *corev1.PodTemplateSpec) []string {
 	var warnings []string
 	if name != "" {
@@ -81,7 +81,7 @@ func WarnOfTemplate(name string, path *field.Path, template *corev1.PodTemplateS
 func (c *cautions) nodeLabels(spec *corev1.PodSpec, path *field.Path) {
 	for _, key := range report.Keys(spec.NodeSelector) {
 		if message, old := OldNodeLabel(key); old {
-			c.say(path.Child("nodeSelector").Key(key), "%s", message)
+			c.add(path.Child("nodeSelector").Key(key), "%s", message)
 		}
 	}
 	if spec.Affinity != nil && spec.Affinity.NodeAffinity != nil {
@@ -100,10 +100,10 @@ func (c *cautions) nodeLabels(spec *corev1.PodSpec, path *field.Path) {
 	for i, constraint := range spec.TopologySpreadConstraints {
 		at := path.Child("topologySpreadConstraints").Index(i)
 		if message, old := OldNodeLabel(constraint.TopologyKey); old {
-			c.say(at.Child("topologyKey"), "%s is %s", constraint.TopologyKey, message)
+			c.add(at.Child("topologyKey"), "%s is %s", constraint.TopologyKey, message)
 		}
 		if constraint.LabelSelector == nil {
-			c.say(at.Child("labelSelector"), matchesNothing)
+			c.add(at.Child("labelSelector"), matchesNothing)
 		}
 	}
 }
@@ -117,7 +117,7 @@ func (c *cautions) annotations(annotations map[string]string, path *field.Path) 
 		{"security.alpha.kubernetes.io/unsafe-sysctls", `non-functional in v1.11+; use the "sysctls" field instead`},
 	} {
 		if _, there := annotations[a.key]; there {
-			c.say(path.Key(a.key), "%s", a.message)
+			c.add(path.Key(a.key), "%s", a.message)
 		}
 	}
 }
@@ -129,12 +129,12 @@ func (c *cautions) affinity(affinity *corev1.Affinity, path *field.Path) {
 	terms := func(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm, path *field.Path) {
 		for i := range required {
 			if required[i].LabelSelector == nil {
-				c.say(path.Child("requiredDuringSchedulingIgnoredDuringExecution").Index(i).Child("labelSelector"), matchesNothing)
+				c.add(path.Child("requiredDuringSchedulingIgnoredDuringExecution").Index(i).Child("labelSelector"), matchesNothing)
 			}
 		}
 		for i := range preferred {
 			if preferred[i].PodAffinityTerm.LabelSelector == nil {
-				c.say(path.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("podAffinityTerm", "labelSelector"), matchesNothing)
+				c.add(path.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("podAffinityTerm", "labelSelector"), matchesNothing)
 			}
 		}
 	}
@@ -146,12 +146,12 @@ func (c *cautions) affinity(affinity *corev1.Affinity, path *field.Path) {
 	}
 }
 
-// repeats tells of entries that are there twice or have no name.
+// repeats warns about entries that occur twice or have no name.
 func (c *cautions) repeats(spec *corev1.PodSpec, path *field.Path) {
 	var seen []string
 	for i, alias := range spec.HostAliases {
 		if slices.Contains(seen, alias.IP) {
-			c.say(path.Child("hostAliases").Index(i).Child("ip"), "duplicate ip %q", alias.IP)
+			c.add(path.Child("hostAliases").Index(i).Child("ip"), "duplicate ip %q", alias.IP)
 		}
 		seen = append(seen, alias.IP)
 	}
@@ -159,18 +159,18 @@ func (c *cautions) repeats(spec *corev1.PodSpec, path *field.Path) {
 	secrets := path.Child("imagePullSecrets")
 	for i, secret := range spec.ImagePullSecrets {
 		if slices.Contains(seen, secret.Name) {
-			c.say(secrets.Index(i).Child("name"), "duplicate name %q", secret.Name)
+			c.add(secrets.Index(i).Child("name"), "duplicate name %q", secret.Name)
 		}
 		seen = append(seen, secret.Name)
 	}
 	for i, secret := range spec.ImagePullSecrets {
 		if secret.Name == "" {
-			c.say(secrets.Index(i).Child("name"), "invalid empty name %q", secret.Name)
+			c.add(secrets.Index(i).Child("name"), "invalid empty name %q", secret.Name)
 		}
 	}
 }
 
-// fractions tells of amounts of bytes that are not whole.
+// fractions warns about fractions of bytes.
 func (c *cautions) fractions(list corev1.ResourceList, path *field.Path) {
 	for _, name := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
 		c.fraction(list, name, path)
@@ -179,11 +179,11 @@ func (c *cautions) fractions(list corev1.ResourceList, path *field.Path) {
 
 func (c *cautions) fraction(list corev1.ResourceList, name corev1.ResourceName, path *field.Path) {
 	if value, there := list[name]; there && !whole(value) {
-		c.say(path.Key(string(name)), "fractional byte value %q is invalid, must be an integer", value.String())
+		c.add(path.Key(string(name)), "fractional byte value %q is invalid, must be an integer", value.String())
 	}
 }
 
-// WarnOfClaim tells what is dubious in the specification of a volume claim.
+// WarnOfClaim returns warnings about the specification of a volume claim.
 func WarnOfClaim(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) []string {
 	var c cautions
 	c.fraction(spec.Resources.Requests, corev1.ResourceStorage, path.Child("resources", "requests"))
@@ -191,7 +191,7 @@ func WarnOfClaim(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) []str
 	return c
 }
 
-// profiles tells of an annotation for the pod that has become a field.
+// profiles warns about an annotation of the pod that was replaced by a field.
 func (c *cautions) profiles(path *field.Path, annotations map[string]string, spec *corev1.PodSpec) {
 	if spec.SecurityContext != nil && spec.SecurityContext.SeccompProfile != nil {
 		return
@@ -201,12 +201,12 @@ func (c *cautions) profiles(path *field.Path, annotations map[string]string, spe
 
 func (c *cautions) seccomp(path *field.Path, annotations map[string]string, key string) {
 	if _, there := annotations[key]; there {
-		c.say(path.Child("metadata", "annotations").Key(key), `non-functional in v1.27+; use the "seccompProfile" field instead`)
+		c.add(path.Child("metadata", "annotations").Key(key), `non-functional in v1.27+; use the "seccompProfile" field instead`)
 	}
 }
 
-// appArmor tells of an annotation for a container that has become a field. Only
-// templates are judged here: of pods it is told when they are created.
+// appArmor warns about container annotations that were replaced by a field. It is for templates
+// only: pods are covered when they are created.
 func (c *cautions) appArmor(path *field.Path, annotations map[string]string, spec *corev1.PodSpec, container *corev1.Container) {
 	if path == nil || container.SecurityContext != nil && container.SecurityContext.AppArmorProfile != nil {
 		return
@@ -220,7 +220,7 @@ func (c *cautions) appArmor(path *field.Path, annotations map[string]string, spe
 		equality.Semantic.DeepEqual(spec.SecurityContext.AppArmorProfile, parseProfile(text)) {
 		return
 	}
-	c.say(path.Child("metadata", "annotations").Key(key), "%s", appArmorMoved)
+	c.add(path.Child("metadata", "annotations").Key(key), "%s", appArmorMoved)
 }
 
 const appArmorMoved = `deprecated since v1.30; use the "appArmorProfile" field instead`
@@ -243,8 +243,8 @@ func (c *cautions) containers(path *field.Path, annotations map[string]string, s
 	c.portNames(spec, at)
 }
 
-// hiddenEnv tells of variables that hide an earlier one. To extend the earlier
-// value by naming it is no hiding.
+// hiddenEnv warns about variables that override an earlier one of the same name. A value that
+// refers to the earlier one is fine.
 func (c *cautions) hiddenEnv(env []corev1.EnvVar, path *field.Path) {
 	seen := map[string]bool{}
 	for i, v := range env {
@@ -254,12 +254,12 @@ func (c *cautions) hiddenEnv(env []corev1.EnvVar, path *field.Path) {
 		}
 		reference := "$(" + v.Name + ")"
 		if v.ValueFrom != nil || v.Value == reference || !strings.Contains(v.Value, reference) {
-			c.say(path.Index(i), "hides previous definition of %q, which may be dropped when using apply", v.Name)
+			c.add(path.Index(i), "hides previous definition of %q, which may be dropped when using apply", v.Name)
 		}
 	}
 }
 
-// ports tells of ports that are defined twice, or nearly.
+// ports warns about ports that are defined twice or nearly so.
 func (c *cautions) ports(spec *corev1.PodSpec, path *field.Path) {
 	type definition struct {
 		at   *field.Path
@@ -270,12 +270,12 @@ func (c *cautions) ports(spec *corev1.PodSpec, path *field.Path) {
 		for i, port := range container.Ports {
 			at := place.Path.Child("ports").Index(i)
 			if port.HostIP != "" && port.HostPort == 0 {
-				c.say(at, "hostIP set without hostPort: %+v", port)
+				c.add(at, "hostIP set without hostPort: %+v", port)
 			}
 			key := fmt.Sprintf("%d/%s", port.ContainerPort, port.Protocol)
 			for _, other := range seen[key] {
 				if relation := likeness(port, other.port); relation != "" {
-					c.say(at, "%s port definition with %s", relation, other.at)
+					c.add(at, "%s port definition with %s", relation, other.at)
 				}
 			}
 			seen[key] = append(seen[key], definition{at, port})
@@ -304,7 +304,7 @@ func (c *cautions) portNames(spec *corev1.PodSpec, path *field.Path) {
 			}
 			at := place.Path.Child("ports").Index(i)
 			if other, taken := seen[port.Name]; taken {
-				c.say(at, "duplicate port name %q with %s, services and probes that select ports by name will use %s", port.Name, other, other)
+				c.add(at, "duplicate port name %q with %s, services and probes that select ports by name will use %s", port.Name, other, other)
 				continue
 			}
 			seen[port.Name] = at

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// The kinds of volumes that do nothing any more are told of in these words.
+// The warnings about volume types that are no longer supported.
 const (
 	gonePhoton    = "deprecated in v1.11, non-functional in v1.16+"
 	goneScaleIO   = "deprecated in v1.16, non-functional in v1.22+"
@@ -40,11 +40,11 @@ func (c *cautions) volumes(volumes []corev1.Volume, path *field.Path) {
 
 func (c *cautions) gone(is bool, path *field.Path, name, since string) {
 	if is {
-		c.say(path.Child(name), "%s", since)
+		c.add(path.Child(name), "%s", since)
 	}
 }
 
-// WarnOfPersistentSource tells of a kind of volume that does nothing any more.
+// WarnOfPersistentSource warns about a volume type that is no longer supported.
 func WarnOfPersistentSource(s *corev1.PersistentVolumeSource, path *field.Path) []string {
 	var c cautions
 	c.gone(s.CephFS != nil, path, "cephfs", goneCeph)
@@ -56,7 +56,7 @@ func WarnOfPersistentSource(s *corev1.PersistentVolumeSource, path *field.Path) 
 	return c
 }
 
-// placed is a path inside a volume, and what puts a file there.
+// placed is a path in a volume, with the source that writes a file there.
 type placed struct{ path, by string }
 
 func (p placed) String() string {
@@ -66,7 +66,7 @@ func (p placed) String() string {
 	return fmt.Sprintf("%q (%s)", p.path, p.by)
 }
 
-// overlaps tells of files of a volume that are put where another is, or below it.
+// overlaps warns about files of a volume that are at or below the path of another file.
 func (c *cautions) overlaps(v *corev1.Volume) {
 	switch {
 	case v.ConfigMap != nil:
@@ -92,7 +92,7 @@ func (c *cautions) collisions(volume, what string, paths []placed) {
 	c.collide(volume, what, nil, paths)
 }
 
-// collide adds paths to those known, and tells of each pair that collides.
+// collide adds paths to known and warns about each pair that collides.
 func (c *cautions) collide(volume, what string, known, paths []placed) []placed {
 	for _, p := range paths {
 		p.path = strings.TrimRight(p.path, "/")

@@ -196,7 +196,7 @@ func olderClusterRoleBindings() []resource.StoredForm {
 	}
 }
 
-// ownRole names the group of roles, which was the default.
+// ownRole sets an empty API group to the group of roles, which was the default.
 func ownRole(ref *rbacv1.RoleRef) {
 	if ref.APIGroup == "" {
 		ref.APIGroup = rbacv1.GroupName
@@ -223,7 +223,7 @@ func subjectOf(older rbacv1alpha1.Subject) rbacv1.Subject {
 		}
 	}
 	if s.Kind == rbacv1.UserKind && s.Name == "*" {
-		s.Kind, s.Name = rbacv1.GroupKind, "system:authenticated" // it never was everybody
+		s.Kind, s.Name = rbacv1.GroupKind, "system:authenticated" // it never included anonymous users
 	}
 	return s
 }

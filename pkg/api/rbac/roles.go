@@ -49,8 +49,8 @@ func clusterRoleRow(check CheckEscalation) *resource.Row {
 	})
 }
 
-// The names of roles and bindings are free but for what a URL path cannot carry:
-// "system:node" is one.
+// Names of roles and bindings may contain anything that fits into a URL path segment, such as
+// "system:node".
 
 func nameRole(name string, prefix bool) []string { return path.ValidatePathSegmentName(name, prefix) }
 
@@ -113,7 +113,8 @@ func checkRules(r *report.Report, rules []rbacv1.PolicyRule, namespaced bool) {
 	}
 }
 
-// In v1alpha1, fields of rules have other numbers, and subjects say a version and not a group.
+// In v1alpha1, the fields of rules have other protobuf numbers, and subjects have an API version
+// instead of a group.
 
 func olderRoles() []resource.StoredForm {
 	return []resource.StoredForm{resource.NewStoredForm[rbacv1alpha1.Role, rbacv1.Role](older("Role"), nil)}

@@ -3,8 +3,9 @@
 
 // Package rbac declares roles and their bindings.
 //
-// Each kind has its row here, and beside it what the row names: defaults,
-// preparation, validation, table cells. All of it is pure: no I/O, no state.
+// Each kind has a row, and next to it the functions that the row refers to: defaults,
+// preparation, validation and table cells. All of them are pure: they do no I/O and keep no
+// state.
 package rbac
 
 import (
@@ -15,8 +16,8 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// CheckEscalation rejects, with 403, storing obj in place of old (nil on create) if the user would
-// gain or grant rights that the user lacks.
+// CheckEscalation returns an error with code 403 if the user would gain or grant rights that the
+// user does not have, by storing obj in place of old. old is nil on create.
 type CheckEscalation func(ctx context.Context, obj, old runtime.Object) error
 
 // Rows returns the rows of the group, in discovery order. Their writes are checked by check, which

@@ -103,7 +103,8 @@ func TestBindingCells(t *testing.T) {
 	}
 }
 
-// TestSubjectOf: v1alpha1 subjects have a version, and the user "*" stood for all who are logged in.
+// TestSubjectOf: subjects of v1alpha1 have an API version, and the user "*" stands for all
+// authenticated users.
 func TestSubjectOf(t *testing.T) {
 	for _, tc := range []struct {
 		older rbacv1alpha1.Subject

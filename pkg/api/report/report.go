@@ -1,10 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report collects what validation finds, in the order in which it finds
-// it, with the reasons and the wording that Kubernetes gives them. A message shows
-// a bad value as JSON with the API's field names; Kubernetes 1.36 shows some with the
-// names of its Go fields.
+// Package report collects the findings of validation in the order in which they are made, with
+// the reasons and messages of Kubernetes. Messages show invalid values as JSON with the API's
+// field names; Kubernetes 1.36 shows some with the names of Go fields.
 package report
 
 import (
@@ -31,10 +30,10 @@ import (
 	"keelson.dev/apiserver/naming"
 )
 
-// Report is a list of errors that grows. The zero Report is empty and ready.
+// Report is a list of findings. The zero Report is empty and ready to use.
 type Report struct{ Errors field.ErrorList }
 
-// Add appends errors found elsewhere; nil ones are skipped.
+// Add appends errors and skips nil ones.
 func (r *Report) Add(errs ...*field.Error) {
 	for _, err := range errs {
 		if err != nil {
@@ -43,10 +42,10 @@ func (r *Report) Add(errs ...*field.Error) {
 	}
 }
 
-// Required reports a field that must be set. Detail may be empty.
+// Required reports a missing field. detail may be empty.
 func (r *Report) Required(path *field.Path, detail string) { r.Add(field.Required(path, detail)) }
 
-// Invalid reports a value that cannot be.
+// Invalid reports an invalid value.
 func (r *Report) Invalid(path *field.Path, value any, detail string) {
 	r.Add(field.Invalid(path, value, detail))
 }
@@ -54,26 +53,26 @@ func (r *Report) Invalid(path *field.Path, value any, detail string) {
 // Forbidden reports a field that may not be set here.
 func (r *Report) Forbidden(path *field.Path, detail string) { r.Add(field.Forbidden(path, detail)) }
 
-// Duplicate reports a value that is there twice.
+// Duplicate reports a repeated value.
 func (r *Report) Duplicate(path *field.Path, value any) { r.Add(field.Duplicate(path, value)) }
 
-// NotFound reports a reference to what is not there.
+// NotFound reports a reference to something that does not exist.
 func (r *Report) NotFound(path *field.Path, value any) { r.Add(field.NotFound(path, value)) }
 
 // TooLong reports a string of more than limit bytes.
 func (r *Report) TooLong(path *field.Path, limit int) { r.Add(field.TooLong(path, "", limit)) }
 
-// TooMany reports a list of n where limit may be.
+// TooMany reports a list of n items that may have at most limit.
 func (r *Report) TooMany(path *field.Path, n, limit int) { r.Add(field.TooMany(path, n, limit)) }
 
-// Each reports value once for every reason that speaks against it.
+// Each reports value once for each reason.
 func (r *Report) Each(path *field.Path, value any, reasons []string) {
 	for _, reason := range reasons {
 		r.Invalid(path, value, reason)
 	}
 }
 
-// OneOf reports a value that is not among those supported.
+// OneOf reports a value that is not one of those supported.
 func OneOf[T ~string](r *Report, path *field.Path, value T, supported ...T) {
 	if !slices.Contains(supported, value) {
 		r.Add(field.NotSupported(path, value, supported))
@@ -89,17 +88,17 @@ func OneOfRequired[T ~string](r *Report, path *field.Path, value T, supported ..
 	OneOf(r, path, value, supported...)
 }
 
-// Label reports what is no DNS label.
+// Label requires a DNS label.
 func (r *Report) Label(path *field.Path, value string) {
 	r.Each(path, value, naming.IsDNS1123Label(value))
 }
 
-// Subdomain reports what is no DNS subdomain.
+// Subdomain requires a DNS subdomain.
 func (r *Report) Subdomain(path *field.Path, value string) {
 	r.Each(path, value, naming.IsDNS1123Subdomain(value))
 }
 
-// QualifiedName reports what is no qualified name, as label keys are.
+// QualifiedName requires a qualified name, which is the form of label keys.
 func (r *Report) QualifiedName(path *field.Path, value string) {
 	r.Each(path, value, naming.IsQualifiedName(value))
 }
@@ -113,28 +112,28 @@ func (r *Report) RequiredLabel(path *field.Path, value string) {
 	r.Label(path, value)
 }
 
-// LabelName reports what cannot be a label's key.
+// LabelName requires a valid label key.
 func (r *Report) LabelName(path *field.Path, value string) {
 	if len(naming.IsQualifiedName(value)) > 0 {
 		r.Add(metav1validation.ValidateLabelName(value, path)...)
 	}
 }
 
-// Labels reports keys and values that cannot be labels.
+// Labels reports invalid keys and values of labels.
 func (r *Report) Labels(path *field.Path, labels map[string]string) {
 	if !naming.LabelsOK(labels) {
 		r.Add(metav1validation.ValidateLabels(labels, path)...)
 	}
 }
 
-// Annotations reports annotations that cannot be, or are too large together.
+// Annotations reports invalid annotations and annotations that are too large in total.
 func (r *Report) Annotations(path *field.Path, annotations map[string]string) {
 	if !naming.AnnotationsOK(annotations) {
 		r.Add(apivalidation.ValidateAnnotations(annotations, path)...)
 	}
 }
 
-// Selector reports a label selector that selects by what cannot be a label.
+// Selector reports invalid requirements of a label selector.
 func (r *Report) Selector(path *field.Path, s *metav1.LabelSelector) {
 	r.Add(metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, path)...)
 }
@@ -158,21 +157,21 @@ func (r *Report) Quantity(path *field.Path, value resource.Quantity) {
 	}
 }
 
-// Immutable reports a field that differs from what it was.
+// Immutable reports a changed field.
 func (r *Report) Immutable(path *field.Path, value, old any) {
 	r.Add(apivalidation.ValidateImmutableField(value, old, path)...)
 }
 
-// Keys returns the keys of m in order, so that reports are the same every time.
+// Keys returns the sorted keys of m, so that findings always have the same order.
 func Keys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
-// SegmentName judges the names of kinds that take any: what fits into a path.
+// SegmentName accepts any name that fits into a URL path segment.
 func SegmentName(name string, prefix bool) []string {
 	return path.ValidatePathSegmentName(name, prefix)
 }
 
-// LongName judges names that are DNS subdomains, for kinds whose prefixes of
-// names have but to fit into a path and whose names' length is counted in bytes.
+// LongName requires a DNS subdomain and counts its length in bytes. A prefix only has to fit into
+// a URL path segment.
 func LongName(name string, prefix bool) []string {
 	if prefix {
 		return SegmentName(name, prefix)
@@ -184,21 +183,21 @@ func LongName(name string, prefix bool) []string {
 	return reasons
 }
 
-// Count is one of the counts in the status of what runs replicas.
+// Count is one of the counts in the status of a workload with replicas.
 type Count struct {
 	Name string
 	N    int32
 }
 
-// Counts judges the counts of a status each by itself.
+// Counts reports negative counts.
 func (r *Report) Counts(path *field.Path, counts ...Count) {
 	for _, c := range counts {
 		r.NotNegative(path.Child(c.Name), int64(c.N))
 	}
 }
 
-// Replicas judges the counts of a status against the count of all replicas. The
-// last two are the ready and the available ones.
+// Replicas reports counts that are above replicas, and more available than ready replicas. The
+// last two counts are those of ready and available replicas.
 func (r *Report) Replicas(path *field.Path, replicas int32, counts ...Count) {
 	for _, c := range counts {
 		if c.N > replicas {
@@ -211,8 +210,8 @@ func (r *Report) Replicas(path *field.Path, replicas int32, counts ...Count) {
 	}
 }
 
-// NotDecremented reports a counter that went back or was lost. One that there was
-// not may begin anywhere.
+// NotDecremented reports a counter that decreased or was removed. A new counter may have any
+// value.
 func (r *Report) NotDecremented(path *field.Path, is, was *int32) {
 	switch {
 	case was == nil:
@@ -223,7 +222,7 @@ func (r *Report) NotDecremented(path *field.Path, is, was *int32) {
 	}
 }
 
-// IntOrPercent reports what is neither a number that is not negative nor a percentage.
+// IntOrPercent requires a number that is not negative, or a percentage.
 func (r *Report) IntOrPercent(path *field.Path, value intstr.IntOrString) {
 	if value.Type == intstr.String {
 		r.Each(path, value, validation.IsValidPercent(value.StrVal))
@@ -239,7 +238,7 @@ func (r *Report) AtMostAll(path *field.Path, value intstr.IntOrString) {
 	}
 }
 
-// IsZero is true of 0 and of 0%.
+// IsZero reports whether value is 0 or 0%.
 func IsZero(value intstr.IntOrString) bool {
 	if n, ok := percent(value); ok {
 		return n == 0
@@ -255,7 +254,7 @@ func percent(value intstr.IntOrString) (int, bool) {
 	return n, err == nil
 }
 
-// EndpointIP reports an address that no endpoint can have.
+// EndpointIP reports an address that an endpoint cannot have, such as a loopback address.
 func (r *Report) EndpointIP(path *field.Path, address string) {
 	ip := netutils.ParseIPSloppy(address)
 	if ip == nil {
@@ -276,7 +275,7 @@ func (r *Report) EndpointIP(path *field.Path, address string) {
 	}
 }
 
-// Expression reports why an expression of CEL does not compile.
+// Expression reports the error of compiling a CEL expression.
 func (r *Report) Expression(path *field.Path, expression string, err error) {
 	var celErr *cel.Error
 	if !errors.As(err, &celErr) {
@@ -295,8 +294,7 @@ func (r *Report) Expression(path *field.Path, expression string, err error) {
 	}
 }
 
-// TemplateMeta judges the metadata that objects are made with: labels and
-// annotations, and nothing else.
+// TemplateMeta validates the metadata of a template. It may have labels and annotations only.
 func (r *Report) TemplateMeta(path *field.Path, meta *metav1.ObjectMeta) {
 	r.Annotations(path.Child("annotations"), meta.Annotations)
 	r.Labels(path.Child("labels"), meta.Labels)

@@ -22,8 +22,8 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// checkSlice checks each item of a list that is within its limit; what is not
-// is not looked at.
+// checkSlice calls check for the items of a list up to its limit. It does not check the items
+// beyond.
 func checkSlice[T any](r *report.Report, path *field.Path, list []T, limit int, check func(*field.Path, *T)) {
 	if limit >= 0 && len(list) > limit {
 		r.TooMany(path, len(list), limit)
@@ -34,7 +34,7 @@ func checkSlice[T any](r *report.Report, path *field.Path, list []T, limit int, 
 	}
 }
 
-// checkSet is checkSlice, of items that differ in their keys.
+// checkSet does the same as checkSlice, and reports items with the same key.
 func checkSet[T any, K comparable](r *report.Report, path *field.Path, list []T, limit int, key func(*T) K, check func(*field.Path, *T)) {
 	checkSlice(r, path, list, limit, check)
 	if limit >= 0 && len(list) > limit {
@@ -64,7 +64,7 @@ func checkMap[K ~string, V any](r *report.Report, path *field.Path, m map[K]V, l
 	}
 }
 
-// shorten leaves out the middle of what is too long to be shown.
+// shorten replaces the middle of a string that is too long to be shown.
 func shorten(s string, limit int) string {
 	const gap, least = "...", 16
 	limit = max(limit, least)
@@ -107,8 +107,8 @@ func checkUID(r *report.Report, path *field.Path, uid string) {
 	}
 }
 
-// checkName judges the name of an attribute or a capacity: an identifier, of a
-// domain or of the driver's.
+// checkName validates the name of an attribute or capacity: an identifier with or without a
+// domain. Without one, the driver's domain applies.
 func checkName(r *report.Report, path *field.Path, name string) {
 	domain, id, ok := strings.Cut(name, "/")
 	switch {
@@ -116,7 +116,7 @@ func checkName(r *report.Report, path *field.Path, name string) {
 		checkIdentifier(r, path, name)
 		return
 	case strings.Contains(id, "/"):
-		return // Kubernetes has nothing to say of these
+		return // Kubernetes reports nothing here
 	case domain == "":
 		r.Invalid(path, "", "the domain must not be empty")
 	default:
@@ -143,7 +143,7 @@ func checkIdentifier(r *report.Report, path *field.Path, id string) {
 	r.Each(path, id, content.IsCIdentifier(id))
 }
 
-// checkRaw judges a JSON object that is somebody else's.
+// checkRaw validates a JSON object of opaque parameters.
 func checkRaw(r *report.Report, path *field.Path, raw runtime.RawExtension, limit int, stored bool) {
 	const omitted = "<value omitted>"
 	var v any
@@ -166,8 +166,8 @@ func checkRaw(r *report.Report, path *field.Path, raw runtime.RawExtension, limi
 	}
 }
 
-// checkSelectors judges expressions that select devices. Stored ones may use
-// what a newer server had let them use.
+// checkSelectors validates expressions that select devices. Stored expressions may use features
+// that only a newer server supports.
 func checkSelectors(r *report.Report, path *field.Path, list []resourcev1.DeviceSelector, stored bool) {
 	checkSlice(r, path, list, resourcev1.DeviceSelectorsMaxSize, func(at *field.Path, s *resourcev1.DeviceSelector) {
 		if s.CEL == nil {
@@ -227,7 +227,7 @@ func checkToleration(r *report.Report, path *field.Path, t *resourcev1.DeviceTol
 	}
 }
 
-// checkBinding judges the conditions that a device is waited for by.
+// checkBinding validates the conditions that must be met before a pod is bound to a device.
 func checkBinding(r *report.Report, path *field.Path, conditions, failures []string) {
 	good, bad := path.Child("bindingConditions"), path.Child("bindingFailureConditions")
 	label := func(at *field.Path, name *string) { r.Add(metav1validation.ValidateLabelName(*name, at)...) }

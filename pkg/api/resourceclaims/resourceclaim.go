@@ -131,8 +131,8 @@ func defaultTolerations(tolerations []resourcev1.DeviceToleration) {
 	}
 }
 
-// dropFreed removes the state of devices that the claim has no longer, so that a client that takes a
-// device from a claim need not know which drivers report its state.
+// dropFreed removes the status of devices that are no longer allocated to the claim. A client
+// that deallocates a device need not know which drivers report a status.
 func dropFreed(c, old *resourcev1.ResourceClaim) {
 	if c.Status.Allocation == nil && old.Status.Allocation != nil {
 		c.Status.Devices = nil

@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// requestNames are the requests of a claim, each with its alternatives.
+// requestNames has the names of a claim's requests, each with the names of its subrequests.
 type requestNames map[string]sets.Set[string]
 
 func namesOf(d *resourcev1.DeviceClaim) requestNames {
@@ -36,7 +36,7 @@ func namesOf(d *resourcev1.DeviceClaim) requestNames {
 	return names
 }
 
-// has reports whether ref names a request, or an alternative of one.
+// has reports whether ref names a request or a subrequest.
 func (n requestNames) has(ref string) bool {
 	request, sub, ok := strings.Cut(ref, "/")
 	subs, found := n[request]
@@ -117,7 +117,7 @@ func checkRequest(r *report.Report, path *field.Path, q *resourcev1.DeviceReques
 	}
 }
 
-// checkDevices judges which devices, and how many, are asked for.
+// checkDevices validates the class, selectors and count of requested devices.
 func checkDevices(r *report.Report, path *field.Path, class string, selectors []resourcev1.DeviceSelector, mode resourcev1.DeviceAllocationMode, count int64, tolerations []resourcev1.DeviceToleration) {
 	if class == "" {
 		r.Required(path.Child("deviceClassName"), "")
@@ -152,7 +152,7 @@ func checkConfig(r *report.Report, path *field.Path, c *resourcev1.DeviceConfigu
 	checkRaw(r, at.Child("parameters"), c.Opaque.Parameters, resourcev1.OpaqueParametersMaxLength, stored)
 }
 
-// deviceID tells allocated devices apart, as messages show them.
+// deviceID identifies an allocated device. Messages print its fields.
 type deviceID struct{ Driver, Pool, Device, ShareID string }
 
 func validateClaimStatus(_ context.Context, c, old *resourcev1.ResourceClaim) field.ErrorList {
@@ -192,7 +192,7 @@ func checkReserved(r *report.Report, path *field.Path, c *resourcev1.ResourceCla
 	}
 }
 
-// allocatedDevices are the devices that a claim has.
+// allocatedDevices returns the devices that are allocated to a claim.
 func allocatedDevices(s *resourcev1.ResourceClaimStatus) sets.Set[deviceID] {
 	allocated := sets.New[deviceID]()
 	if s.Allocation == nil {
@@ -236,7 +236,7 @@ func checkDeviceStatus(r *report.Report, path *field.Path, d *resourcev1.Allocat
 	checkNetwork(r, path.Child("networkData"), d.NetworkData)
 }
 
-// checkAllocation judges a new allocation.
+// checkAllocation validates a new allocation.
 func checkAllocation(r *report.Report, path *field.Path, a *resourcev1.AllocationResult, names requestNames) {
 	devices := path.Child("devices")
 	checkSlice(r, devices.Child("results"), a.Devices.Results, resourcev1.AllocationResultsMaxSize, func(at *field.Path, d *resourcev1.DeviceRequestAllocationResult) {
@@ -249,7 +249,7 @@ func checkAllocation(r *report.Report, path *field.Path, a *resourcev1.Allocatio
 			checkUID(r, at.Child("shareID"), string(*d.ShareID))
 		}
 	})
-	// Of the class and of the claim.
+	// The list has the configurations of the class and of the claim, so it can be twice as long.
 	checkSlice(r, devices.Child("config"), a.Devices.Config, 2*resourcev1.DeviceConfigMaxSize, func(at *field.Path, c *resourcev1.DeviceAllocationConfiguration) {
 		report.OneOfRequired(r, at.Child("source"), c.Source, resourcev1.AllocationConfigSourceClaim, resourcev1.AllocationConfigSourceClass)
 		names.checkAll(r, at.Child("requests"), c.Requests)
@@ -275,8 +275,8 @@ func checkNetwork(r *report.Report, path *field.Path, n *resourcev1.NetworkDevic
 	})
 }
 
-// isExtendedResource reports whether name is of a resource that is not
-// Kubernetes' own, and for which there can be quota.
+// isExtendedResource reports whether name is a resource outside of Kubernetes' own name space
+// that quotas can limit.
 func isExtendedResource(name string) bool {
 	native := !strings.Contains(name, "/") || strings.Contains(name, corev1.ResourceDefaultNamespacePrefix)
 	return !native && !strings.HasPrefix(name, corev1.DefaultResourceRequestsPrefix) &&

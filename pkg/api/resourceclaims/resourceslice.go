@@ -61,13 +61,13 @@ func prepareSlice(ctx context.Context, s *resourcev1.ResourceSlice) {
 
 func prepareSliceUpdate(ctx context.Context, s, old *resourcev1.ResourceSlice) {
 	stampTaints(ctx, s)
-	// What a client sends is counted, whether or not it is kept.
+	// The generation counts any change that a client sends, even if it is dropped below.
 	same := equality.Semantic.DeepEqual(s.Spec, old.Spec)
 	dropAlpha(s)
 	strategy.Count(s, old, same)
 }
 
-// dropAlpha clears the fields of features that are off in this release.
+// dropAlpha clears fields of alpha features, which are off in this release.
 func dropAlpha(s *resourcev1.ResourceSlice) {
 	for i := range s.Spec.Devices {
 		d := &s.Spec.Devices[i]
@@ -79,7 +79,7 @@ func dropAlpha(s *resourcev1.ResourceSlice) {
 	}
 }
 
-// stampTaints says of taints since when they are there, where nobody has.
+// stampTaints sets the time of taints that have none to the time of the request.
 func stampTaints(ctx context.Context, s *resourcev1.ResourceSlice) {
 	now := resource.Time(ctx)
 	now = now.Rfc3339Copy()
@@ -92,7 +92,7 @@ func stampTaints(ctx context.Context, s *resourcev1.ResourceSlice) {
 	}
 }
 
-// warnSlice warns of driver names that differ from others in case only.
+// warnSlice warns about driver names with upper case letters.
 func warnSlice(_ context.Context, s, _ *resourcev1.ResourceSlice) []string {
 	if s.Spec.Driver == strings.ToLower(s.Spec.Driver) {
 		return nil

@@ -31,7 +31,7 @@ func validateSliceUpdate(_ context.Context, s, old *resourcev1.ResourceSlice) fi
 	return newSliceRules().check(&s.Spec, &old.Spec)
 }
 
-// sliceRules judges one slice.
+// sliceRules validates one slice.
 type sliceRules struct {
 	report.Report
 	semver *regexp.Regexp
@@ -43,7 +43,7 @@ func newSliceRules() *sliceRules {
 		`(-` + pre + `(\.` + pre + `)*)?(\+` + build + `(\.` + build + `)*)?$`)}
 }
 
-// check judges a slice; old is nil for a new one.
+// check validates a slice. old is nil if the slice is new.
 func (r *sliceRules) check(s, old *resourcev1.ResourceSliceSpec) field.ErrorList {
 	path := field.NewPath("spec")
 	checkDriver(&r.Report, path.Child("driver"), s.Driver)
@@ -72,7 +72,8 @@ func (r *sliceRules) check(s, old *resourcev1.ResourceSliceSpec) field.ErrorList
 	return r.Errors
 }
 
-// costly reports whether devices have what makes slices of many too large.
+// costly reports whether devices have taints or counters. A slice with such devices may have
+// fewer of them.
 func costly(devices []resourcev1.Device) bool {
 	for i := range devices {
 		if len(devices[i].Taints) > 0 || len(devices[i].ConsumesCounters) > 0 {
@@ -104,7 +105,8 @@ func (r *sliceRules) pool(path *field.Path, p *resourcev1.ResourcePool) {
 	}
 }
 
-// nodes judges from which nodes the devices can be reached: it is said in one way.
+// nodes validates which nodes can use the devices. Exactly one of the ways to select them must be
+// used.
 func (r *sliceRules) nodes(path *field.Path, s *resourcev1.ResourceSliceSpec) {
 	var ways []string
 	if s.NodeName != nil {
@@ -127,14 +129,15 @@ func (r *sliceRules) nodes(path *field.Path, s *resourcev1.ResourceSliceSpec) {
 	r.oneWay(path, ways, one, one+", but multiple fields are set")
 }
 
-// oneTerm reports a node selector of several terms, which the allocator of devices cannot combine.
+// oneTerm reports a node selector with several terms, which the device allocator cannot combine.
 func (r *sliceRules) oneTerm(path *field.Path, terms []corev1.NodeSelectorTerm) {
 	if len(terms) != 1 {
 		r.Invalid(path, terms, "must have exactly one node selector term")
 	}
 }
 
-// flag adds a way that is true or not there.
+// flag appends name to ways if set is true. It reports a flag that is false, because it must be
+// true or unset.
 func (r *sliceRules) flag(path *field.Path, ways []string, name string, set *bool) []string {
 	switch {
 	case set == nil:
@@ -168,7 +171,7 @@ func (r *sliceRules) device(path *field.Path, d, old *resourcev1.Device, perDevi
 	checkMap(&r.Report, path.Child("capacity"), d.Capacity, -1, shown, name, func(at *field.Path, c resourcev1.DeviceCapacity) {
 		switch at := at.Child("requestPolicy"); {
 		case c.RequestPolicy == nil:
-		case old != nil && equality.Semantic.DeepEqual(old.Capacity, d.Capacity): // stored, maybe when less was refused
+		case old != nil && equality.Semantic.DeepEqual(old.Capacity, d.Capacity): // it may have been stored under weaker rules
 		case multiple:
 			r.policy(at, c.Value, c.RequestPolicy)
 		default:
@@ -206,7 +209,7 @@ func (r *sliceRules) deviceNodes(path *field.Path, d, old *resourcev1.Device, pe
 	if d.NodeSelector != nil {
 		ways = append(ways, "`nodeSelector`")
 		r.Add(podspec.ValidateNodeSelector(d.NodeSelector, path.Child("nodeSelector"))...)
-		// Slices may be stored with more terms, from when they were not checked here.
+		// Slices that were stored before this check existed may have several terms.
 		if old == nil || !equality.Semantic.DeepEqual(old.NodeSelector, d.NodeSelector) {
 			r.oneTerm(path.Child("nodeSelector", "nodeSelectorTerms"), d.NodeSelector.NodeSelectorTerms)
 		}
@@ -215,7 +218,7 @@ func (r *sliceRules) deviceNodes(path *field.Path, d, old *resourcev1.Device, pe
 	r.oneWay(path, r.flag(path, ways, "allNodes", d.AllNodes), one, one)
 }
 
-// counters judges counters and the name of their set. Any quantity is a count.
+// counters validates counters and the name of their set. Counters accept any quantity.
 func (r *sliceRules) counters(path *field.Path, nameField, name string, counters map[string]resourcev1.Counter, limit int) {
 	r.RequiredLabel(path.Child(nameField), name)
 	at := path.Child("counters")
@@ -261,7 +264,7 @@ func (r *sliceRules) attribute(path *field.Path, a resourcev1.DeviceAttribute) {
 	}
 }
 
-// policy judges how much of a capacity may be asked for.
+// policy validates the amounts of a capacity that requests may ask for.
 func (r *sliceRules) policy(path *field.Path, capacity resource.Quantity, p *resourcev1.CapacityRequestPolicy) {
 	values, ranged := len(p.ValidValues) > 0, p.ValidRange != nil
 	switch {
@@ -278,7 +281,7 @@ func (r *sliceRules) policy(path *field.Path, capacity resource.Quantity, p *res
 	}
 }
 
-// maxPolicyValues is how many amounts a policy may list.
+// maxPolicyValues is the maximum number of amounts that a policy lists.
 const maxPolicyValues = 10
 
 func (r *sliceRules) values(path *field.Path, standard, capacity resource.Quantity, values []resource.Quantity) {
@@ -341,8 +344,8 @@ func (r *sliceRules) span(path *field.Path, standard, capacity resource.Quantity
 	}
 }
 
-// fits reports whether the arithmetic of ranges works with a bound, which may be nil. What is wrong
-// with it is recorded.
+// fits reports whether a bound, which may be nil, can be used in the arithmetic of ranges, and
+// records a finding if it cannot.
 func (r *sliceRules) fits(path *field.Path, bound *resource.Quantity) bool {
 	switch {
 	case bound == nil:

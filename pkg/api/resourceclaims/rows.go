@@ -1,10 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resourceclaims declares devices and claims on them (dynamic resource allocation).
+// Package resourceclaims declares the kinds of the group resource.k8s.io (dynamic resource
+// allocation): resource claims, their templates, device classes and resource slices.
 //
-// Each kind has its row here, and beside it what the row names: defaults,
-// preparation, validation, table cells. All of it is pure: no I/O, no state.
+// Each kind has a row, and next to it the functions that the row refers to: defaults,
+// preparation, validation and table cells. All of them are pure: they do no I/O and keep no
+// state.
 package resourceclaims
 
 import (
@@ -16,7 +18,7 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Guard checks what users may do with claims beyond what the API's verbs say.
+// Guard checks rights to use claims that go beyond the verbs of the API.
 type Guard interface {
 	// CheckRequests returns an error if a new claim in the namespace may not make the requests.
 	CheckRequests(ctx context.Context, namespace string, requests []resourcev1.DeviceRequest) field.ErrorList

@@ -14,7 +14,7 @@ import (
 	"keelson.dev/keelson/pkg/api/rowtest"
 )
 
-// TestValidate judges new objects as they arrive, after their defaults.
+// TestValidate validates new objects after their defaults are set.
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	device := func(fields string) string {
@@ -77,7 +77,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestValidateClaimStatus allocates once, and only what is asked for.
+// TestValidateClaimStatus: a claim is allocated once, and gets only requested devices.
 func TestValidateClaimStatus(t *testing.T) {
 	t.Parallel()
 	const spec = `"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"c"}}]}}`
@@ -104,7 +104,7 @@ func TestValidateClaimStatus(t *testing.T) {
 			rowtest.Check(t, row.Subresources[0].ValidateUpdate(t.Context(), rowtest.Decode(t, row, "a", tc.now), rowtest.Decode(t, row, "a", tc.old)), tc.want)
 		})
 	}
-	t.Run("allocated anew", func(t *testing.T) {
+	t.Run("allocated again", func(t *testing.T) {
 		t.Parallel()
 		row := rowtest.Row(t, resourceclaims.Rows(nil), "resourceclaims")
 		errs := row.Subresources[0].ValidateUpdate(t.Context(), rowtest.Decode(t, row, "a", allocated("y", "")), rowtest.Decode(t, row, "a", allocated("x", "")))
@@ -114,7 +114,7 @@ func TestValidateClaimStatus(t *testing.T) {
 	})
 }
 
-// TestFreedDevices: what is said of a device goes with the device.
+// TestFreedDevices: the status of a device is removed when the device is deallocated.
 func TestFreedDevices(t *testing.T) {
 	row := rowtest.Row(t, resourceclaims.Rows(nil), "resourceclaims")
 	const result, said = `{"request":"r","driver":"d.e","pool":"p","device":`, `{"driver":"d.e","pool":"p","device":`
@@ -142,8 +142,9 @@ func TestFreedDevices(t *testing.T) {
 	}
 }
 
-// TestStoredNodeSelector: a slice whose device was stored with several node selector terms can be
-// updated, but not to other several terms (kubernetes/kubernetes#141213).
+// TestStoredNodeSelector: a slice that was stored with a node selector of several terms can be
+// updated, but the selector cannot be replaced by another one with several terms
+// (kubernetes/kubernetes#141213).
 func TestStoredNodeSelector(t *testing.T) {
 	t.Parallel()
 	row := rowtest.Row(t, resourceclaims.Rows(nil), "resourceslices")

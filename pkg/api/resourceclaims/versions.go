@@ -18,7 +18,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// conversions know how the older versions say what v1 says.
+// conversions returns a scheme with the conversions between the older versions and v1.
 var conversions = sync.OnceValues(func() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{resourcev1.AddToScheme, v1beta1conversion.AddToScheme, v1beta2conversion.AddToScheme} {
@@ -37,13 +37,13 @@ func convert(in, out resource.Object) error {
 	return scheme.Convert(in, out, nil)
 }
 
-// form is an object of a version, and a list of such.
+// form is an empty object and an empty list of a version.
 type form struct {
 	object resource.Object
 	list   runtime.Object
 }
 
-// versions are the older ones of a kind.
+// versions returns the older versions of a kind.
 func versions(kind string, stored resource.Object, second, first form, fill func(resource.Object)) []resource.Version {
 	v1beta2 := older.Version{
 		Name: "v1beta2", Deprecated: "resource.k8s.io/v1beta2 " + kind + " is deprecated in v1.36+, unavailable in v1.39+",
@@ -93,8 +93,8 @@ func sliceVersions() []resource.Version {
 		form{&resourcev1beta1.ResourceSlice{}, &resourcev1beta1.ResourceSliceList{}}, nil)
 }
 
-// defaultFirst fills what is unset in v1beta1, where a request has its alternatives beside
-// what it asks for itself: that is there if it names a class.
+// defaultFirst sets the defaults of v1beta1. There, a request has the fields of an exact request
+// next to its alternatives. It is an exact request if it names a class.
 func defaultFirst(o resource.Object) {
 	var requests []resourcev1beta1.DeviceRequest
 	switch o := o.(type) {

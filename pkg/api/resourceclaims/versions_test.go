@@ -14,7 +14,7 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// TestOlderVersions fills claims of the older versions and looks at what is stored.
+// TestOlderVersions checks the defaults of claims of older versions in their stored form.
 func TestOlderVersions(t *testing.T) {
 	exact := &resourcev1.ExactDeviceRequest{DeviceClassName: "c", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 1}
 	for name, tc := range map[string]struct {

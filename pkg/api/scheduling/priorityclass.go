@@ -3,8 +3,9 @@
 
 // Package scheduling declares priority classes.
 //
-// Each kind has its row here, and beside it what the row names: defaults,
-// preparation, validation, table cells. All of it is pure: no I/O, no state.
+// Each kind has a row, and next to it the functions that the row refers to: defaults,
+// preparation, validation and table cells. All of them are pure: they do no I/O and keep no
+// state.
 package scheduling
 
 import (
@@ -66,7 +67,7 @@ const (
 	highestForUsers = int32(1000000000)
 )
 
-// systemClasses are the classes that every cluster has.
+// systemClasses returns the built-in priority classes with their values.
 func systemClasses() map[string]int32 {
 	return map[string]int32{
 		"system-cluster-critical": 2 * highestForUsers,
@@ -74,7 +75,7 @@ func systemClasses() map[string]int32 {
 	}
 }
 
-// IsSystemClass reports whether every cluster has a priority class of this name.
+// IsSystemClass reports whether name is the name of a built-in priority class.
 func IsSystemClass(name string) bool {
 	_, ok := systemClasses()[name]
 	return ok

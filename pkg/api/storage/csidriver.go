@@ -61,8 +61,8 @@ func defaultCSIDriver(d *storagev1.CSIDriver) {
 	unset.Point(&spec.SELinuxMount, false)
 }
 
-// prepareCSIDriverCreate drops a field whose feature is off by default. Drivers
-// do not start with a generation, but count their changes.
+// prepareCSIDriverCreate clears a field whose feature gate is off by default. Drivers are created
+// without a generation, but updates count it.
 func prepareCSIDriverCreate(_ context.Context, d *storagev1.CSIDriver) {
 	d.Spec.PreventPodSchedulingIfMissing = nil
 }
@@ -149,7 +149,7 @@ func tokenRequests(r *report.Report, path *field.Path, requests []storagev1.Toke
 	}
 }
 
-// warnCSIDriver tells of tokens that are handed out where everybody may read them.
+// warnCSIDriver warns about tokens that are passed in volume attributes, which drivers may log.
 func warnCSIDriver(_ context.Context, d, old *storagev1.CSIDriver) []string {
 	if len(d.Spec.TokenRequests) == 0 || d.Spec.ServiceAccountTokenInSecrets != nil {
 		return nil

@@ -59,7 +59,7 @@ func validateCSINode(_ context.Context, n *storagev1.CSINode) field.ErrorList {
 	return r.Errors
 }
 
-// topologyKeys reports keys at their driver: Kubernetes does not say which key.
+// topologyKeys reports invalid keys with the path of the driver, as Kubernetes does.
 func topologyKeys(r *report.Report, path *field.Path, keys []string) {
 	seen := sets.New[string]()
 	for _, key := range keys {
@@ -74,7 +74,8 @@ func topologyKeys(r *report.Report, path *field.Path, keys []string) {
 	}
 }
 
-// A driver on a node may change how many volumes it takes, and nothing else.
+// validateCSINodeUpdate rejects changes of a driver, except for the number of volumes that it can
+// attach.
 func validateCSINodeUpdate(ctx context.Context, n, old *storagev1.CSINode) field.ErrorList {
 	r := &report.Report{Errors: validateCSINode(ctx, n)}
 	for i := range old.Spec.Drivers {

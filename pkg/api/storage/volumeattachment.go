@@ -104,7 +104,8 @@ func attachmentSource(r *report.Report, path *field.Path, s storagev1.VolumeAtta
 	}
 }
 
-// inlineVolume wants a volume of a CSI driver that says nothing of claims.
+// inlineVolume requires a CSI volume without fields that only persistent volumes need, such as a
+// claim.
 func inlineVolume(r *report.Report, path *field.Path, v *corev1.PersistentVolumeSpec) {
 	const inline = " in the context of inline volumes"
 	forbid := func(set bool, child, may string) {
@@ -121,7 +122,7 @@ func inlineVolume(r *report.Report, path *field.Path, v *corev1.PersistentVolume
 	policy, mode := v.PersistentVolumeReclaimPolicy, v.VolumeMode
 	forbid(policy != "" && policy != corev1.PersistentVolumeReclaimRetain, "persistentVolumeReclaimPolicy", "may only be "+string(corev1.PersistentVolumeReclaimRetain))
 	forbid(v.NodeAffinity != nil, "nodeAffinity", "may not be specified")
-	core.ValidateVolumeSource(r, "", v, path) // a volume of no name
+	core.ValidateVolumeSource(r, "", v, path) // an inline volume has no name
 	forbid(v.StorageClassName != "", "storageClassName", "may not be specified")
 	forbid(mode != nil && *mode != corev1.PersistentVolumeFilesystem, "volumeMode", "may not specify volumeMode other than "+string(corev1.PersistentVolumeFilesystem))
 }

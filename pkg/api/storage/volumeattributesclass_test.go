@@ -11,7 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestOlderVersions: what is stored of an object of an older version gives that object.
+// TestOlderVersions: an object of an older version is unchanged after conversion to the stored
+// version and back.
 func TestOlderVersions(t *testing.T) {
 	class := &storagev1beta1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "a"}, DriverName: "d", Parameters: map[string]string{"a": "b"}}
 	for _, v := range attributesClassVersions() {

@@ -1,11 +1,10 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package storagemigration declares migrations of stored objects to the version
-// and the key that they would be written in today. Kubernetes has it off unless
-// an operator asks for it, and so is it here.
+// Package storagemigration declares migrations, which rewrite stored objects in the current
+// version and under the current key. As in Kubernetes, the group is off by default.
 //
-// All of it is pure: no I/O, no state.
+// Its functions are pure: they do no I/O and keep no state.
 package storagemigration
 
 import (
@@ -59,7 +58,7 @@ func migrationRow() *resource.Row {
 	})
 }
 
-// cells shows the last of the conditions that hold.
+// cells shows the last condition that is true.
 func cells(m *storagemigrationv1beta1.StorageVersionMigration, _ resource.CellEnv) []any {
 	status := "Unknown"
 	for _, c := range m.Status.Conditions {
@@ -96,8 +95,8 @@ func validateMigrationUpdate(ctx context.Context, m, old *storagemigrationv1beta
 	return r.Errors
 }
 
-// validateMigrationStatus: a migration ends one way, once, and the version that
-// it goes by stays.
+// validateMigrationStatus requires that a migration either succeeds or fails, does not change
+// that afterwards, and keeps the resource version that it started from.
 func validateMigrationStatus(_ context.Context, m, old *storagemigrationv1beta1.StorageVersionMigration) field.ErrorList {
 	var r report.Report
 	path := field.NewPath("status")

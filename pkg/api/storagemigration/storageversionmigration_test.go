@@ -31,7 +31,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestStatus: a migration ends one way, and the version it goes by stays.
+// TestStatus: a migration either succeeds or fails, and keeps the resource version that it
+// started from.
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	const (

@@ -1,11 +1,11 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package strategy holds what the kinds with a spec and a status have in
-// common: clients write the spec through the object and the status through its
-// "status" subresource, and metadata.generation counts the changes of the spec.
+// Package strategy has preparation functions for kinds with a spec and a status: clients write
+// the spec through the object and the status through the subresource "status", and
+// metadata.generation counts changes of the spec.
 //
-// Its functions are pure and keep nothing.
+// Its functions are pure: they do no I/O and keep no state.
 package strategy
 
 import (
@@ -17,22 +17,22 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Parts answers where an object of kind *T has its spec and its status.
+// Parts returns the spec and the status of an object of type *T.
 type Parts[T, Spec, Status any] func(*T) (*Spec, *Status)
 
-// Create drops the status and starts the generation.
+// Create clears the status and sets the generation to 1.
 func (p Parts[T, Spec, Status]) Create(ctx context.Context, obj *T) {
 	p.ClearStatus(ctx, obj)
 	meta(obj).SetGeneration(1)
 }
 
-// ClearStatus drops the status, for kinds that do not count generations.
+// ClearStatus clears the status. It is for kinds without a generation.
 func (p Parts[T, Spec, Status]) ClearStatus(_ context.Context, obj *T) {
 	_, status := p(obj)
 	*status = *new(Status)
 }
 
-// Update keeps the old status and counts a change of the spec.
+// Update keeps the old status and increments the generation if the spec has changed.
 func (p Parts[T, Spec, Status]) Update(ctx context.Context, obj, old *T) {
 	p.KeepStatus(ctx, obj, old)
 	spec, _ := p(obj)
@@ -40,29 +40,29 @@ func (p Parts[T, Spec, Status]) Update(ctx context.Context, obj, old *T) {
 	Count(obj, old, equal.Values(spec, was))
 }
 
-// KeepStatus keeps the old status, for kinds that do not count generations.
+// KeepStatus keeps the old status. It is for kinds without a generation.
 func (p Parts[T, Spec, Status]) KeepStatus(_ context.Context, obj, old *T) {
 	_, status := p(obj)
 	_, was := p(old)
 	*status = *was
 }
 
-// KeepSpec keeps the old spec: what an update of the status may not change.
+// KeepSpec keeps the old spec in an update of the status.
 func (p Parts[T, Spec, Status]) KeepSpec(_ context.Context, obj, old *T) {
 	spec, _ := p(obj)
 	was, _ := p(old)
 	*spec = *was
 }
 
-// KeepSpecAndMeta keeps the old spec and all of the old metadata that a client
-// could write, as the statuses of the younger kinds do.
+// KeepSpecAndMeta keeps the old spec and all of the old metadata that clients can write, in an
+// update of the status.
 func (p Parts[T, Spec, Status]) KeepSpecAndMeta(ctx context.Context, obj, old *T) {
 	p.KeepSpec(ctx, obj, old)
 	metav1.ResetObjectMetaForStatus(meta(obj), meta(old))
 }
 
-// KeepSpecAndAllMeta keeps the old spec and metadata; of the new metadata only who
-// owns the fields of the status counts.
+// KeepSpecAndAllMeta keeps the old spec and all of the old metadata, except for managed fields,
+// in an update of the status.
 func (p Parts[T, Spec, Status]) KeepSpecAndAllMeta(ctx context.Context, obj, old *T) {
 	p.KeepSpec(ctx, obj, old)
 	owners := meta(obj).GetManagedFields()
@@ -73,8 +73,7 @@ func (p Parts[T, Spec, Status]) KeepSpecAndAllMeta(ctx context.Context, obj, old
 // StartGeneration sets the generation of a new object whose kind has no status.
 func StartGeneration[T any](_ context.Context, obj *T) { meta(obj).SetGeneration(1) }
 
-// Count sets the generation of obj: the old one, or the next when what it
-// counts is not the same any more.
+// Count sets the generation of obj to that of old, incremented by one unless same is true.
 func Count[T any](obj, old *T, same bool) {
 	generation := meta(old).GetGeneration()
 	if !same {
@@ -83,7 +82,8 @@ func Count[T any](obj, old *T, same bool) {
 	meta(obj).SetGeneration(generation)
 }
 
-// CountSpec counts the changes of the part of a kind that has no status.
+// CountSpec returns a preparation of updates for kinds without a status. It increments the
+// generation if the given part has changed.
 func CountSpec[T, Spec any](spec func(*T) *Spec) func(context.Context, *T, *T) {
 	return func(_ context.Context, obj, old *T) {
 		Count(obj, old, equal.Values(spec(obj), spec(old)))
@@ -96,10 +96,10 @@ func objectMeta[T any](obj *T) *metav1.ObjectMeta {
 	return any(obj).(metav1.ObjectMetaAccessor).GetObjectMeta().(*metav1.ObjectMeta)
 }
 
-// StatusVerbs are the verbs of subresources that are views of their object.
+// StatusVerbs returns the verbs of subresources that are views of their object.
 func StatusVerbs() []string { return []string{"get", "patch", "update"} }
 
-// View declares a subresource that shows the object itself and updates a part of it.
+// View returns a subresource that shows the whole object and updates a part of it.
 func View(name string, resetFields ...string) resource.Subresource {
 	return resource.Subresource{Name: name, Verbs: StatusVerbs(), View: true, ResetFields: resetFields}
 }

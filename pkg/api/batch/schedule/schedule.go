@@ -1,18 +1,19 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package schedule reads the schedules of CronJobs. Time zones are those of the
-// machine, or where it has none, those that this package brings along.
+// Package schedule parses the schedules of CronJobs. It uses the machine's time zone database, or
+// an embedded one if the machine has none.
 package schedule
 
 import (
 	"fmt"
-	_ "time/tzdata" // time zones, see above
+	_ "time/tzdata" // the embedded time zones
 
 	"github.com/robfig/cron/v3"
 )
 
-// Parse reads a schedule. The parser's panics on some malformed zones are errors.
+// Parse parses a schedule. If the parser panics, as it does for some malformed time zones, Parse
+// returns an error.
 func Parse(text string) (s cron.Schedule, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clock is the only place where Keelson reads the machine's time or
-// makes randomness. Everything else is handed a Clock (or a *rand.Rand) by its
-// caller, so that a whole cell can run under virtual time with a seed.
+// Package clock is the only package that reads the machine's clock or makes random numbers.
+// Callers pass a Clock (or a *rand.Rand) to everything else, so that tests can run with virtual
+// time and a seed.
 //
 // The interfaces are those of k8s.io/utils/clock; fake clocks for tests are in
 // k8s.io/utils/clock/testing.
@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Clock tells the time and makes timers and tickers. It is safe for concurrent use.
+// Clock returns the time and makes timers and tickers. It is safe for concurrent use.
 type Clock = clock.WithTickerAndDelayedExecution
 
 // Real returns the machine's clock.

@@ -1,13 +1,13 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package service has the words by which Keelson's processes agree about Services, beyond
-// those of Kubernetes.
+// Package service has the names that Keelson's components use for Services and Ingresses, in
+// addition to those of Kubernetes.
 package service
 
-// LoadBalancerClass is the class of load balancers, in a Service's spec.loadBalancerClass, that are
-// addresses which nodes announce on their link. A Service without a class means it too, where
-// the controller manager has addresses to give.
+// LoadBalancerClass is a value of a Service's spec.loadBalancerClass. The addresses of such a
+// Service are announced by nodes on their local network. A Service without a class is treated the
+// same if the controller manager has a range of addresses.
 const LoadBalancerClass = "keelson.dev/announced"
 
 // IngressController is the controller of IngressClasses, in spec.controller, whose Ingresses
@@ -23,6 +23,6 @@ const ShareHosts = "ingress.keelson.dev/share-hosts"
 // controller manager lets the ingress proxy read that many Secrets, in order of their names.
 const MaxIngressSecrets = 100
 
-// AnnouncedBy is the annotation of a Service that names the node that answers for the
-// addresses in its status.loadBalancer. The controller manager writes it, the proxy reads it.
+// AnnouncedBy is an annotation of a Service with the name of the node that announces the
+// addresses in its status.loadBalancer. The controller manager writes it, and the proxy reads it.
 const AnnouncedBy = "loadbalancer.keelson.dev/announced-by"

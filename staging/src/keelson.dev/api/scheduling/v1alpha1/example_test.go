@@ -10,7 +10,7 @@ import (
 	"keelson.dev/api/scheduling/v1alpha1"
 )
 
-// A scheduler binds two pods in one request, and reads what became of each.
+// This example binds two pods in one request and reads the result of each.
 func Example() {
 	batch := v1alpha1.BindingBatch{
 		TypeMeta: v1alpha1.TypeMeta("BindingBatch"),
