@@ -180,7 +180,7 @@ func sideEffects(l leniency) []admissionregistrationv1.SideEffectClass {
 	return append(harmless(), admissionregistrationv1.SideEffectClassSome, admissionregistrationv1.SideEffectClassUnknown)
 }
 
-// reviewVersions are the versions of AdmissionReview that the server speaks.
+// reviewVersions returns the versions of AdmissionReview that the server supports.
 func reviewVersions() []string { return []string{"v1", "v1beta1"} }
 
 func understood(version string) bool { return slices.Contains(reviewVersions(), version) }

@@ -36,10 +36,10 @@ func TestStatus(t *testing.T) {
 		status string
 		want   []string
 	}{
-		"no servers": {`{}`, nil},
-		"one":    {`{"commonEncodingVersion":"v1","storageVersions":[{"apiServerID":"a","encodingVersion":"v1","decodableVersions":["v1"],"servedVersions":["v1"]}]}`, nil},
-		"differ": {`{"storageVersions":[{"apiServerID":"a","encodingVersion":"g/v1","decodableVersions":["g/v1"]},{"apiServerID":"b","encodingVersion":"g/v2","decodableVersions":["g/v2"]}]}`, nil},
-		"repeated server":  {`{"commonEncodingVersion":"v1","storageVersions":[{"apiServerID":"a","encodingVersion":"v1","decodableVersions":["v1"]},{"apiServerID":"a","encodingVersion":"v1","decodableVersions":["v1"]}]}`, []string{`status.storageVersions[1].apiServerID: Duplicate value: "a"`}},
+		"no servers":      {`{}`, nil},
+		"one":             {`{"commonEncodingVersion":"v1","storageVersions":[{"apiServerID":"a","encodingVersion":"v1","decodableVersions":["v1"],"servedVersions":["v1"]}]}`, nil},
+		"differ":          {`{"storageVersions":[{"apiServerID":"a","encodingVersion":"g/v1","decodableVersions":["g/v1"]},{"apiServerID":"b","encodingVersion":"g/v2","decodableVersions":["g/v2"]}]}`, nil},
+		"repeated server": {`{"commonEncodingVersion":"v1","storageVersions":[{"apiServerID":"a","encodingVersion":"v1","decodableVersions":["v1"]},{"apiServerID":"a","encodingVersion":"v1","decodableVersions":["v1"]}]}`, []string{`status.storageVersions[1].apiServerID: Duplicate value: "a"`}},
 		"not said": {`{"storageVersions":[{"apiServerID":"a","encodingVersion":"v1","decodableVersions":["v1"]}]}`, []string{
 			"status.commonEncodingVersion: Invalid value: null: the common encoding version is v1",
 		}},
@@ -63,8 +63,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestAgree: the condition follows the servers, and changes its time with its
-// meaning alone.
+// TestAgree: the condition is computed from the servers, and its transition time changes only if
+// its status does.
 func TestAgree(t *testing.T) {
 	t.Parallel()
 	at := func(n int) time.Time { return time.Unix(int64(n), 0) }

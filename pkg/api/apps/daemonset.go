@@ -192,8 +192,8 @@ func olderDaemonSets() []resource.StoredForm {
 	}
 }
 
-// The number of changes of a daemon set's template is a field of its older
-// versions; apps/v1 keeps it in an annotation.
+// The template generation counts changes of the pod template. It is a field in older versions of
+// DaemonSet and an annotation in apps/v1.
 
 func templateGeneration(d *appsv1.DaemonSet) int64 {
 	n, err := strconv.ParseInt(d.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
@@ -203,7 +203,7 @@ func templateGeneration(d *appsv1.DaemonSet) int64 {
 	return n
 }
 
-// readTemplateGeneration refuses an annotation that is no number.
+// readTemplateGeneration returns an error if the annotation is not a number.
 func readTemplateGeneration(d *appsv1.DaemonSet) error {
 	said, ok := d.Annotations[appsv1.DeprecatedTemplateGeneration]
 	if !ok {

@@ -27,7 +27,7 @@ var templateCases = []rowtest.Case{
 		"spec.template.metadata.labels: Invalid value"},
 	{"template without containers", `spec: {template: {spec: {containers: null}}}`,
 		"spec.template.spec.containers: Required value"},
-	{"pods that are not restarted", `spec: {template: {spec: {restartPolicy: Never}}}`,
+	{"restart policy Never", `spec: {template: {spec: {restartPolicy: Never}}}`,
 		"spec.template.spec.restartPolicy: Unsupported value"},
 	{"pods with a deadline", `spec: {template: {spec: {activeDeadlineSeconds: 5}}}`,
 		"spec.template.spec.activeDeadlineSeconds: Forbidden"},
@@ -53,13 +53,14 @@ func TestDeployment(t *testing.T) {
 			"spec.strategy.rollingUpdate: Forbidden"},
 		{"rolling update by a count and a percentage",
 			`spec: {strategy: {rollingUpdate: {maxSurge: 3, maxUnavailable: "0%"}}}`, ""},
-		{"rolling update that may change nothing", `spec: {strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: "0%"}}}`,
+		{"rolling update without room for a change", `spec: {strategy: {rollingUpdate: {maxSurge: 0, ` +
+			`maxUnavailable: "0%"}}}`,
 			"spec.strategy.rollingUpdate.maxUnavailable: Invalid value"},
-		{"rolling update by no percentage", `spec: {strategy: {rollingUpdate: {maxSurge: "a", maxUnavailable: -1}}}`,
+		{"rolling update with invalid amounts", `spec: {strategy: {rollingUpdate: {maxSurge: "a", maxUnavailable: -1}}}`,
 			"spec.strategy.rollingUpdate.maxSurge: Invalid value, spec.strategy.rollingUpdate.maxUnavailable: Invalid value"},
-		{"more than all unavailable", `spec: {strategy: {rollingUpdate: {maxUnavailable: "101%"}}}`,
+		{"maxUnavailable above 100%", `spec: {strategy: {rollingUpdate: {maxUnavailable: "101%"}}}`,
 			"spec.strategy.rollingUpdate.maxUnavailable: Invalid value"},
-		{"surge of twice as many", `spec: {strategy: {rollingUpdate: {maxSurge: "200%"}}}`, ""},
+		{"maxSurge of 200%", `spec: {strategy: {rollingUpdate: {maxSurge: "200%"}}}`, ""},
 		{"deadline as long as minReadySeconds", `spec: {minReadySeconds: 600}`,
 			"spec.progressDeadlineSeconds: Invalid value"},
 		{"negative deadline", `spec: {progressDeadlineSeconds: -1}`, "spec.progressDeadlineSeconds: Invalid value"},
@@ -76,7 +77,7 @@ func TestDeployment(t *testing.T) {
 			`status: {replicas: 3, updatedReplicas: 2, readyReplicas: 2, availableReplicas: 1, observedGeneration: 1}`, ""},
 		{"negative counts", `status: {observedGeneration: -1, unavailableReplicas: -1}`,
 			"status.observedGeneration: Invalid value, status.unavailableReplicas: Invalid value"},
-		{"more than there are", `status: {replicas: 1, updatedReplicas: 2, readyReplicas: 2, availableReplicas: 2}`,
+		{"counts above replicas", `status: {replicas: 1, updatedReplicas: 2, readyReplicas: 2, availableReplicas: 2}`,
 			"status.updatedReplicas: Invalid value, status.readyReplicas: Invalid value, " +
 				"status.availableReplicas: Invalid value"},
 		{"more available than ready", `status: {replicas: 2, readyReplicas: 1, availableReplicas: 2}`,
@@ -110,7 +111,7 @@ func TestReplicaSet(t *testing.T) {
 		{"counts", `status: {replicas: 3, fullyLabeledReplicas: 3, readyReplicas: 2, availableReplicas: 1}`, ""},
 		{"negative counts", `status: {availableReplicas: -1, observedGeneration: -1}`,
 			"status.availableReplicas: Invalid value, status.observedGeneration: Invalid value"},
-		{"more than there are", `status: {replicas: 1, fullyLabeledReplicas: 2, readyReplicas: 2}`,
+		{"counts above replicas", `status: {replicas: 1, fullyLabeledReplicas: 2, readyReplicas: 2}`,
 			"status.fullyLabeledReplicas: Invalid value, status.readyReplicas: Invalid value"},
 		{"more available than ready", `status: {replicas: 2, readyReplicas: 1, availableReplicas: 2}`,
 			"status.availableReplicas: Invalid value"},
@@ -181,7 +182,7 @@ func TestStatefulSet(t *testing.T) {
 			`spec: {volumeClaimTemplates: [` + claim + `], template: {spec: {containers: [{name: web, image: "web:1", ` +
 				`volumeMounts: [{name: data, mountPath: /data}]}]}}}`,
 			""},
-		{"volume of no claim", `spec: {template: {spec: {containers: [{name: web, image: "web:1", ` +
+		{"mount of an unknown volume", `spec: {template: {spec: {containers: [{name: web, image: "web:1", ` +
 			`volumeMounts: [{name: data, mountPath: /data}]}]}}}`,
 			"spec.template.spec.containers[0].volumeMounts[0].name: Not found"},
 		{"claim without a size", `spec: {volumeClaimTemplates: [{metadata: {name: data}, ` +
@@ -189,7 +190,7 @@ func TestStatefulSet(t *testing.T) {
 			"spec.volumeClaimTemplates[0].spec.resources[storage]: Required value"},
 	})
 	rowtest.Updates(t, row, "", valid, []rowtest.Case{
-		{"what may change",
+		{"mutable fields",
 			`spec: {replicas: 5, minReadySeconds: 3, revisionHistoryLimit: 4, ordinals: {start: 2}, ` +
 				`updateStrategy: {type: OnDelete, rollingUpdate: null}, ` +
 				`persistentVolumeClaimRetentionPolicy: {whenScaled: Delete}}`,
@@ -206,7 +207,7 @@ func TestStatefulSet(t *testing.T) {
 		{"negative counts", `status: {availableReplicas: -1, observedGeneration: -1, collisionCount: -1}`,
 			"status.availableReplicas: Invalid value, status.observedGeneration: Invalid value, " +
 				"status.collisionCount: Invalid value"},
-		{"more than there are", `status: {replicas: 1, readyReplicas: 2, currentReplicas: 2, updatedReplicas: 2}`,
+		{"counts above replicas", `status: {replicas: 1, readyReplicas: 2, currentReplicas: 2, updatedReplicas: 2}`,
 			"status.readyReplicas: Invalid value, status.currentReplicas: Invalid value, " +
 				"status.updatedReplicas: Invalid value"},
 		{"more available than ready", `status: {replicas: 2, readyReplicas: 1, availableReplicas: 2}`,
@@ -221,7 +222,7 @@ func TestControllerRevision(t *testing.T) {
 		{"valid", ``, ""},
 		{"negative revision", `revision: -1`, "revision: Invalid value"},
 		{"no data", `data: null`, "data: Required value"},
-		{"data that is no object", `data: [1]`, "data: Required value"},
+		{"data that is not an object", `data: [1]`, "data: Required value"},
 	})
 	rowtest.Updates(t, row, "", valid, []rowtest.Case{
 		{"revision", `revision: 2`, ""},

@@ -34,7 +34,7 @@ func specCases(path ...string) []rowtest.Case {
 			`activeDeadlineSeconds: -1}`,
 			"parallelism: Invalid value, completions: Invalid value, backoffLimit: Invalid value, " +
 				"ttlSecondsAfterFinished: Invalid value, activeDeadlineSeconds: Invalid value"},
-		{"pods that are always restarted", `{template: {spec: {restartPolicy: Always}}}`,
+		{"restart policy Always", `{template: {spec: {restartPolicy: Always}}}`,
 			"template.spec.restartPolicy: Required value"},
 		{"unknown restart policy", `{template: {spec: {restartPolicy: Sometimes}}}`,
 			"template.spec.restartPolicy: Unsupported value"},
@@ -44,18 +44,19 @@ func specCases(path ...string) []rowtest.Case {
 			`{completionMode: Indexed, completions: 5, parallelism: 2, backoffLimitPerIndex: 1, maxFailedIndexes: 5}`, ""},
 		{"indexed without completions", `{completionMode: Indexed, completions: null, parallelism: 2}`,
 			"completions: Required value"},
-		{"indexed with many at once", `{completionMode: Indexed, completions: 5, parallelism: 100001}`,
+		{"indexed with too much parallelism", `{completionMode: Indexed, completions: 5, parallelism: 100001}`,
 			"parallelism: Invalid value"},
 		{"more failed indexes than indexes",
 			`{completionMode: Indexed, completions: 5, backoffLimitPerIndex: 1, maxFailedIndexes: 6}`,
 			"maxFailedIndexes: Invalid value"},
 		{"failed indexes without a limit for each", `{completionMode: Indexed, completions: 5, maxFailedIndexes: 1}`,
 			"backoffLimitPerIndex: Required value"},
-		{"indexes without the mode", `{backoffLimitPerIndex: 1, maxFailedIndexes: 1}`,
+		{"index settings without the mode", `{backoffLimitPerIndex: 1, maxFailedIndexes: 1}`,
 			"backoffLimitPerIndex: Invalid value, maxFailedIndexes: Invalid value"},
-		{"many indexes without a bound of failed ones",
+		{"many indexes without maxFailedIndexes",
 			`{completionMode: Indexed, completions: 100001, backoffLimitPerIndex: 1}`, "maxFailedIndexes: Required value"},
-		{"many indexes and many at once", `{completionMode: Indexed, completions: 100001, backoffLimitPerIndex: 1, ` +
+		{"many indexes with too much parallelism", `{completionMode: Indexed, completions: 100001, ` +
+			`backoffLimitPerIndex: 1, ` +
 			`maxFailedIndexes: 10001, parallelism: 10001}`,
 			"parallelism: Invalid value, maxFailedIndexes: Invalid value"},
 		{"other controller", `{managedBy: example.com/queue}`, ""},
@@ -73,7 +74,7 @@ func specCases(path ...string) []rowtest.Case {
 			failed + "[0].onPodConditions: Too many"},
 		{"no action", rule(`{onPodConditions: [{type: A}]}`), failed + "[0].action: Required value"},
 		{"unknown action", rule(`{action: Other, onPodConditions: [{type: A}]}`), failed + "[0].action: Unsupported value"},
-		{"failed index without indexes", rule(`{action: FailIndex, onPodConditions: [{type: A}]}`),
+		{"action FailIndex without indexes", rule(`{action: FailIndex, onPodConditions: [{type: A}]}`),
 			failed + "[0].action: Invalid value"},
 		{"neither codes nor conditions", rule(`{action: Count}`), failed + "[0]: Invalid value"},
 		{"codes and conditions",
@@ -86,14 +87,15 @@ func specCases(path ...string) []rowtest.Case {
 			failed + "[0].onExitCodes.operator: Required value, " + failed + "[0].onExitCodes.values: Invalid value"},
 		{"unknown operator", rule(`{action: Count, onExitCodes: {operator: Of, values: [1]}}`),
 			failed + "[0].onExitCodes.operator: Unsupported value"},
-		{"code of success", rule(`{action: Count, onExitCodes: {operator: In, values: [0]}}`),
+		{"exit code zero", rule(`{action: Count, onExitCodes: {operator: In, values: [0]}}`),
 			failed + "[0].onExitCodes.values[0]: Invalid value"},
-		{"all but success", rule(`{action: Count, onExitCodes: {operator: NotIn, values: [0]}}`), ""},
-		{"code twice", rule(`{action: Count, onExitCodes: {operator: In, values: [1, 1]}}`),
+		{"all exit codes but zero", rule(`{action: Count, onExitCodes: {operator: NotIn, values: [0]}}`), ""},
+		{"duplicate exit code", rule(`{action: Count, onExitCodes: {operator: In, values: [1, 1]}}`),
 			failed + "[0].onExitCodes.values[1]: Duplicate value"},
-		{"codes in another order", rule(`{action: Count, onExitCodes: {operator: In, values: [2, 1]}}`),
+		{"unsorted exit codes", rule(`{action: Count, onExitCodes: {operator: In, values: [2, 1]}}`),
 			failed + "[0].onExitCodes.values: Invalid value"},
-		{"codes of no container", rule(`{action: Count, onExitCodes: {containerName: other, operator: In, values: [1]}}`),
+		{"exit codes of an unknown container", rule(`{action: Count, onExitCodes: {containerName: other, operator: In, ` +
+			`values: [1]}}`),
 			failed + "[0].onExitCodes.containerName: Invalid value"},
 		{"failure with restarts", `{template: {spec: {restartPolicy: OnFailure}}, ` +
 			`podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: A}]}]}}`,
@@ -104,15 +106,18 @@ func specCases(path ...string) []rowtest.Case {
 		{"no rules of success", success(``), succeeded + ": Required value"},
 		{"empty rule of success", success(`{}`), succeeded + "[0]: Required value"},
 		{"21 rules of success", success(strings.Repeat(`{succeededCount: 1}, `, 21)), succeeded + ": Too many"},
-		{"success of more than all", success(`{succeededCount: 6}`), succeeded + "[0].succeededCount: Invalid value"},
-		{"success of more than the named", success(`{succeededIndexes: "0-1", succeededCount: 3}`),
+		{"succeededCount above completions", success(`{succeededCount: 6}`),
 			succeeded + "[0].succeededCount: Invalid value"},
-		{"success of a negative count", success(`{succeededCount: -1}`), succeeded + "[0].succeededCount: Invalid value"},
+		{"succeededCount above the number of indexes", success(`{succeededIndexes: "0-1", succeededCount: 3}`),
+			succeeded + "[0].succeededCount: Invalid value"},
+		{"negative succeededCount", success(`{succeededCount: -1}`), succeeded + "[0].succeededCount: Invalid value"},
 		{"indexes beyond the last", success(`{succeededIndexes: "5"}`), succeeded + "[0].succeededIndexes: Invalid value"},
-		{"indexes that fall", success(`{succeededIndexes: "3,1"}`), succeeded + "[0].succeededIndexes: Invalid value"},
-		{"interval that falls", success(`{succeededIndexes: "3-1"}`), succeeded + "[0].succeededIndexes: Invalid value"},
-		{"interval of three", success(`{succeededIndexes: "1-2-3"}`), succeeded + "[0].succeededIndexes: Invalid value"},
-		{"no indexes", success(`{succeededIndexes: "a"}`), succeeded + "[0].succeededIndexes: Invalid value"},
+		{"decreasing indexes", success(`{succeededIndexes: "3,1"}`), succeeded + "[0].succeededIndexes: Invalid value"},
+		{"decreasing interval", success(`{succeededIndexes: "3-1"}`), succeeded + "[0].succeededIndexes: Invalid value"},
+		{"interval with three parts", success(`{succeededIndexes: "1-2-3"}`),
+			succeeded + "[0].succeededIndexes: Invalid value"},
+		{"indexes that are not numbers", success(`{succeededIndexes: "a"}`),
+			succeeded + "[0].succeededIndexes: Invalid value"},
 		{"long indexes", success(`{succeededIndexes: "` + strings.Repeat("0", maxIndexes+1) + `"}`),
 			succeeded + "[0].succeededIndexes: Too long"},
 
@@ -141,7 +146,7 @@ func TestJob(t *testing.T) {
 		`template: ` + template + `}}`
 	rowtest.Creates(t, row, valid, specCases("spec"))
 	rowtest.Creates(t, row, valid, []rowtest.Case{
-		{"selector of its own", `spec: {selector: {matchLabels: {app: work}}}`,
+		{"selector that was not generated", `spec: {selector: {matchLabels: {app: work}}}`,
 			"spec.selector: Invalid value"},
 		{"label of another job", `spec: {template: {metadata: {labels: {job-name: other}}}}`,
 			"spec.template.metadata.labels[job-name]: Invalid value"},
@@ -165,10 +170,10 @@ func TestJob(t *testing.T) {
 			`operator: Exists}]}]}}}}}}`
 	}
 	rowtest.Updates(t, row, "", manual, []rowtest.Case{
-		{"what may change",
+		{"mutable fields",
 			`spec: {parallelism: 3, backoffLimit: 2, suspend: true, activeDeadlineSeconds: 5, ` +
 				`ttlSecondsAfterFinished: 5}`, ""},
-		{"what must not", `spec: {completions: 3, selector: {matchLabels: {app: work, b: c}}, ` +
+		{"immutable fields", `spec: {completions: 3, selector: {matchLabels: {app: work, b: c}}, ` +
 			`template: {metadata: {labels: {b: c}}}, managedBy: example.com/queue}`,
 			"spec.completions: Invalid value, spec.selector: Invalid value, spec.template: Invalid value, " +
 				"spec.managedBy: Invalid value"},
@@ -213,7 +218,7 @@ func TestCronJob(t *testing.T) {
 		{"zone", `spec: {timeZone: UTC}`, ""},
 		{"empty zone", `spec: {timeZone: ""}`, "spec.timeZone: Invalid value"},
 		{"local zone", `spec: {timeZone: Local}`, "spec.timeZone: Invalid value"},
-		{"zone of two dots", `spec: {timeZone: Europe/..}`, "spec.timeZone: Invalid value"},
+		{"zone with two dots", `spec: {timeZone: Europe/..}`, "spec.timeZone: Invalid value"},
 		{"unknown zone", `spec: {timeZone: Nowhere/At}`, "spec.timeZone: Invalid value"},
 		{"zone in the schedule", `spec: {schedule: "TZ=UTC * * * * *"}`, "spec.schedule: Invalid value"},
 		{"negative numbers", `spec: {startingDeadlineSeconds: -1, successfulJobsHistoryLimit: -1, ` +
@@ -230,7 +235,7 @@ func TestCronJob(t *testing.T) {
 	rowtest.Creates(t, row, valid, cases)
 	rowtest.Creates(t, row, valid, []rowtest.Case{
 		{"longest name", `metadata: {name: ` + strings.Repeat("a", 52) + `}`, ""},
-		{"too long a name", `metadata: {name: ` + strings.Repeat("a", 53) + `}`, "metadata.name: Invalid value"},
+		{"name that is too long", `metadata: {name: ` + strings.Repeat("a", 53) + `}`, "metadata.name: Invalid value"},
 	})
 	rowtest.Updates(t, row, "", valid, cases)
 	rowtest.Updates(t, row, "", `{metadata: {name: `+strings.Repeat("a", 53)+`}, spec: {schedule: "TZ=UTC * * * * *", jobTemplate: {spec: {template: `+template+`}}}}`, []rowtest.Case{

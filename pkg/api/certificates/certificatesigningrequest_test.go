@@ -30,12 +30,12 @@ func TestCertificateStays(t *testing.T) {
 		was, is []byte
 		want    []string
 	}{
-		"signed":       {nil, signed, nil},
-		"none":         {nil, []byte("x"), []string{none}},
-		"as it was":    {[]byte("x"), []byte("x"), nil},
-		"signed again": {signed, append(signed, signed...), []string{kept}},
-		"spoilt":       {signed, []byte("x"), []string{none, kept}},
-		"none again":   {[]byte("x"), []byte("y"), []string{kept}},
+		"issued certificate":          {nil, signed, nil},
+		"new invalid certificate":     {nil, []byte("x"), []string{none}},
+		"unchanged":                   {[]byte("x"), []byte("x"), nil},
+		"another certificate":         {signed, append(signed, signed...), []string{kept}},
+		"invalid certificate":         {signed, []byte("x"), []string{none, kept}},
+		"another invalid certificate": {[]byte("x"), []byte("y"), []string{kept}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			request := func(certificate []byte) *certificatesv1.CertificateSigningRequest {

@@ -58,10 +58,10 @@ func TestPodUpdateRules(t *testing.T) {
 		{"ephemeral containers",
 			`spec: {ephemeralContainers: [{name: e, image: i, terminationMessagePolicy: File, imagePullPolicy: Always}]}`,
 			"spec.ephemeralContainers: Forbidden"},
-		{"gates on a node", `spec: {schedulingGates: [{name: a}]}`, "spec.nodeName: Forbidden"},
+		{"gates with a node name", `spec: {schedulingGates: [{name: a}]}`, "spec.nodeName: Forbidden"},
 	})
 	rowtest.Updates(t, row, "ephemeralcontainers", simplePod, []rowtest.Case{
-		{"one more", `spec: {ephemeralContainers: [{name: e, image: i}]}`, ""},
+		{"additional container", `spec: {ephemeralContainers: [{name: e, image: i}]}`, ""},
 		{"name of another container", `spec: {ephemeralContainers: [{name: c, image: i}]}`,
 			"spec.ephemeralContainers[0].name: Duplicate value"},
 		{"with a port", `spec: {ephemeralContainers: [{name: e, image: i, ports: [{containerPort: 80}]}]}`,
@@ -80,9 +80,9 @@ func TestPodStatusRules(t *testing.T) {
 	rowtest.Updates(t, row, "status", simplePod, []rowtest.Case{
 		{"running", statuses(`state: {running: {}}`), ""},
 		{"addresses", `status: {podIPs: [{ip: 10.0.0.1}, {ip: "fd00::1"}], podIP: 10.0.0.1}`, ""},
-		{"no address", `status: {podIPs: [{ip: a}]}`, "status.podIPs[0]: Invalid value"},
+		{"invalid address", `status: {podIPs: [{ip: a}]}`, "status.podIPs[0]: Invalid value"},
 		{"two addresses of a family", `status: {podIPs: [{ip: 10.0.0.1}, {ip: 10.0.0.2}]}`, "status.podIPs: Invalid value"},
-		{"address twice", `status: {podIPs: [{ip: 10.0.0.1}, {ip: 10.0.0.1}]}`, "status.podIPs: Invalid value"},
+		{"duplicate address", `status: {podIPs: [{ip: 10.0.0.1}, {ip: 10.0.0.1}]}`, "status.podIPs: Invalid value"},
 		{"nomination of a bound pod", `status: {nominatedNodeName: other}`, "status.nominatedNodeName: Forbidden"},
 		{"condition", `status: {conditions: [{type: Ready, status: "True", observedGeneration: 1}]}`, ""},
 		{"bad condition", `status: {conditions: [{type: Ready, status: "True", observedGeneration: -1}]}`,

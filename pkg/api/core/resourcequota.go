@@ -90,7 +90,7 @@ func checkQuotaList(r *report.Report, list corev1.ResourceList, path *field.Path
 	}
 }
 
-// checkQuotaSpec checks a spec; stored are the limits that it replaces.
+// checkQuotaSpec validates a spec. stored are the limits that it replaces.
 func checkQuotaSpec(r *report.Report, spec *corev1.ResourceQuotaSpec, stored corev1.ResourceList, path *field.Path) {
 	checkQuotaList(r, spec.Hard, path.Child("hard"), stored)
 	at := path.Child("scopes")

@@ -20,7 +20,7 @@ import (
 type Deps struct {
 	// Policy says what pods and pod templates may contain.
 	Policy podspec.Policy
-	// Services allocates what services need; nil allocates nothing.
+	// Services allocates addresses and node ports. If it is nil, nothing is allocated.
 	Services ServiceAllocator
 	// Bindings creates bindings. A binding applies to the pod of the same name.
 	Bindings *resource.Creator

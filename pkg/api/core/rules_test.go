@@ -24,7 +24,7 @@ func TestNamespaceRules(t *testing.T) {
 	const stored = `{metadata: {name: ns}, spec: {finalizers: [kubernetes]}, status: {phase: Active}}`
 	rowtest.Creates(t, row, stored, []rowtest.Case{
 		{"valid", ``, ""},
-		{"finalizer of a domain", `spec: {finalizers: [example.com/a]}`, ""},
+		{"qualified finalizer", `spec: {finalizers: [example.com/a]}`, ""},
 		{"unqualified finalizer", `spec: {finalizers: [a]}`, "spec.finalizers: Invalid value"},
 		{"bad finalizer", `spec: {finalizers: ["a b/c"]}`, "spec.finalizers: Invalid value"},
 	})
@@ -53,23 +53,23 @@ func TestNodeRules(t *testing.T) {
 		{"taint", `spec: {taints: [{key: a, effect: NoSchedule}, {key: a, effect: NoExecute}]}`, ""},
 		{"taint without a key", `spec: {taints: [{effect: NoSchedule}]}`, "metadata.taints[0].key: Invalid value"},
 		{"taint without an effect", `spec: {taints: [{key: a}]}`, "metadata.taints[0].effect: Required value"},
-		{"taint of an unknown effect", `spec: {taints: [{key: a, effect: Some}]}`,
+		{"taint with an unknown effect", `spec: {taints: [{key: a, effect: Some}]}`,
 			"metadata.taints[0].effect: Unsupported value"},
 		{"taint with a bad value", `spec: {taints: [{key: a, value: "b c", effect: NoSchedule}]}`,
 			"metadata.taints[0].value: Invalid value"},
-		{"taint twice", `spec: {taints: [{key: a, effect: NoSchedule}, {key: a, value: b, effect: NoSchedule}]}`,
+		{"duplicate taint", `spec: {taints: [{key: a, effect: NoSchedule}, {key: a, value: b, effect: NoSchedule}]}`,
 			"metadata.taints[1]: Duplicate value"},
 		{"two families", `spec: {podCIDRs: [10.0.0.0/24, "fd00::/64"]}`, ""},
 	}
 	rowtest.Creates(t, row, stored, cases)
 	rowtest.Creates(t, row, stored, []rowtest.Case{
-		{"two ranges of a family", `spec: {podCIDRs: [10.0.0.0/24, 10.1.0.0/24]}`, "spec.podCIDRs: Invalid value"},
+		{"two ranges of one family", `spec: {podCIDRs: [10.0.0.0/24, 10.1.0.0/24]}`, "spec.podCIDRs: Invalid value"},
 		{"bad range", `spec: {podCIDR: a, podCIDRs: [a]}`, "spec.podCIDRs[0]: Invalid value"},
 	})
 	rowtest.Updates(t, row, "", stored, []rowtest.Case{
 		{"labels", `metadata: {labels: {a: b}}`, ""},
 		{"cordon", `spec: {unschedulable: true}`, ""},
-		{"taint twice", `spec: {taints: [{key: a, effect: NoSchedule}, {key: a, effect: NoSchedule}]}`,
+		{"duplicate taint", `spec: {taints: [{key: a, effect: NoSchedule}, {key: a, effect: NoSchedule}]}`,
 			"metadata.taints[1]: Duplicate value"},
 		{"provider", `spec: {providerID: b}`, "spec.providerID: Forbidden"},
 		{"range", `spec: {podCIDR: 10.9.0.0/24, podCIDRs: [10.9.0.0/24]}`, "spec.podCIDRs: Forbidden"},
@@ -77,9 +77,9 @@ func TestNodeRules(t *testing.T) {
 	rowtest.Updates(t, row, "status", stored, []rowtest.Case{
 		{"size", `status: {capacity: {cpu: 8}}`, ""},
 		{"negative size", `status: {capacity: {cpu: -1}}`, "status.capacity.cpu: Invalid value"},
-		{"half an extended resource", `status: {capacity: {example.com/gpu: 500m}}`,
+		{"fraction of an extended resource", `status: {capacity: {example.com/gpu: 500m}}`,
 			"status.capacity.example.com/gpu: Invalid value"},
-		{"address twice", `status: {addresses: [{type: InternalIP, address: 10.1.0.1}, {type: InternalIP, ` +
+		{"duplicate address", `status: {addresses: [{type: InternalIP, address: 10.1.0.1}, {type: InternalIP, ` +
 			`address: 10.1.0.1}]}`,
 			"status.addresses[1]: Duplicate value"},
 	})
@@ -97,8 +97,8 @@ func TestLimitRangeRules(t *testing.T) {
 		{"claim", limit(`type: PersistentVolumeClaim, max: {storage: 1Gi}`), ""},
 		{"claim without a size", limit(`type: PersistentVolumeClaim, max: {cpu: 1}`),
 			"spec.limits[0].limits: Required value"},
-		{"type of no domain", limit(`type: Other`), "spec.limits[0].type: Invalid value"},
-		{"type twice", `spec: {limits: [{type: Pod, max: {cpu: 1}}, {type: Pod, max: {memory: 1}}]}`,
+		{"unqualified unknown type", limit(`type: Other`), "spec.limits[0].type: Invalid value"},
+		{"duplicate type", `spec: {limits: [{type: Pod, max: {cpu: 1}}, {type: Pod, max: {memory: 1}}]}`,
 			"spec.limits[1].type: Duplicate value"},
 		{"min above max", limit(`type: Container, min: {cpu: 3}, max: {cpu: 2}`),
 			"spec.limits[0].min[cpu]: Invalid value, spec.limits[0].default[cpu]: Invalid value, " +
@@ -107,7 +107,7 @@ func TestLimitRangeRules(t *testing.T) {
 			"spec.limits[0].defaultRequest[cpu]: Invalid value"},
 		{"ratio below one", limit(`type: Container, maxLimitRequestRatio: {cpu: 500m}`),
 			"spec.limits[0].maxLimitRequestRatio[cpu]: Invalid value"},
-		{"ratio above what is possible", limit(`type: Pod, min: {cpu: 1}, max: {cpu: 2}, maxLimitRequestRatio: {cpu: 3}`),
+		{"ratio above max divided by min", limit(`type: Pod, min: {cpu: 1}, max: {cpu: 2}, maxLimitRequestRatio: {cpu: 3}`),
 			"spec.limits[0].maxLimitRequestRatio[cpu]: Invalid value"},
 		{"bad name of a resource", limit(`type: Pod, max: {"a b": 1}`), "spec.limits[0].max[a b]: Invalid value"},
 	}
@@ -123,7 +123,7 @@ func TestEndpointsRules(t *testing.T) {
 		{"no subsets", `subsets: null`, ""},
 		{"no addresses", `subsets: [{ports: [{port: 80}]}]`, "subsets[0]: Required value"},
 		{"not ready", `subsets: [{notReadyAddresses: [{ip: 10.0.0.1, hostname: a, nodeName: node}]}]`, ""},
-		{"no address", `subsets: [{addresses: [{ip: a}]}]`, "subsets[0].addresses[0].ip: Invalid value"},
+		{"invalid address", `subsets: [{addresses: [{ip: a}]}]`, "subsets[0].addresses[0].ip: Invalid value"},
 		{"loopback", `subsets: [{addresses: [{ip: 127.0.0.1}]}]`, "subsets[0].addresses[0].ip: Invalid value"},
 		{"unspecified", `subsets: [{addresses: [{ip: 0.0.0.0}]}]`, "subsets[0].addresses[0].ip: Invalid value"},
 		{"bad host", `subsets: [{addresses: [{ip: 10.0.0.1, hostname: A_}]}]`,
@@ -145,12 +145,12 @@ func TestReplicationControllerRules(t *testing.T) {
 		`template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}}`
 	cases := []rowtest.Case{
 		{"valid", ``, ""},
-		{"selector of the template", `spec: {selector: null}`, ""},
+		{"selector from the template", `spec: {selector: null}`, ""},
 		{"no template", `spec: {template: null}`, "spec.template: Required value"},
 		{"negative numbers", `spec: {replicas: -1, minReadySeconds: -1}`,
 			"spec.replicas: Invalid value, spec.minReadySeconds: Invalid value"},
 		{"selector of other pods", `spec: {selector: {a: c}}`, "spec.template.metadata.labels: Invalid value"},
-		{"pods that end", `spec: {template: {spec: {restartPolicy: Never, activeDeadlineSeconds: 5}}}`,
+		{"pods that finish", `spec: {template: {spec: {restartPolicy: Never, activeDeadlineSeconds: 5}}}`,
 			"spec.template.spec.restartPolicy: Unsupported value, spec.template.spec.activeDeadlineSeconds: Forbidden"},
 	}
 	rowtest.Creates(t, row, stored, cases)
@@ -181,9 +181,9 @@ func TestEventRules(t *testing.T) {
 	rowtest.Creates(t, row, stored, []rowtest.Case{
 		{"valid", ``, ""},
 		{"object of another namespace", `involvedObject: {namespace: other}`, "involvedObject.namespace: Invalid value"},
-		{"object of no namespace", `involvedObject: {kind: Node, namespace: null}`,
+		{"object without a namespace", `involvedObject: {kind: Node, namespace: null}`,
 			"involvedObject.namespace: Invalid value"},
-		{"new event without its parts", `eventTime: "2026-01-01T00:00:00.000000Z"`,
+		{"new event without required fields", `eventTime: "2026-01-01T00:00:00.000000Z"`,
 			"reportingComponent: Required value, reportingComponent: Invalid value, reportingInstance: Required value, " +
 				"action: Required value"},
 		{"new event",
@@ -206,23 +206,23 @@ func TestResourceQuotaRules(t *testing.T) {
 		{"object counts", `spec: {hard: {pods: 5, count/deployments.apps: 3, requests.storage: 1Gi}}`, ""},
 		{"unknown resource", `spec: {hard: {other: 5}}`, "spec.hard[other]: Invalid value"},
 		{"negative", `spec: {hard: {cpu: -1}}`, "spec.hard[cpu]: Invalid value"},
-		{"half a pod", `spec: {hard: {pods: 500m}}`, "spec.hard[pods]: Invalid value"},
+		{"fraction of a pod", `spec: {hard: {pods: 500m}}`, "spec.hard[pods]: Invalid value"},
 	}
 	rowtest.Creates(t, row, stored, cases)
 	rowtest.Updates(t, row, "", stored, cases)
 	rowtest.Creates(t, row, stored, []rowtest.Case{
 		{"scope", scoped("BestEffort", "pods: 1"), ""},
-		{"scope that has no such resource", scoped("BestEffort", "limits.cpu: 1"), "spec.scopes: Invalid value"},
+		{"scope that does not count the resource", scoped("BestEffort", "limits.cpu: 1"), "spec.scopes: Invalid value"},
 		{"unknown scope", scoped("Other", "pods: 1"), "spec.scopes: Invalid value"},
 		{"contradicting scopes", scoped("BestEffort, NotBestEffort", "pods: 1"), "spec.scopes: Invalid value"},
 		{"selected scope", selected(`scopeName: PriorityClass, operator: In, values: [high]`), ""},
 		{"selected scope that exists", selected(`scopeName: Terminating, operator: Exists`), ""},
 		{"selection without values", selected(`scopeName: PriorityClass, operator: In`),
 			"spec.scopeSelector.matchExpressions.values: Required value"},
-		{"existence of values", selected(`scopeName: PriorityClass, operator: Exists, values: [a]`),
+		{"operator Exists with values", selected(`scopeName: PriorityClass, operator: Exists, values: [a]`),
 			"spec.scopeSelector.matchExpressions.values: Invalid value"},
 		{"unknown operator", selected(`scopeName: PriorityClass, operator: Of`), operator + ": Invalid value"},
-		{"operator of another scope", selected(`scopeName: Terminating, operator: In, values: [a]`),
+		{"operator that the scope does not support", selected(`scopeName: Terminating, operator: In, values: [a]`),
 			operator + ": Invalid value"},
 	})
 	rowtest.Updates(t, row, "", stored, []rowtest.Case{
@@ -244,9 +244,9 @@ func TestSecretRules(t *testing.T) {
 		{"becomes immutable", `immutable: true`, ""},
 	})
 	rowtest.Updates(t, row, "", `{metadata: {name: s}, immutable: true, data: {a: Yg==}}`, []rowtest.Case{
-		{"labels of an immutable one", `metadata: {labels: {a: b}}`, ""},
-		{"data of an immutable one", `data: {a: Yw==}`, "data: Forbidden"},
-		{"immutable no more", `immutable: false`, "immutable: Forbidden"},
+		{"labels of an immutable secret", `metadata: {labels: {a: b}}`, ""},
+		{"data of an immutable secret", `data: {a: Yw==}`, "data: Forbidden"},
+		{"making it mutable", `immutable: false`, "immutable: Forbidden"},
 	})
 }
 

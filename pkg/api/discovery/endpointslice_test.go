@@ -31,7 +31,7 @@ func TestEndpointSlice(t *testing.T) {
 	endpoint := func(fields string) string { return `endpoints: [{addresses: [10.0.0.1], ` + fields + `}]` }
 	cases := []rowtest.Case{
 		{"valid", ``, ""},
-		{"nothing in it", `{ports: null, endpoints: null}`, ""},
+		{"no ports and endpoints", `{ports: null, endpoints: null}`, ""},
 		{"unnamed and named port", `ports: [{port: 80}, {name: dns, port: 53, protocol: UDP}]`, ""},
 		{"two unnamed ports", `ports: [{port: 80}, {port: 81}]`, "ports[1].name: Duplicate value"},
 		{"bad name of a port", `ports: [{name: "a.b"}]`, "ports[0].name: Invalid value"},
@@ -46,17 +46,17 @@ func TestEndpointSlice(t *testing.T) {
 		{"1001 endpoints", `endpoints: ` + list(1001, `{addresses: [10.0.0.1]}`), "endpoints: Too many"},
 		{"loopback", `endpoints: [{addresses: [127.0.0.1]}]`, "endpoints[0].addresses[0]: Invalid value"},
 		{"link-local", `endpoints: [{addresses: [169.254.0.1]}]`, "endpoints[0].addresses[0]: Invalid value"},
-		{"no address", `endpoints: [{addresses: [a]}]`, "endpoints[0].addresses[0]: Invalid value"},
+		{"invalid address", `endpoints: [{addresses: [a]}]`, "endpoints[0].addresses[0]: Invalid value"},
 		{"address of the other family", `endpoints: [{addresses: ["2001:db8::1"]}]`,
 			"endpoints[0].addresses: Invalid value"},
-		{"host and node", endpoint(`hostname: a, nodeName: n.example`), ""},
+		{"host name and node name", endpoint(`hostname: a, nodeName: n.example`), ""},
 		{"bad host", endpoint(`hostname: a.b`), "endpoints[0].hostname: Invalid value"},
 		{"bad node", endpoint(`nodeName: N_`), "endpoints[0].nodeName: Invalid value"},
 		{"hints", endpoint(`hints: {forZones: [{name: a}], forNodes: [{name: node}]}`), ""},
-		{"zone hinted twice", endpoint(`hints: {forZones: [{name: a}, {name: a}]}`),
+		{"duplicate zone", endpoint(`hints: {forZones: [{name: a}, {name: a}]}`),
 			"endpoints[0].hints.forZones[1].name: Duplicate value"},
 		{"bad zone", endpoint(`hints: {forZones: [{name: "a b"}]}`), "endpoints[0].hints.forZones[0].name: Invalid value"},
-		{"bad node hinted", endpoint(`hints: {forNodes: [{name: N_}]}`),
+		{"invalid node in hints", endpoint(`hints: {forNodes: [{name: N_}]}`),
 			"endpoints[0].hints.forNodes[0].name: Invalid value"},
 		{"nine zones", endpoint(`hints: {forZones: ` + list(9, "{name: z#}") + `}`),
 			"endpoints[0].hints.forZones: Too many"},
@@ -68,10 +68,10 @@ func TestEndpointSlice(t *testing.T) {
 		{"no type", `addressType: null`, "addressType: Required value"},
 		{"unknown type", `addressType: MAC`, "addressType: Unsupported value"},
 		{"names", `{addressType: FQDN, endpoints: [{addresses: [a.example]}]}`, ""},
-		{"name of one part", `{addressType: FQDN, endpoints: [{addresses: [a]}]}`,
+		{"name without a dot", `{addressType: FQDN, endpoints: [{addresses: [a]}]}`,
 			"endpoints[0].addresses[0]: Invalid value"},
 		{"IPv6", `{addressType: IPv6, endpoints: [{addresses: ["2001:db8::1"]}]}`, ""},
-		{"IPv6 in another form", `{addressType: IPv6, endpoints: [{addresses: ["2001:DB8::1"]}]}`,
+		{"IPv6 address in another form", `{addressType: IPv6, endpoints: [{addresses: ["2001:DB8::1"]}]}`,
 			"endpoints[0].addresses[0]: Invalid value"},
 		{"IPv4 among IPv6", `{addressType: IPv6, endpoints: [{addresses: [10.0.0.1]}]}`,
 			"endpoints[0].addresses: Invalid value"},
@@ -80,7 +80,7 @@ func TestEndpointSlice(t *testing.T) {
 	rowtest.Updates(t, row, "", valid, []rowtest.Case{
 		{"type", `{addressType: IPv6, endpoints: [{addresses: ["2001:db8::1"]}]}`, "addressType: Invalid value"},
 	})
-	// Endpoints that were stored when less was rejected do not block an update.
+	// Stored endpoints that are now invalid do not block an update of other fields.
 	const stored = `{metadata: {name: s}, addressType: IPv4, endpoints: [{addresses: [127.0.0.1]}]}`
 	rowtest.Updates(t, row, "", stored, []rowtest.Case{
 		{"labels", `metadata: {labels: {a: b}}`, ""},
@@ -88,7 +88,8 @@ func TestEndpointSlice(t *testing.T) {
 	})
 }
 
-// TestGeneration: a change of labels or content counts, one of annotations does not.
+// TestGeneration: changes of labels and content increment the generation, changes of annotations do
+// not.
 func TestGeneration(t *testing.T) {
 	row := rowtest.Row(t, Rows(), "endpointslices")
 	slice := func(text string) *discoveryv1.EndpointSlice {

@@ -63,7 +63,7 @@ func ingressRow() *resource.Row {
 }
 
 const (
-	// classAnnotation named an ingress's class before the field did.
+	// classAnnotation is the annotation with an ingress's class from before there was a field.
 	classAnnotation = "kubernetes.io/ingress.class"
 	maxController   = 250
 	needsDNSName    = "must be a DNS name, not an IP address"

@@ -41,22 +41,22 @@ func TestProfiles(t *testing.T) {
 		os          corev1.OSName
 		want        string
 	}{
-		"nothing said":        {pod: seccomp("Unconfined", nil)},
-		"no field":            {annotations: map[string]string{pod: "unconfined", one: "localhost/a", armor: "unconfined"}},
-		"same":                {annotations: map[string]string{pod: "unconfined"}, pod: seccomp("Unconfined", nil)},
-		"same by an old name": {annotations: map[string]string{pod: "docker/default"}, pod: seccomp("RuntimeDefault", nil)},
-		"same file":           {annotations: map[string]string{pod: "localhost/a"}, pod: seccomp("Localhost", ptr.To("a"))},
-		"another file":        {annotations: map[string]string{pod: "localhost/a"}, pod: seccomp("Localhost", ptr.To("b")), want: seccompOfPod + "localhostProfile: " + seccompName},
-		"not a file":          {annotations: map[string]string{pod: "unconfined"}, pod: seccomp("Localhost", ptr.To("b")), want: seccompOfPod + "type: " + seccompType},
-		"other type":          {annotations: map[string]string{pod: "localhost/a"}, pod: seccomp("RuntimeDefault", nil), want: seccompOfPod + "type: " + seccompType},
-		"type that is none":   {annotations: map[string]string{pod: "localhost/a"}, pod: seccomp("x", nil)},
-		"of a container":      {annotations: map[string]string{one: "runtime/default"}, one: seccomp("Unconfined", nil), want: seccompOfOne + "type: " + seccompType},
-		"of the pod only":     {annotations: map[string]string{one: "runtime/default"}, pod: seccomp("Unconfined", nil)},
-		"same AppArmor":       {annotations: map[string]string{armor: "localhost/a"}, own: appArmor("Localhost", ptr.To("a"))},
-		"other AppArmor":      {annotations: map[string]string{armor: "localhost/a"}, own: appArmor("Localhost", ptr.To("b")), want: appArmorOfOne + "localhostProfile: " + appArmorName},
-		"AppArmor of the pod": {annotations: map[string]string{armor: "runtime/default"}, all: appArmor("Unconfined", nil), want: appArmorOfOne + "type: " + appArmorType},
-		"own AppArmor":        {annotations: map[string]string{armor: "runtime/default"}, all: appArmor("Unconfined", nil), own: appArmor("RuntimeDefault", nil)},
-		"AppArmor of Windows": {annotations: map[string]string{armor: "runtime/default"}, own: appArmor("Unconfined", nil), os: corev1.Windows},
+		"no annotation":                     {pod: seccomp("Unconfined", nil)},
+		"annotation without a field":        {annotations: map[string]string{pod: "unconfined", one: "localhost/a", armor: "unconfined"}},
+		"same":                              {annotations: map[string]string{pod: "unconfined"}, pod: seccomp("Unconfined", nil)},
+		"same profile by its older name":    {annotations: map[string]string{pod: "docker/default"}, pod: seccomp("RuntimeDefault", nil)},
+		"same local profile":                {annotations: map[string]string{pod: "localhost/a"}, pod: seccomp("Localhost", ptr.To("a"))},
+		"another local profile":             {annotations: map[string]string{pod: "localhost/a"}, pod: seccomp("Localhost", ptr.To("b")), want: seccompOfPod + "localhostProfile: " + seccompName},
+		"no local profile":                  {annotations: map[string]string{pod: "unconfined"}, pod: seccomp("Localhost", ptr.To("b")), want: seccompOfPod + "type: " + seccompType},
+		"other type":                        {annotations: map[string]string{pod: "localhost/a"}, pod: seccomp("RuntimeDefault", nil), want: seccompOfPod + "type: " + seccompType},
+		"unknown type":                      {annotations: map[string]string{pod: "localhost/a"}, pod: seccomp("x", nil)},
+		"of a container":                    {annotations: map[string]string{one: "runtime/default"}, one: seccomp("Unconfined", nil), want: seccompOfOne + "type: " + seccompType},
+		"of the pod only":                   {annotations: map[string]string{one: "runtime/default"}, pod: seccomp("Unconfined", nil)},
+		"same AppArmor":                     {annotations: map[string]string{armor: "localhost/a"}, own: appArmor("Localhost", ptr.To("a"))},
+		"other AppArmor":                    {annotations: map[string]string{armor: "localhost/a"}, own: appArmor("Localhost", ptr.To("b")), want: appArmorOfOne + "localhostProfile: " + appArmorName},
+		"AppArmor of the pod":               {annotations: map[string]string{armor: "runtime/default"}, all: appArmor("Unconfined", nil), want: appArmorOfOne + "type: " + appArmorType},
+		"AppArmor profile of the container": {annotations: map[string]string{armor: "runtime/default"}, all: appArmor("Unconfined", nil), own: appArmor("RuntimeDefault", nil)},
+		"AppArmor of Windows":               {annotations: map[string]string{armor: "runtime/default"}, own: appArmor("Unconfined", nil), os: corev1.Windows},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := &corev1.PodSpec{

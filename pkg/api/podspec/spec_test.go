@@ -91,10 +91,10 @@ func TestValidateSpec(t *testing.T) {
 			func(s *corev1.PodSpec) { s.RestartPolicy = "" }, []string{"spec.restartPolicy Required value"},
 		},
 		"DNS policy": {func(s *corev1.PodSpec) { s.DNSPolicy = "Any" }, []string{"spec.dnsPolicy Unsupported value"}},
-		"own DNS without servers": {
+		"DNS policy None without servers": {
 			func(s *corev1.PodSpec) { s.DNSPolicy = corev1.DNSNone }, []string{"spec.dnsConfig Required value"},
 		},
-		"deadline of nothing": {
+		"zero deadline": {
 			func(s *corev1.PodSpec) { s.ActiveDeadlineSeconds = new(int64(0)) },
 			[]string{"spec.activeDeadlineSeconds Invalid value"},
 		},
@@ -108,7 +108,7 @@ func TestValidateSpec(t *testing.T) {
 		"node name": {func(s *corev1.PodSpec) { s.NodeName = "a_b" }, []string{"spec.nodeName Invalid value"}},
 		"host name": {func(s *corev1.PodSpec) { s.Hostname = "a.b" }, []string{"spec.hostname Invalid value"}},
 		"subdomain": {func(s *corev1.PodSpec) { s.Subdomain = "a.b" }, []string{"spec.subdomain Invalid value"}},
-		"address of a host": {
+		"invalid address of a host alias": {
 			func(s *corev1.PodSpec) { s.HostAliases = []corev1.HostAlias{{IP: "1.2.3", Hostnames: []string{"h"}}} },
 			[]string{"spec.hostAliases[0].ip Invalid value"},
 		},
@@ -119,11 +119,11 @@ func TestValidateSpec(t *testing.T) {
 		// Containers.
 		"no name":  {first(func(c *corev1.Container) { c.Name = "" }), []string{"spec.containers[0].name Required value"}},
 		"bad name": {first(func(c *corev1.Container) { c.Name = "A" }), []string{"spec.containers[0].name Invalid value"}},
-		"two of a name": {
+		"duplicate container name": {
 			func(s *corev1.PodSpec) { s.Containers = append(s.Containers, s.Containers[0]) },
 			[]string{"spec.containers[1].name Duplicate value"},
 		},
-		"an init container of the same name": {
+		"init container with the name of a container": {
 			func(s *corev1.PodSpec) { s.InitContainers = append(s.InitContainers, s.Containers[0]) },
 			[]string{"spec.initContainers[0].name Duplicate value"},
 		},
@@ -168,7 +168,7 @@ func TestValidateSpec(t *testing.T) {
 			first(func(c *corev1.Container) { c.Ports = []corev1.ContainerPort{{ContainerPort: 1, Protocol: "ICMP"}} }),
 			[]string{"spec.containers[0].ports[0].protocol Unsupported value"},
 		},
-		"two ports of a name": {
+		"duplicate port name": {
 			first(func(c *corev1.Container) {
 				c.Ports = []corev1.ContainerPort{
 					{Name: "web", ContainerPort: 1, Protocol: "TCP"}, {Name: "web", ContainerPort: 2, Protocol: "TCP"},
@@ -176,7 +176,7 @@ func TestValidateSpec(t *testing.T) {
 			}),
 			[]string{"spec.containers[0].ports[1].name Duplicate value"},
 		},
-		"two containers with a host port": {
+		"duplicate host port": {
 			func(s *corev1.PodSpec) {
 				s.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 1, HostPort: 80, Protocol: "TCP"}}
 				c := *s.Containers[0].DeepCopy()
@@ -190,7 +190,7 @@ func TestValidateSpec(t *testing.T) {
 		"variable without a name": {
 			env(corev1.EnvVar{Value: "x"}), []string{"spec.containers[0].env[0].name Required value"},
 		},
-		"variable with =": {
+		"variable name with an equals sign": {
 			env(corev1.EnvVar{Name: "a=b"}), []string{"spec.containers[0].env[0].name Invalid value"},
 		},
 		"value and source": {
@@ -199,7 +199,7 @@ func TestValidateSpec(t *testing.T) {
 			}}),
 			[]string{"spec.containers[0].env[0].valueFrom Invalid value"},
 		},
-		"source of nothing": {
+		"empty value source": {
 			env(corev1.EnvVar{Name: "A", ValueFrom: &corev1.EnvVarSource{}}),
 			[]string{"spec.containers[0].env[0].valueFrom Invalid value"},
 		},
@@ -209,7 +209,7 @@ func TestValidateSpec(t *testing.T) {
 			}}),
 			[]string{"spec.containers[0].env[0].valueFrom.fieldRef.fieldPath Invalid value"},
 		},
-		"field that pods do not offer": {
+		"unsupported field": {
 			env(corev1.EnvVar{Name: "A", ValueFrom: &corev1.EnvVarSource{
 				FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "spec.schedulerName"},
 			}}),
@@ -217,7 +217,7 @@ func TestValidateSpec(t *testing.T) {
 		},
 
 		// Mounts and volumes.
-		"mount of no volume": {
+		"mount of an unknown volume": {
 			first(func(c *corev1.Container) { c.VolumeMounts = []corev1.VolumeMount{{Name: "x", MountPath: "/x"}} }),
 			[]string{"spec.containers[0].volumeMounts[0].name Not found"},
 		},
@@ -225,7 +225,7 @@ func TestValidateSpec(t *testing.T) {
 			mounted(corev1.VolumeMount{}),
 			[]string{"spec.containers[0].volumeMounts[0].mountPath Required value"},
 		},
-		"two mounts at a path": {
+		"duplicate mount path": {
 			func(s *corev1.PodSpec) {
 				mounted(corev1.VolumeMount{MountPath: "/v"})(s)
 				c := &s.Containers[0]
@@ -233,19 +233,19 @@ func TestValidateSpec(t *testing.T) {
 			},
 			[]string{"spec.containers[0].volumeMounts[1].mountPath Invalid value"},
 		},
-		"path below a volume that leads out": {
+		"subPath that leaves the volume": {
 			mounted(corev1.VolumeMount{MountPath: "/v", SubPath: "a/../.."}),
 			[]string{"spec.containers[0].volumeMounts.subPath Invalid value"},
 		},
-		"volume of nothing": {volume(corev1.VolumeSource{}), []string{"spec.volumes[0] Required value"}},
-		"volume of two kinds": {
+		"volume without a source": {volume(corev1.VolumeSource{}), []string{"spec.volumes[0] Required value"}},
+		"volume with two sources": {
 			volume(corev1.VolumeSource{
 				EmptyDir: &corev1.EmptyDirVolumeSource{},
 				HostPath: &corev1.HostPathVolumeSource{Path: "/x", Type: new(corev1.HostPathUnset)},
 			}),
 			[]string{"spec.volumes[0].hostPath Forbidden"},
 		},
-		"host path that leads up": {
+		"host path with two dots": {
 			volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{
 				Path: "/a/../b", Type: new(corev1.HostPathUnset),
 			}}),
@@ -259,11 +259,11 @@ func TestValidateSpec(t *testing.T) {
 			volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{DefaultMode: new(int32(0o644))}}),
 			[]string{"spec.volumes[0].secret.secretName Required value"},
 		},
-		"mode of files": {
+		"invalid file mode": {
 			volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s", DefaultMode: new(int32(0o1000))}}),
 			[]string{"spec.volumes[0].secret.defaultMode Invalid value"},
 		},
-		"key at a path that leads up": {
+		"key whose path has two dots": {
 			volume(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
 				LocalObjectReference: corev1.LocalObjectReference{Name: "c"}, DefaultMode: new(int32(0o644)),
 				Items: []corev1.KeyToPath{{Key: "k", Path: "../k"}},
@@ -290,7 +290,7 @@ func TestValidateSpec(t *testing.T) {
 			first(func(c *corev1.Container) { c.Resources.Requests = list("example.com/gpu", "1") }),
 			[]string{"spec.containers[0].resources.limits Required value"},
 		},
-		"part of a device": {
+		"fraction of a device": {
 			first(func(c *corev1.Container) {
 				c.Resources.Requests, c.Resources.Limits = list("example.com/gpu", "500m"), list("example.com/gpu", "500m")
 			}),
@@ -308,11 +308,11 @@ func TestValidateSpec(t *testing.T) {
 		},
 
 		// Probes.
-		"probe of nothing": {
+		"probe without an action": {
 			probe(corev1.Probe{TimeoutSeconds: 1, PeriodSeconds: 1, SuccessThreshold: 1, FailureThreshold: 1}),
 			[]string{"spec.containers[0].livenessProbe Required value"},
 		},
-		"liveness that needs two successes": {
+		"liveness probe with two successes": {
 			probe(corev1.Probe{
 				ProbeHandler: corev1.ProbeHandler{HTTPGet: &web}, TimeoutSeconds: 1, PeriodSeconds: 1, SuccessThreshold: 2,
 				FailureThreshold: 1,
@@ -342,7 +342,7 @@ func TestValidateSpec(t *testing.T) {
 			security(corev1.SecurityContext{RunAsUser: new(int64(-1))}),
 			[]string{"spec.containers[0].securityContext.runAsUser Invalid value"},
 		},
-		"seccomp without a file": {
+		"seccomp profile without a file": {
 			security(corev1.SecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost}}),
 			[]string{"spec.containers[0].securityContext.seccompProfile.localhostProfile Required value"},
 		},
@@ -352,21 +352,21 @@ func TestValidateSpec(t *testing.T) {
 			required(corev1.NodeSelectorRequirement{Key: "k", Operator: corev1.NodeSelectorOpIn}),
 			[]string{affinity + "matchExpressions[0].values Required value"},
 		},
-		"node affinity that exists with values": {
+		"node affinity Exists with values": {
 			required(corev1.NodeSelectorRequirement{
 				Key: "k", Operator: corev1.NodeSelectorOpExists, Values: []string{"x"},
 			}),
 			[]string{affinity + "matchExpressions[0].values Forbidden"},
 		},
-		"node affinity by an unknown operator": {
+		"node affinity with an unknown operator": {
 			required(corev1.NodeSelectorRequirement{Key: "k", Operator: "Like"}),
 			[]string{affinity + "matchExpressions[0].operator Invalid value"},
 		},
-		"toleration of an unknown operator": {
+		"toleration with an unknown operator": {
 			func(s *corev1.PodSpec) { s.Tolerations = []corev1.Toleration{{Key: "k", Operator: "Like"}} },
 			[]string{"spec.tolerations[0].operator Unsupported value"},
 		},
-		"toleration for a time without NoExecute": {
+		"toleration seconds without NoExecute": {
 			func(s *corev1.PodSpec) {
 				s.Tolerations = []corev1.Toleration{{
 					Key: "k", Operator: corev1.TolerationOpExists, TolerationSeconds: new(int64(1)),
@@ -375,7 +375,7 @@ func TestValidateSpec(t *testing.T) {
 			},
 			[]string{"spec.tolerations[0].effect Invalid value"},
 		},
-		"spread over nothing": {
+		"spread constraint without a topology key": {
 			func(s *corev1.PodSpec) {
 				s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 					MaxSkew: 0, TopologyKey: "", WhenUnsatisfiable: corev1.DoNotSchedule,
@@ -386,7 +386,7 @@ func TestValidateSpec(t *testing.T) {
 				"spec.topologySpreadConstraints[0].topologyKey Required value",
 			},
 		},
-		"scheduling gates of one name": {
+		"duplicate scheduling gate": {
 			func(s *corev1.PodSpec) {
 				s.SchedulingGates = []corev1.PodSchedulingGate{{Name: "a"}, {Name: "a"}}
 			},

@@ -31,12 +31,12 @@ func TestWarn(t *testing.T) {
 		spec        corev1.PodSpec
 		want        []string
 	}{
-		"nothing to say": {spec: container(corev1.Container{Name: "c"})},
-		"old label of nodes": {
+		"no warnings": {spec: container(corev1.Container{Name: "c"})},
+		"deprecated node label": {
 			spec: corev1.PodSpec{NodeSelector: map[string]string{"beta.kubernetes.io/os": "linux"}},
 			want: []string{`spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use "kubernetes.io/os" instead`},
 		},
-		"volume that does nothing": {
+		"removed volume type": {
 			path: field.NewPath("spec", "template"), spec: volume(corev1.VolumeSource{RBD: &corev1.RBDVolumeSource{}}),
 			want: []string{"spec.template.spec.volumes[0].rbd: deprecated in v1.28, non-functional in v1.31+"},
 		},
@@ -44,11 +44,11 @@ func TestWarn(t *testing.T) {
 			spec: volume(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "m"}, Items: items}}),
 			want: []string{`volume "v" (ConfigMap "m"): overlapping paths: "a/b" with "a"`},
 		},
-		"projection of nothing": {
+		"empty projection": {
 			spec: volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{}}}}),
 			want: []string{`volume "v" (Projected) has no sources provided`},
 		},
-		"hidden variable": {
+		"overridden variable": {
 			spec: container(corev1.Container{Env: []corev1.EnvVar{{Name: "A", Value: "x"}, {Name: "A", Value: "$(A)y"}, {Name: "A", Value: "z"}}}),
 			want: []string{`spec.containers[0].env[2]: hides previous definition of "A", which may be dropped when using apply`},
 		},
@@ -63,7 +63,7 @@ func TestWarn(t *testing.T) {
 				`spec.containers[0].ports[2]: duplicate port name "a" with spec.containers[0].ports[0], services and probes that select ports by name will use spec.containers[0].ports[0]`,
 			},
 		},
-		"half a byte": {
+		"fraction of a byte": {
 			spec: container(corev1.Container{Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"memory": resource.MustParse("500m")}}}),
 			want: []string{`spec.containers[0].resources.limits[memory]: fractional byte value "500m" is invalid, must be an integer`},
 		},
@@ -74,20 +74,20 @@ func TestWarn(t *testing.T) {
 			spec: container(corev1.Container{Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"memory": resource.MustParse("9223372036854775807500m")}}}),
 			want: []string{`spec.containers[0].resources.limits[memory]: fractional byte value "9223372036854775807500m" is invalid, must be an integer`},
 		},
-		"AppArmor of a template": {
+		"AppArmor annotation of a template": {
 			path: field.NewPath("template"), annotations: map[string]string{corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + "c": "unconfined"},
 			spec: container(corev1.Container{Name: "c"}),
 			want: []string{`template.metadata.annotations[container.apparmor.security.beta.kubernetes.io/c]: deprecated since v1.30; use the "appArmorProfile" field instead`},
 		},
-		"no grace": {
+		"negative grace period": {
 			spec: corev1.PodSpec{TerminationGracePeriodSeconds: ptr.To[int64](-1)},
 			want: []string{"spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"},
 		},
-		"strange address": {
+		"address in an unusual form": {
 			spec: corev1.PodSpec{HostAliases: []corev1.HostAlias{{IP: "010.1.1.1"}}},
 			want: []string{`spec.hostAliases[0].ip: non-standard IP address "010.1.1.1" is invalid: use "10.1.1.1"`},
 		},
-		"selector of nothing": {
+		"empty selector": {
 			spec: corev1.PodSpec{TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{TopologyKey: "z"}}},
 			want: []string{"spec.topologySpreadConstraints[0].labelSelector: a null labelSelector results in matching no pod"},
 		},

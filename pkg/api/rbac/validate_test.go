@@ -21,7 +21,7 @@ func TestRoles(t *testing.T) {
 		{"valid", ``, ""},
 		{"no rules", `rules: null`, ""},
 		{"no verbs", `rules: [{apiGroups: [""], resources: [pods]}]`, "rules[0].verbs: Required value"},
-		{"no groups", `rules: [{verbs: [get], resources: [pods]}]`, "rules[0].apiGroups: Required value"},
+		{"unknown group", `rules: [{verbs: [get], resources: [pods]}]`, "rules[0].apiGroups: Required value"},
 		{"no resources", `rules: [{verbs: [get], apiGroups: [""]}]`, "rules[0].resources: Required value"},
 		{"names of resources", `rules: [{verbs: [get], apiGroups: [""], resources: [pods], resourceNames: [a]}]`, ""},
 		{"paths and resources", `rules: [{verbs: [get], apiGroups: [""], resources: [pods], nonResourceURLs: [/healthz]}]`,
@@ -35,8 +35,8 @@ func TestRoles(t *testing.T) {
 		"clusterroles": {
 			{"paths", paths, ""},
 			{"aggregation", `aggregationRule: {clusterRoleSelectors: [{matchLabels: {a: b}}]}`, ""},
-			{"aggregation of nothing", `aggregationRule: {}`, "aggregationRule.clusterRoleSelectors: Required value"},
-			{"aggregation by a bad selector", `aggregationRule: {clusterRoleSelectors: [{matchExpressions: [{key: a, ` +
+			{"aggregation without selectors", `aggregationRule: {}`, "aggregationRule.clusterRoleSelectors: Required value"},
+			{"aggregation with an invalid selector", `aggregationRule: {clusterRoleSelectors: [{matchExpressions: [{key: a, ` +
 				`operator: In}]}]}`,
 				"aggregationRule.clusterRoleSelectors[0].matchExpressions[0].values: Required value, " +
 					"aggregationRule.clusterRoleSelectors[0]: Invalid value"},
@@ -56,10 +56,10 @@ func TestBindings(t *testing.T) {
 		{"no subjects", `subjects: null`, ""},
 		{"group", `subjects: [{kind: Group, name: g}]`, ""},
 		{"subject without a name", `subjects: [{kind: User}]`, "subjects[0].name: Required value"},
-		{"user of another group", `subjects: [{kind: User, name: u, apiGroup: other}]`,
+		{"user with another API group", `subjects: [{kind: User, name: u, apiGroup: other}]`,
 			"subjects[0].apiGroup: Unsupported value"},
 		{"account", `subjects: [{kind: ServiceAccount, name: a, namespace: ns}]`, ""},
-		{"account of a group", `subjects: [{kind: ServiceAccount, name: a, namespace: ns, ` +
+		{"account with an API group", `subjects: [{kind: ServiceAccount, name: a, namespace: ns, ` +
 			`apiGroup: rbac.authorization.k8s.io}]`,
 			"subjects[0].apiGroup: Unsupported value"},
 		{"account with a bad name", `subjects: [{kind: ServiceAccount, name: "a:b", namespace: ns}]`,
@@ -70,14 +70,14 @@ func TestBindings(t *testing.T) {
 		{"role of another group", `roleRef: {apiGroup: other}`, "roleRef.apiGroup: Unsupported value"},
 		{"role of another kind", `roleRef: {kind: Pod}`, "roleRef.kind: Unsupported value"},
 		{"role without a name", `roleRef: {name: null}`, "roleRef.name: Required value"},
-		{"role whose name is a path", `roleRef: {name: a/b}`, "roleRef.name: Invalid value"},
+		{"role whose name has a slash", `roleRef: {name: a/b}`, "roleRef.name: Invalid value"},
 	}
 	for name, own := range map[string][]rowtest.Case{
 		"rolebindings": {
-			{"account of no namespace", `subjects: [{kind: ServiceAccount, name: a}]`, ""},
+			{"account without a namespace", `subjects: [{kind: ServiceAccount, name: a}]`, ""},
 		},
 		"clusterrolebindings": {
-			{"account of no namespace", `subjects: [{kind: ServiceAccount, ` +
+			{"account without a namespace", `subjects: [{kind: ServiceAccount, ` +
 				`name: a}]`, "subjects[0].namespace: Required value"},
 		},
 	} {

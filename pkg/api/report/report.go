@@ -50,7 +50,7 @@ func (r *Report) Invalid(path *field.Path, value any, detail string) {
 	r.Add(field.Invalid(path, value, detail))
 }
 
-// Forbidden reports a field that may not be set here.
+// Forbidden reports a field that must not be set here.
 func (r *Report) Forbidden(path *field.Path, detail string) { r.Add(field.Forbidden(path, detail)) }
 
 // Duplicate reports a repeated value.
@@ -79,7 +79,7 @@ func OneOf[T ~string](r *Report, path *field.Path, value T, supported ...T) {
 	}
 }
 
-// OneOfRequired is OneOf, but reports an empty value as missing.
+// OneOfRequired does the same as OneOf, but reports an empty value as missing.
 func OneOfRequired[T ~string](r *Report, path *field.Path, value T, supported ...T) {
 	if value == "" {
 		r.Required(path, "")
@@ -103,7 +103,7 @@ func (r *Report) QualifiedName(path *field.Path, value string) {
 	r.Each(path, value, naming.IsQualifiedName(value))
 }
 
-// RequiredLabel is Label, but reports an empty value as missing.
+// RequiredLabel does the same as Label, but reports an empty value as missing.
 func (r *Report) RequiredLabel(path *field.Path, value string) {
 	if value == "" {
 		r.Required(path, "")

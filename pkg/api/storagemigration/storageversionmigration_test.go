@@ -18,7 +18,7 @@ func TestValidate(t *testing.T) {
 	}{
 		"of the core group": {`{"spec":{"resource":{"resource":"pods"}}}`, nil},
 		"of a group":        {`{"spec":{"resource":{"group":"a.b","resource":"cs"}}}`, nil},
-		"of nothing":        {`{"spec":{"resource":{"group":"a.b"}}}`, []string{"spec.resource.resource: Required value: resource is required to be set"}},
+		"empty name":        {`{"spec":{"resource":{"group":"a.b"}}}`, []string{"spec.resource.resource: Required value: resource is required to be set"}},
 		"of a bad group": {`{"spec":{"resource":{"group":"a_b","resource":"cs"}}}`, []string{
 			`spec.resource.group: Invalid value: "a_b": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`,
 		}},
@@ -44,14 +44,14 @@ func TestStatus(t *testing.T) {
 		old, status string
 		problems    int
 	}{
-		"a version is noted":   {`{}`, `{"resourceVersion":"7"}`, 0},
-		"no number":            {`{}`, `{"resourceVersion":"x"}`, 1},
-		"another version":      {`{"resourceVersion":"7"}`, `{"resourceVersion":"8"}`, 1},
-		"the version is taken": {`{"resourceVersion":"7"}`, `{}`, 1},
-		"succeeds":             {`{"resourceVersion":"7"}`, `{"resourceVersion":"7","conditions":[` + succeeded + `]}`, 0},
-		"both":                 {`{}`, `{"conditions":[` + succeeded + `,` + failed + `]}`, 1},
-		"succeeded no more":    {`{"conditions":[` + succeeded + `]}`, `{}`, 1},
-		"failed no more":       {`{"conditions":[` + failed + `]}`, `{}`, 1},
+		"resource version is set":               {`{}`, `{"resourceVersion":"7"}`, 0},
+		"resource version that is not a number": {`{}`, `{"resourceVersion":"x"}`, 1},
+		"another version":                       {`{"resourceVersion":"7"}`, `{"resourceVersion":"8"}`, 1},
+		"resource version is removed":           {`{"resourceVersion":"7"}`, `{}`, 1},
+		"succeeds":                              {`{"resourceVersion":"7"}`, `{"resourceVersion":"7","conditions":[` + succeeded + `]}`, 0},
+		"succeeded and failed":                  {`{}`, `{"conditions":[` + succeeded + `,` + failed + `]}`, 1},
+		"stops being succeeded":                 {`{"conditions":[` + succeeded + `]}`, `{}`, 1},
+		"stops being failed":                    {`{"conditions":[` + failed + `]}`, `{}`, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
