@@ -193,7 +193,7 @@ func validateWith(by func(...*apiextensions.CustomResourceDefinition) field.Erro
 	return slices.DeleteFunc(errs, checkedForAllKinds)
 }
 
-// attempt reports false if the library panics. It does so if a selectable field's path leads
+// attempt calls by and returns false if it panics. The library panics if a selectable field's path leads
 // through a schema that is missing or that the library has already rejected.
 func attempt(by func(...*apiextensions.CustomResourceDefinition) field.ErrorList, in []*apiextensions.CustomResourceDefinition) (errs field.ErrorList, ok bool) {
 	defer func() {

@@ -149,8 +149,8 @@ func prepareServiceUpdate(_ context.Context, svc, old *corev1.Service) {
 	}
 }
 
-// canonicalizeService removes the fields about cluster IPs from a service of type ExternalName,
-// as Kubernetes does.
+// canonicalizeService clears the internal traffic policy of a service of type ExternalName, which
+// has no addresses in the cluster. Kubernetes does the same.
 func canonicalizeService(svc *corev1.Service) {
 	if svc.Spec.Type == corev1.ServiceTypeExternalName {
 		svc.Spec.InternalTrafficPolicy = nil

@@ -318,7 +318,7 @@ type Policy struct {
 	NoPrivileged bool
 }
 
-// Validate returns a function that runs rule with a context that carries p.
+// Validate returns rule with p applied: it rejects privileged containers if p says so.
 func Validate[T any](p Policy, rule func(ctx context.Context, obj *T) field.ErrorList) func(ctx context.Context, obj *T) field.ErrorList {
 	if !p.NoPrivileged {
 		return rule
@@ -326,7 +326,7 @@ func Validate[T any](p Policy, rule func(ctx context.Context, obj *T) field.Erro
 	return func(ctx context.Context, obj *T) field.ErrorList { return rule(withoutPrivileged(ctx), obj) }
 }
 
-// ValidateUpdate returns a function that runs rule with a context that carries p.
+// ValidateUpdate does the same as Validate for the rule of an update.
 func ValidateUpdate[T any](p Policy, rule func(ctx context.Context, obj, old *T) field.ErrorList) func(ctx context.Context, obj, old *T) field.ErrorList {
 	if !p.NoPrivileged {
 		return rule

@@ -72,8 +72,8 @@ func (r *sliceRules) check(s, old *resourcev1.ResourceSliceSpec) field.ErrorList
 	return r.Errors
 }
 
-// costly reports whether devices have taints or counters. A slice with such devices may have
-// fewer of them.
+// costly reports whether a device has taints or consumes counters. A slice with such a device may
+// have fewer devices.
 func costly(devices []resourcev1.Device) bool {
 	for i := range devices {
 		if len(devices[i].Taints) > 0 || len(devices[i].ConsumesCounters) > 0 {

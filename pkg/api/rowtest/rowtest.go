@@ -45,7 +45,7 @@ func Decode(tb testing.TB, row *resource.Row, name, object string) resource.Obje
 	return obj
 }
 
-// Check compares the findings about an object with those wanted, as sets.
+// Check compares the texts of findings with those wanted, as sets.
 func Check(tb testing.TB, errs field.ErrorList, want []string) {
 	tb.Helper()
 	got, wanted := sets.New[string](), sets.New(want...)
@@ -62,7 +62,8 @@ func Check(tb testing.TB, errs field.ErrorList, want []string) {
 // separated by a comma and a space.
 type Case [3]string
 
-// Creates creates valid, changed by the patch of each case, and compares the findings.
+// Creates applies the patch of each case to the object valid, validates the result as a new object,
+// and compares the findings.
 func Creates(t *testing.T, row *resource.Row, valid string, cases []Case) {
 	t.Helper()
 	for _, tc := range cases {
@@ -80,8 +81,9 @@ func Creates(t *testing.T, row *resource.Row, valid string, cases []Case) {
 	}
 }
 
-// Updates updates the object stored, changed by the patch of each case, and compares the findings. The
-// update is one of the named subresource, or of the main endpoint if its name is empty.
+// Updates applies the patch of each case to the object stored, validates the result as an update, and
+// compares the findings. The update is one of the named subresource, or of the main endpoint if the
+// name is empty.
 func Updates(t *testing.T, row *resource.Row, subresource, stored string, cases []Case) {
 	t.Helper()
 	prepare, validate := row.PrepareUpdate, row.ValidateUpdate

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hosts returns the hosts that an Ingress names and the time since when it names each.
+// Package hosts returns the hosts that an Ingress names, and since when it names each of them.
 //
 // An Ingress is taken to name its hosts since it was created. For hosts that were added later, the
 // admission plugin IngressHosts records the time in an annotation that clients cannot write.
