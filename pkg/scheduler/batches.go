@@ -19,8 +19,7 @@ import (
 	"keelson.dev/api/scheduling/v1alpha1"
 )
 
-// batches posts what is decided about many pods in one request, where the
-// server takes that.
+// batches sends decisions about many pods in one request, if the server supports that.
 type batches struct {
 	client   kubernetes.Interface
 	instance string // reported in events
@@ -31,7 +30,7 @@ func newBatches(client kubernetes.Interface, identity string) *batches {
 	return &batches{client: client, instance: instance(identity)}
 }
 
-// post sends a batch. served is false when the server takes none.
+// post sends a batch. served is false if the server does not support batches.
 func (b *batches) post(ctx context.Context, path string, body, answer any) (served bool, err error) {
 	if b.absent.Load() {
 		return false, nil
@@ -52,12 +51,13 @@ func (b *batches) post(ctx context.Context, path string, body, answer any) (serv
 		return false, nil
 	}
 	if err != nil {
-		return true, err // as that of a request for one pod
+		return true, err // the same as for a request about one pod
 	}
 	return true, json.Unmarshal(raw, answer)
 }
 
-// answered is the error that a request for one pod would have been answered with.
+// answered returns the error with which the server would have answered a request for this pod
+// alone.
 func answered(r *v1alpha1.Result) error {
 	if r.Code < http.StatusBadRequest {
 		return nil
@@ -67,14 +67,14 @@ func answered(r *v1alpha1.Result) error {
 	}}
 }
 
-// instance is what events say a scheduler is.
+// instance returns the reporting instance for events.
 func instance(identity string) string {
 	if identity != "" {
 		return identity
 	}
 	host, err := os.Hostname()
 	if err != nil {
-		return "unknown" // events are written all the same
+		return "unknown" // only events show it
 	}
 	return host
 }

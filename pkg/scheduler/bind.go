@@ -17,8 +17,8 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// bind carries out a decision: first volumes and devices, which may take
-// minutes, then the binding.
+// bind carries out a decision: it prepares volumes and devices, which may take minutes, and then
+// binds the pod.
 func (s *Scheduler) bind(ctx context.Context, p *profile.Profile, item *queue.Item, d decision, start time.Time) {
 	b := &binding{profile: p.Name, pod: item.Pod, node: d.node, done: func(err error, told bool) {
 		s.finish(ctx, p, item, d, start, err, told)
@@ -28,11 +28,11 @@ func (s *Scheduler) bind(ctx context.Context, p *profile.Profile, item *queue.It
 		s.binder.add(ctx, b)
 		return
 	}
-	// Waiting for a provisioner, or for an extender, must not hold up others.
+	// Waiting for a provisioner or an extender must not delay other pods.
 	s.running.Go(func() {
 		if len(d.claims) > 0 {
 			b.done = func(err error, told bool) {
-				// Beside the answers to other bindings.
+				// In a goroutine of its own, so that other answers are not delayed.
 				s.running.Go(func() {
 					if err != nil {
 						s.unreserve(ctx, item.Pod, d, err)
@@ -57,8 +57,8 @@ func (s *Scheduler) bind(ctx context.Context, p *profile.Profile, item *queue.It
 	})
 }
 
-// finish takes down how the binding came out. told says that the event about it
-// has been written.
+// finish handles the result of a binding. told reports whether the server has already written the
+// event.
 func (s *Scheduler) finish(ctx context.Context, p *profile.Profile, item *queue.Item, d decision, start time.Time, err error, told bool) {
 	pod := item.Pod
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *Scheduler) finish(ctx context.Context, p *profile.Profile, item *queue.
 	}
 }
 
-// undo takes back what decide assumed. Another pod may fit now.
+// undo reverses what decide assumed. Another pod may fit now.
 func (s *Scheduler) undo(pod *v1.Pod, d decision) {
 	s.mu.Lock()
 	s.forget(pod, d)
@@ -91,7 +91,8 @@ func (s *Scheduler) undo(pod *v1.Pod, d decision) {
 	s.queue.Happened(events)
 }
 
-// podGone reports whether err says that the pod itself is gone, and not a claim or a volume of it.
+// podGone reports whether err means that the pod does not exist, rather than one of its claims or
+// volumes.
 func podGone(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
@@ -101,7 +102,7 @@ func podGone(err error) bool {
 	return d == nil || d.Kind == "pods"
 }
 
-// fail puts a pod back after an error; a pod that is gone just leaves the queue.
+// fail requeues a pod after an error. A pod that no longer exists leaves the queue.
 func (s *Scheduler) fail(ctx context.Context, p *profile.Profile, item *queue.Item, err error, start time.Time) {
 	pod := item.Pod
 	switch {
@@ -109,10 +110,10 @@ func (s *Scheduler) fail(ctx context.Context, p *profile.Profile, item *queue.It
 		s.queue.Delete(pod.UID)
 		return
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
-		return // the next scheduler starts from what the API shows
+		return // the next scheduler starts from the API server's state
 	}
 	s.metrics.attempt(resultError, p.Name, s.cfg.Clock.Since(start))
-	s.cfg.Log.Warn("pod not scheduled", "pod", pod.Namespace+"/"+pod.Name, "error", err)
+	s.cfg.Log.Warn("Failed to schedule pod", "pod", pod.Namespace+"/"+pod.Name, "err", err)
 	s.queue.Retry(item)
 	s.report(&verdict{profile: p, pod: pod, condition: conditionOf(reasonSchedulerError, err.Error()), nominated: pod.Status.NominatedNodeName})
 }

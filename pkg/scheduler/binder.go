@@ -17,27 +17,25 @@ import (
 )
 
 const (
-	// maxBinding bounds the bindings that are decided and not yet answered.
+	// maxBinding is how many bindings may be decided and not yet answered.
 	maxBinding = 4096
-	// binders is how many requests for bindings are under way at a time: more
-	// only make the batches smaller.
+	// binders is how many batches of bindings are sent at a time. With more, batches would only be
+	// smaller.
 	binders = 2
-	// singleBinders is the same where there are no batches.
+	// singleBinders is how many bindings are sent at a time if the server does not support batches.
 	singleBinders = 64
 )
 
-// binding is one pod to be bound.
+// binding is a decision to bind one pod.
 type binding struct {
 	profile string
 	pod     *v1.Pod
 	node    string
-	// done is called with the outcome; told says that the server has written the
-	// event about it.
+	// done is called with the result. told reports whether the server has written the event.
 	done func(err error, told bool)
 }
 
-// binder binds pods: many in one request where the server takes that, and by
-// pods/binding elsewhere.
+// binder binds pods: many in one request if the server supports that, otherwise by pods/binding.
 type binder struct {
 	client  kubernetes.Interface
 	batches *batches
@@ -48,8 +46,8 @@ func newBinder(client kubernetes.Interface, b *batches) *binder {
 	return &binder{client: client, batches: b, waiting: make(chan *binding, maxBinding)}
 }
 
-// add takes a binding over. It waits while too many are under way, which slows
-// the decisions down to what the API server takes.
+// add queues a binding. It blocks while too many are unanswered, so that decisions are not made
+// faster than the API server carries them out.
 func (b *binder) add(ctx context.Context, x *binding) {
 	select {
 	case b.waiting <- x:
@@ -58,7 +56,7 @@ func (b *binder) add(ctx context.Context, x *binding) {
 	}
 }
 
-// run binds until ctx ends.
+// run binds pods until ctx ends.
 func (b *binder) run(ctx context.Context) {
 	var workers sync.WaitGroup
 	for range binders {
@@ -75,7 +73,7 @@ func (b *binder) run(ctx context.Context) {
 	workers.Wait()
 }
 
-// next waits for a binding and takes those that wait with it.
+// next waits for a binding, and returns it with all others that are queued.
 func (b *binder) next(ctx context.Context) []*binding {
 	var batch []*binding
 	select {
@@ -109,13 +107,13 @@ func (b *binder) bind(ctx context.Context, batch []*binding) {
 	}
 }
 
-// bindBatch returns false when the server knows no batches.
+// bindBatch binds pods in one request. It returns false if the server does not support batches.
 func (b *binder) bindBatch(ctx context.Context, profile string, some []*binding) bool {
 	return b.send(ctx, profile, some, false)
 }
 
-// bindGang binds all pods or none. It returns false when the server knows no
-// batches, or not so large ones.
+// bindGang binds all pods or none. It returns false if the server does not support batches, or not
+// of this size.
 func (b *binder) bindGang(ctx context.Context, profile string, all []*binding) bool {
 	return len(all) <= v1alpha1.MaxGang && b.send(ctx, profile, all, true)
 }

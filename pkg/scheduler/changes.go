@@ -16,29 +16,28 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// ErrUnknown says that the scheduler knows nothing of a pod.
+// ErrUnknown means that the pod does not exist, or that another scheduler is responsible for it.
 var ErrUnknown = errors.New("not known to this scheduler")
 
-// Bounds of the search for changes.
+// Limits of the search for changes.
 const (
 	maxRounds  = 60 // evaluations
-	maxChanges = 8  // told
+	maxChanges = 8  // reported
 )
 
-// dropped stands in the place of the topology key of a term that is to go.
+// dropped replaces the topology key of a term that is removed. The other terms keep their indexes.
 const dropped = "\x00"
 
-// edit is something that could be changed about a pod.
+// edit is one change of a pod.
 type edit struct {
 	what  string
 	apply func(*v1.Pod)
-	// resource is set where a request is dropped: how far it must be lowered is
-	// found afterwards.
+	// resource is set if the edit removes a request. How far the request must be lowered is found
+	// later.
 	resource v1.ResourceName
 }
 
-// changes finds the smallest changes by which the pod would fit: one, or else
-// two together.
+// changes finds the smallest changes that let the pod fit: one change, or else two together.
 func (a *asker) changes(pod *v1.Pod, w *Why) []Change {
 	edits := a.edits(pod, w)
 	var out []Change
@@ -58,7 +57,7 @@ func (a *asker) changes(pod *v1.Pod, w *Why) []Change {
 	return out[:min(len(out), maxChanges)]
 }
 
-// try tells whether the pod fits with some edits.
+// try reports whether the pod fits with some edits, and on how many nodes.
 func (a *asker) try(pod *v1.Pod, edits ...edit) (Change, bool) {
 	if a.rounds >= maxRounds {
 		return Change{}, false
@@ -90,11 +89,11 @@ func (a *asker) try(pod *v1.Pod, edits ...edit) (Change, bool) {
 	return c, true
 }
 
-// lower tells how far a request must be lowered to fit where there is most left.
+// lower says how far a request must be lowered to fit the node with the most left.
 func lower(name v1.ResourceName, nodes []*scheduling.Node) (what, node string) {
 	most := int64(-1)
 	for _, n := range nodes {
-		// No node has less than nothing left, whatever its status says.
+		// A node whose status promises less than its pods use has nothing left.
 		has, used := n.Allocatable.Get(name), n.Requested.Get(name)
 		if has >= used && has-used > most {
 			most, node = has-used, n.Name
@@ -110,7 +109,7 @@ func lower(name v1.ResourceName, nodes []*scheduling.Node) (what, node string) {
 	return fmt.Sprintf("lower the %s request to %s", name, q), node
 }
 
-// edits are the changes that may help, by what the plugins object to.
+// edits returns the changes that may help, given which plugins object.
 func (a *asker) edits(pod *v1.Pod, w *Why) []edit {
 	objects := map[string]bool{}
 	for i := range w.Nodes {
@@ -122,7 +121,7 @@ func (a *asker) edits(pod *v1.Pod, w *Why) []edit {
 		}
 	}
 	if w.Rejected != nil {
-		return nil // by something that is not about nodes
+		return nil // the objection is not about nodes
 	}
 	var out []edit
 	add := func(plugin string, edits []edit) {
@@ -173,7 +172,7 @@ func tolerate(t v1.Taint) func(*v1.Pod) {
 	}
 }
 
-// tolerationEdits are for the taints of the cell, each once.
+// tolerationEdits returns one edit for each taint in the cell.
 func (a *asker) tolerationEdits(pod *v1.Pod) []edit {
 	a.lock.Lock()
 	defer a.lock.Unlock()

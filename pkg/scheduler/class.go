@@ -15,35 +15,35 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// maxVerdicts bounds the verdicts kept over all classes.
+// maxVerdicts is how many results are kept, over all classes.
 const maxVerdicts = 1 << 18
 
-// class is what plugins with NodeScope say of nodes for pods that are alike. It
-// is brought up to date with what has changed in the cell when it is used.
+// class has the results of plugins with NodeScope for pods that are alike. It is updated from the
+// cell's changes when it is used.
 type class struct {
-	filters []scheduling.Filter
-	looks   []lookingAround    // those of the filters that have a version
-	reject  *scheduling.Status // of a plugin that rejected the class on all nodes
-	scorers []weightedScorer
+	filters  []scheduling.Filter
+	versions []filterVersion    // of the filters that have one
+	reject   *scheduling.Status // of a plugin that rejected the class on all nodes
+	scorers  []weightedScorer
 
-	judged []uint64 // generation of the node that was judged, by node index
-	status []*scheduling.Status
-	raw    [][]int64 // raw scores, by scorer and node index
-	rank   ranking   // totals of normalized scores
-	counts map[*scheduling.Status]int
-	fits   int  // how many nodes
-	usual  bool // all scorers are normalized in a usual way
+	evaluated []uint64 // generation of the node when it was evaluated, by node index
+	status    []*scheduling.Status
+	raw       [][]int64 // raw scores, by scorer and node index
+	rank      ranking   // totals of normalized scores
+	counts    map[*scheduling.Status]int
+	fits      int  // number of nodes that the class fits
+	usual     bool // all scorers have a Normalization
 
-	// plans are of pods of one priority, by node index.
+	// plans has preemption plans for pods of planPriority, by node index.
 	plans        []plan
 	planPriority int32
 
-	at   cell.Mark // what the verdicts are of
-	used uint64    // when it was used last, for eviction
+	at   cell.Mark // the state of the cell that the results are of
+	used uint64    // turn of the last use, for eviction
 }
 
-// lookingAround is the version of a filter, with its value when the verdicts were computed.
-type lookingAround struct {
+// filterVersion is the version of a filter, with its value when the results were computed.
+type filterVersion struct {
 	version func() uint64
 	at      uint64
 }
@@ -76,13 +76,13 @@ func (s *weightedScorer) normalize(nodes []int32, scores []int64) {
 // changed reports whether the scores were computed for another version.
 func (s *weightedScorer) changed() bool { return s.Version != nil && s.Version() != s.at }
 
-// classes are the classes seen lately.
+// classes has the classes that were used recently.
 type classes struct {
 	byKey map[string]*class
 	turn  uint64
 }
 
-// classKey is equal for pods that no NodeScope plugin can tell apart.
+// classKey returns a key that is equal for pods which no plugin with NodeScope can tell apart.
 func classKey(p *profile.Profile, pod *scheduling.Pod) (string, error) {
 	images := make([]string, 0, len(pod.Spec.Containers)+len(pod.Spec.InitContainers))
 	for _, cs := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
@@ -109,7 +109,7 @@ func classKey(p *profile.Profile, pod *scheduling.Pod) (string, error) {
 	return string(b), nil
 }
 
-// get returns the class of a pod, up to date with the view.
+// get returns the class of a pod, updated to the state of the view.
 func (c *classes) get(v *view, p *profile.Profile, pod *scheduling.Pod, key string) *class {
 	k := c.byKey[key]
 	if k == nil || k.at.Layout != v.Now().Layout {
@@ -138,7 +138,7 @@ func compile(v *view, p *profile.Profile, pod *scheduling.Pod) *class {
 		}
 		k.filters = append(k.filters, f.Filter)
 		if f.Version != nil {
-			k.looks = append(k.looks, lookingAround{version: f.Version})
+			k.versions = append(k.versions, filterVersion{version: f.Version})
 		}
 	}
 	for _, plugin := range p.NodeScores {
@@ -150,9 +150,9 @@ func compile(v *view, p *profile.Profile, pod *scheduling.Pod) *class {
 		k.scorers = append(k.scorers, s)
 		k.raw = append(k.raw, make([]int64, nodes))
 	}
-	k.judged, k.status = make([]uint64, nodes), make([]*scheduling.Status, nodes)
+	k.evaluated, k.status = make([]uint64, nodes), make([]*scheduling.Status, nodes)
 	k.rank, k.counts = newRanking(nodes), map[*scheduling.Status]int{}
-	k.judgeAll(v.Nodes())
+	k.evaluateAll(v.Nodes())
 	return k
 }
 
@@ -163,15 +163,15 @@ func compileScorer(p profile.Score, v *view, pod *scheduling.Pod) (s weightedSco
 	return s, scorer.Score != nil || scorer.ScoreAt != nil
 }
 
-// plansOf are what victims says for pods of a priority.
+// plansOf returns the preemption plans for pods of a priority.
 func (k *class) plansOf(priority int32) []plan {
 	if k.plans == nil || k.planPriority != priority {
-		k.plans, k.planPriority = make([]plan, len(k.judged)), priority
+		k.plans, k.planPriority = make([]plan, len(k.evaluated)), priority
 	}
 	return k.plans
 }
 
-// evict drops the classes not used for longest until the bound holds.
+// evict drops the classes that were used longest ago until the limit holds.
 func (c *classes) evict(nodes int) {
 	limit := max(maxVerdicts/max(nodes, 1), 8)
 	for len(c.byKey) > limit {
@@ -185,7 +185,7 @@ func (c *classes) evict(nodes int) {
 	}
 }
 
-// follow judges the nodes that have changed since it was last called.
+// follow evaluates the nodes that have changed since the last call.
 func (k *class) follow(v *view) {
 	if k.reject != nil {
 		return
@@ -195,17 +195,17 @@ func (k *class) follow(v *view) {
 	for i := range k.scorers {
 		ok = ok && !k.scorers[i].changed()
 	}
-	for i := range k.looks {
-		ok = ok && k.looks[i].version() == k.looks[i].at
+	for i := range k.versions {
+		ok = ok && k.versions[i].version() == k.versions[i].at
 	}
-	if !ok || len(changes) > len(k.judged) {
-		k.judgeAll(v.Nodes())
+	if !ok || len(changes) > len(k.evaluated) {
+		k.evaluateAll(v.Nodes())
 		return
 	}
 	moved := false // the highest raw score of a scorer
 	for _, c := range changes {
-		if n := c.Node; n.Generation != k.judged[n.Index] {
-			moved = k.judge(n) || moved
+		if n := c.Node; n.Generation != k.evaluated[n.Index] {
+			moved = k.evaluateNode(n) || moved
 			if k.usual && !moved {
 				k.rank.set(n.Index, k.total(n.Index))
 			}
@@ -216,12 +216,12 @@ func (k *class) follow(v *view) {
 	}
 }
 
-func (k *class) judgeAll(nodes []*scheduling.Node) {
+func (k *class) evaluateAll(nodes []*scheduling.Node) {
 	clear(k.counts)
 	clear(k.status)
 	k.fits = len(nodes)
-	for i := range k.looks {
-		k.looks[i].at = k.looks[i].version()
+	for i := range k.versions {
+		k.versions[i].at = k.versions[i].version()
 	}
 	for i := range k.scorers {
 		k.scorers[i].highest = 0
@@ -230,12 +230,12 @@ func (k *class) judgeAll(nodes []*scheduling.Node) {
 		}
 	}
 	for _, n := range nodes {
-		k.judge(n)
+		k.evaluateNode(n)
 	}
 	k.rankAll()
 }
 
-// rankAll makes all totals anew.
+// rankAll computes all totals again.
 func (k *class) rankAll() {
 	if !k.usual {
 		return
@@ -252,16 +252,16 @@ func (k *class) rankAll() {
 			}
 		}
 	}
-	for n := range k.judged {
+	for n := range k.evaluated {
 		k.rank.put(n, k.total(n))
 	}
 	k.rank.rebuild()
 }
 
-// judge takes down what the plugins say of a node. It tells whether the highest
-// of the raw scores of any scorer that is normalized by it may have changed.
-func (k *class) judge(n *scheduling.Node) (moved bool) {
-	k.judged[n.Index] = n.Generation
+// evaluateNode stores the results for one node. It reports whether the highest raw score of a
+// scorer may have changed, if that scorer is normalized by it.
+func (k *class) evaluateNode(n *scheduling.Node) (moved bool) {
+	k.evaluated[n.Index] = n.Generation
 	before, st := k.status[n.Index], first(k.filters, n)
 	k.status[n.Index] = st
 	k.count(before, -1)
@@ -290,8 +290,8 @@ func (k *class) count(st *scheduling.Status, d int) {
 	}
 }
 
-// total is a node's weighted sum of normalized scores, by the highest raw scores
-// of all nodes that fit the class.
+// total returns the weighted sum of a node's scores, normalized by the highest raw scores of all
+// nodes that the class fits.
 func (k *class) total(node int) int64 {
 	if k.status[node] != nil {
 		return excluded
@@ -304,7 +304,7 @@ func (k *class) total(node int) int64 {
 	return sum
 }
 
-// totals adds up the weighted scores of the nodes of a subset of those that fit.
+// totals computes the weighted sums of scores for some of the nodes that the class fits.
 func (k *class) totals(nodes []int32, scores, out []int64) {
 	if k.usual && k.sameHighest(nodes) {
 		for i, n := range nodes {
@@ -325,8 +325,8 @@ func (k *class) totals(nodes []int32, scores, out []int64) {
 	}
 }
 
-// sameHighest tells whether the highest raw scores of the nodes are those of all
-// nodes that fit.
+// sameHighest reports whether the highest raw scores among the nodes are those among all nodes that
+// the class fits.
 func (k *class) sameHighest(nodes []int32) bool {
 	for i := range k.scorers {
 		s := &k.scorers[i]

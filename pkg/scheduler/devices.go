@@ -25,13 +25,13 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// devices are the caches of dynamic resource allocation, and over them what the
-// scheduler has decided and not yet seen back.
+// devices has the caches of dynamic resource allocation, and what the scheduler has decided that
+// they do not show yet.
 type devices struct {
 	claims  resourcelisters.ResourceClaimLister
 	classes resourcelisters.DeviceClassLister
 	slices  resourcelisters.ResourceSliceLister
-	// chosen are claims as the scheduler has decided (written: and written).
+	// chosen has the claims for which the scheduler has chosen devices.
 	chosen map[types.UID]chosenClaim
 }
 
@@ -51,7 +51,8 @@ func (d *devices) Claim(namespace, name string) *resourcev1.ResourceClaim {
 	return d.latest(c)
 }
 
-// latest is a claim as it was written last, by the cache or by the scheduler.
+// latest returns the newer of a claim in the cache and the same claim as the scheduler has written
+// it.
 func (d *devices) latest(c *resourcev1.ResourceClaim) *resourcev1.ResourceClaim {
 	w, ok := d.chosen[c.UID]
 	switch {
@@ -63,15 +64,15 @@ func (d *devices) latest(c *resourcev1.ResourceClaim) *resourcev1.ResourceClaim 
 	return w.ResourceClaim
 }
 
-// seen takes down what the API shows of a claim; gone says that it was deleted.
+// seen handles a claim that the watch shows. gone is true if it was deleted.
 func (d *devices) seen(c *resourcev1.ResourceClaim, gone bool) {
 	if w, ok := d.chosen[c.UID]; ok && (gone || w.written && revision(c) >= revision(w.ResourceClaim)) {
 		delete(d.chosen, c.UID)
 	}
 }
 
-// revision orders the states of one object; what is no number comes last, so
-// that what the API shows wins.
+// revision orders the versions of one object. A version that is not a number comes last, so that
+// the cache wins.
 func revision(c *resourcev1.ResourceClaim) uint64 {
 	n, err := strconv.ParseUint(c.ResourceVersion, 10, 64)
 	if err != nil {
@@ -119,7 +120,7 @@ func (d *devices) Slices() []*resourcev1.ResourceSlice {
 	return listed(d.slices.List(labels.Everything()))
 }
 
-// listed drops the error of a cache's list, which does not fail.
+// listed drops the error of a cache's list, which cannot fail.
 func listed[T any](all []T, err error) []T {
 	if err != nil {
 		return nil
@@ -127,7 +128,7 @@ func listed[T any](all []T, err error) []T {
 	return all
 }
 
-// reserve keeps the devices of a plan from other decisions.
+// reserve reserves the devices of a plan.
 func (d *devices) reserve(plan dynamicresources.Plan) {
 	for _, u := range plan {
 		if u.Allocation == nil {
@@ -139,7 +140,7 @@ func (d *devices) reserve(plan dynamicresources.Plan) {
 	}
 }
 
-// release gives free what of a plan was not written.
+// release releases the devices of a plan that were not written to claims.
 func (d *devices) release(plan dynamicresources.Plan) {
 	for _, u := range plan {
 		if u.Extended != nil || d.Pending(u.Claim.UID) && u.Allocation != nil {
@@ -148,22 +149,22 @@ func (d *devices) release(plan dynamicresources.Plan) {
 	}
 }
 
-// wrote takes down a claim as it was written.
+// wrote stores a claim that the scheduler has written.
 func (d *devices) wrote(c *resourcev1.ResourceClaim) {
 	d.chosen[c.UID] = chosenClaim{c, true}
 	now := found(d.claims.ResourceClaims(c.Namespace).Get(c.Name))
 	switch {
 	case now == nil && isSpecial(c):
-		// Not to be seen yet: it was made a moment ago.
+		// The scheduler has just created it, so the cache does not have it yet.
 	case now == nil || now.UID != c.UID:
-		d.seen(c, true) // gone by now, or not to be seen any more
+		d.seen(c, true) // deleted since
 	default:
 		d.seen(now, false)
 	}
 }
 
-// deallocate has a claim give back devices that nobody uses and that keep the pod
-// from other nodes. It returns what there is to say of that.
+// deallocate picks a claim whose devices can be released because nobody uses them and they keep the
+// pod off nodes. It returns the text for the pod's condition.
 func (e *evaluation) deallocate(d *decision) string {
 	switch f := e.devices; {
 	case e.profile.DeviceTimeout == 0:
@@ -180,11 +181,11 @@ func (e *evaluation) deallocate(d *decision) string {
 	return "still not schedulable"
 }
 
-// errDevicesFailed says that devices could not be attached.
+// errDevicesFailed means that devices could not be attached.
 var errDevicesFailed = errors.New("device binding failed")
 
-// prepareClaims writes into the claims what was chosen and that the pod uses
-// them, and waits until the devices are attached. What fails is taken back.
+// prepareClaims writes the chosen devices and the pod's reservation into the claims, and waits
+// until the devices are attached. The caller reverses it after an error.
 func (s *Scheduler) prepareClaims(ctx context.Context, p *profile.Profile, pod *v1.Pod, d decision) error {
 	if len(d.claims) == 0 {
 		return nil
@@ -216,7 +217,7 @@ func (s *Scheduler) reserveClaim(ctx context.Context, pod *v1.Pod, u dynamicreso
 			}
 		}
 		next := c
-		c = nil // for another try
+		c = nil // read again on a retry
 		switch {
 		case next.UID != u.Claim.UID || next.DeletionTimestamp != nil:
 			return fmt.Errorf("claim %s/%s got deleted in the meantime", next.Namespace, next.Name)
@@ -256,7 +257,7 @@ func (s *Scheduler) reserveClaim(ctx context.Context, pod *v1.Pod, u dynamicreso
 	return nil
 }
 
-// awaitDevices waits until the devices of a pod are attached, where drivers ask for that.
+// awaitDevices waits until the devices of a pod are attached, if their drivers require that.
 func (s *Scheduler) awaitDevices(ctx context.Context, pod *v1.Pod, d decision) error {
 	for {
 		moved := s.devicesMoved.next()
@@ -266,7 +267,7 @@ func (s *Scheduler) awaitDevices(ctx context.Context, pod *v1.Pod, d decision) e
 			c := s.view.devices.Claim(pod.Namespace, u.Claim.Name)
 			s.mu.Unlock()
 			if c == nil && u.Extended != nil {
-				ready = false // before the cache shows it, nothing else keeps its devices from others
+				ready = false // until the cache shows it, only the reservation protects its devices
 				continue
 			}
 			if c == nil || c.UID != u.Claim.UID || c.Status.Allocation == nil {
@@ -289,7 +290,7 @@ func (s *Scheduler) awaitDevices(ctx context.Context, pod *v1.Pod, d decision) e
 	}
 }
 
-// attached tells whether all devices of a claim meet the conditions for binding.
+// attached reports whether all devices of a claim meet their binding conditions.
 func attached(c *resourcev1.ResourceClaim) (bool, error) {
 	for i := range c.Status.Allocation.Devices.Results {
 		r := &c.Status.Allocation.Devices.Results[i]
@@ -318,8 +319,8 @@ func attached(c *resourcev1.ResourceClaim) (bool, error) {
 	return true, nil
 }
 
-// unreserve takes back that a pod uses claims, and the devices of those that
-// could not be attached.
+// unreserve removes the pod from its claims, and the devices from claims whose devices could not be
+// attached.
 func (s *Scheduler) unreserve(ctx context.Context, pod *v1.Pod, d decision, because error) {
 	for _, u := range d.claims {
 		if u.Extended != nil {
@@ -342,7 +343,7 @@ func (s *Scheduler) unreserve(ctx context.Context, pod *v1.Pod, d decision, beca
 	}
 }
 
-// freeDevices has a claim give its devices back.
+// freeDevices releases the devices of a claim.
 func (s *Scheduler) freeDevices(ctx context.Context, c *resourcev1.ResourceClaim) {
 	c = c.DeepCopy()
 	c.Status.ReservedFor, c.Status.Allocation, c.Status.Devices = nil, nil, nil
@@ -352,7 +353,7 @@ func (s *Scheduler) freeDevices(ctx context.Context, c *resourcev1.ResourceClaim
 
 func (s *Scheduler) claimWritten(ctx context.Context, c *resourcev1.ResourceClaim, err error) {
 	if err != nil && ctx.Err() == nil {
-		// The next attempt, or the controller of claims, comes to it again.
-		s.cfg.Log.Warn("resource claim not given back", "claim", c.Namespace+"/"+c.Name, "error", err)
+		// The next attempt or the resource claim controller tries again.
+		s.cfg.Log.Warn("Failed to release devices of resource claim", "claim", c.Namespace+"/"+c.Name, "err", err)
 	}
 }

@@ -21,13 +21,13 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/plugins/dynamicresources"
 )
 
-// isSpecial tells whether a claim was made for extended resources of a pod.
+// isSpecial reports whether a claim was created for extended resources of a pod.
 func isSpecial(c *resourcev1.ResourceClaim) bool {
 	return c.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true"
 }
 
-// ClassFor implements scheduling.DeviceView. Of several classes that name a
-// resource it is the youngest, and of those of one age the first by name.
+// ClassFor implements scheduling.DeviceView. If several classes name a resource, the youngest wins,
+// and among classes of the same age the first by name.
 func (d *devices) ClassFor(resource v1.ResourceName) *resourcev1.DeviceClass {
 	if name, implicit := strings.CutPrefix(string(resource), resourcev1.ResourceDeviceClassPrefix); implicit {
 		return d.Class(name)
@@ -55,8 +55,7 @@ func (d *devices) MadeFor(pod *v1.Pod) *resourcev1.ResourceClaim {
 	return nil
 }
 
-// unseen are the claims for extended resources that have devices and that the
-// cache does not show.
+// unseen returns the claims for extended resources that have devices and are not in the cache.
 func (d *devices) unseen() []*resourcev1.ResourceClaim {
 	var out []*resourcev1.ResourceClaim
 	for uid, w := range d.chosen {
@@ -70,14 +69,14 @@ func (d *devices) unseen() []*resourcev1.ResourceClaim {
 	return out
 }
 
-// made takes down that a claim has been made as which devices were chosen.
+// made stores a claim for extended resources that was created. u has the devices chosen for it.
 func (d *devices) made(u *dynamicresources.Use, as *resourcev1.ResourceClaim) {
 	delete(d.chosen, u.Claim.UID)
 	u.Claim = as
 	d.reserve(dynamicresources.Plan{*u})
 }
 
-// makeClaim makes the claim for extended resources, if that is what the pod is to use.
+// makeClaim creates the claim for extended resources if u is one.
 func (s *Scheduler) makeClaim(ctx context.Context, pod *v1.Pod, u *dynamicresources.Use) error {
 	if u.Extended == nil {
 		return nil
@@ -96,8 +95,7 @@ func (s *Scheduler) makeClaim(ctx context.Context, pod *v1.Pod, u *dynamicresour
 	return nil
 }
 
-// tellClaim tells in the pod's status what its containers have of the claim for
-// extended resources.
+// tellClaim writes into the pod's status which of the claim's requests its containers use.
 func (s *Scheduler) tellClaim(ctx context.Context, pod *v1.Pod, u dynamicresources.Use) error {
 	if u.Extended == nil {
 		return nil
@@ -118,7 +116,7 @@ func (s *Scheduler) tellClaim(ctx context.Context, pod *v1.Pod, u dynamicresourc
 	return nil
 }
 
-// deleteClaim deletes a claim for extended resources, if it was made.
+// deleteClaim deletes a claim for extended resources if it was created.
 func (s *Scheduler) deleteClaim(ctx context.Context, c *resourcev1.ResourceClaim) {
 	if c.Name == dynamicresources.Unmade {
 		return

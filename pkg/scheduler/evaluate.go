@@ -14,19 +14,19 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// evaluator evaluates pods, one at a time, and keeps what it can use again.
+// evaluator evaluates one pod at a time. It keeps results that other pods can use.
 type evaluator struct {
 	classes classes
 	buffers buffers
 }
 
-// buffers are used again by every evaluation.
+// buffers are reused by every evaluation.
 type buffers struct {
 	statuses       []*scheduling.Status
 	feasible       []int32
 	scores, totals []int64
 
-	// Of preemption: objections to each node, nodes where it may help, and where it does.
+	// For preemption: objections to each node, nodes where it may help, and where it does.
 	unhelpful []*scheduling.Status
 	potential []*scheduling.Node
 	found     []candidate
@@ -36,7 +36,7 @@ func newEvaluator() *evaluator {
 	return &evaluator{classes: classes{byKey: map[string]*class{}}}
 }
 
-// evaluation is one pod's view of the cell. It is valid until the next.
+// evaluation is the result for one pod. It is valid until the next evaluation.
 type evaluation struct {
 	view    *view
 	profile *profile.Profile
@@ -49,17 +49,17 @@ type evaluation struct {
 	buffers *buffers
 
 	nominated *nominations
-	// rank is the priority below which pods may have to make room.
+	// rank is the priority below which pods may be evicted.
 	rank int32
 
-	// reject is set when a plugin rejected the pod on all nodes, or could not judge one.
+	// reject is set if a plugin rejected the pod on all nodes, or could not evaluate a node.
 	reject *scheduling.Status
-	// statuses has each node's objection by index; nil: the pod fits. nil
-	// altogether when the node cleared for the pod was tried alone, and fits.
+	// statuses has the objection to each node, by index, or nil where the pod fits. The slice is
+	// nil if only the nominated node was evaluated, and the pod fits there.
 	statuses []*scheduling.Status
-	// narrowed says that statuses are not just those of the class.
+	// narrowed is true if statuses differs from that of the class.
 	narrowed bool
-	// only is the node cleared for the pod, when it fits there.
+	// only is the nominated node, if the pod fits there.
 	only *scheduling.Node
 }
 
@@ -71,7 +71,7 @@ func (ev *evaluator) evaluate(v *view, p *profile.Profile, pod *scheduling.Pod, 
 	return ev.evaluateAs(v, p, pod, key, noms), nil
 }
 
-// evaluateAs evaluates a pod whose class is known.
+// evaluateAs evaluates a pod whose class key is known.
 func (ev *evaluator) evaluateAs(v *view, p *profile.Profile, pod *scheduling.Pod, class string, noms *nominations) *evaluation {
 	e := ev.begin(v, p, pod, class, noms)
 	if e.reject == nil && !e.nominatedNodeFits() {
@@ -80,7 +80,7 @@ func (ev *evaluator) evaluateAs(v *view, p *profile.Profile, pod *scheduling.Pod
 	return e
 }
 
-// begin prepares for the evaluation of single nodes.
+// begin compiles the filters. Single nodes can be evaluated afterwards.
 func (ev *evaluator) begin(v *view, p *profile.Profile, pod *scheduling.Pod, class string, noms *nominations) *evaluation {
 	e := &evaluation{view: v, profile: p, pod: pod, nominated: noms, rank: pod.Priority(), buffers: &ev.buffers}
 	e.class = ev.classes.get(v, p, pod, class)
@@ -107,12 +107,13 @@ func (ev *evaluator) begin(v *view, p *profile.Profile, pod *scheduling.Pod, cla
 	return e
 }
 
-// fits tells whether the pod fits a node.
+// fits reports whether the pod fits a node. n may be nil.
 func (e *evaluation) fits(n *scheduling.Node) bool {
 	return e.reject == nil && n != nil && e.filter(n) == nil
 }
 
-// nominatedNodeFits tries the node that was cleared for the pod before all others.
+// nominatedNodeFits evaluates the pod's nominated node before all others. It reports whether the
+// pod fits there.
 func (e *evaluation) nominatedNodeFits() bool {
 	name := e.pod.Status.NominatedNodeName
 	if name == "" {
@@ -137,16 +138,16 @@ func (e *evaluation) filterAll() {
 		}
 	}
 	if e.class.fits == 0 {
-		return // the nodes that pods are nominated to are no exception
+		return // so there is no nominated node to evaluate either
 	}
 	e.reject = e.leaveRoom()
 }
 
-// leaveRoom objects to nodes where the pod does not fit beside those that are
-// nominated to them. It returns what was said of a node that could not be judged.
+// leaveRoom rejects nodes where the pod does not fit beside the pods nominated there. It returns
+// the objection of a plugin that could not evaluate a node.
 func (e *evaluation) leaveRoom() *scheduling.Status {
 	if e.class.fits < len(e.nominated.byNode) {
-		// Where most of the cell is full and many wait for it, few nodes are left to ask about.
+		// If most nodes are full and many pods are nominated, few nodes are left to evaluate.
 		for i, n := range e.view.Nodes() {
 			if e.statuses[i] == nil && e.nominated.byNode[n.Name] != nil {
 				if st := e.leaveRoomOn(n); st != nil {
@@ -176,7 +177,7 @@ func (e *evaluation) leaveRoomOn(n *scheduling.Node) *scheduling.Status {
 	return nil
 }
 
-// failure is the error, in Kubernetes' words, of a pod that could not be judged.
+// failure returns the error of a pod that could not be evaluated, in Kubernetes' words.
 func (e *evaluation) failure() error {
 	if e.reject == nil || e.reject.Code != scheduling.Failed {
 		return nil
@@ -188,7 +189,7 @@ func (e *evaluation) failure() error {
 	return fmt.Errorf(during, e.reject.Plugin, strings.Join(e.reject.Reasons, ", "))
 }
 
-// narrow makes statuses the evaluation's own.
+// narrow copies statuses, which belongs to the class, before it is changed.
 func (e *evaluation) narrow() {
 	if e.narrowed {
 		return
@@ -199,8 +200,8 @@ func (e *evaluation) narrow() {
 	e.statuses = *b
 }
 
-// rejectMore asks a filter about the nodes that have no objection yet. It returns
-// what was said of the first node that could not be judged.
+// rejectMore evaluates the nodes without an objection with one more filter. It returns the
+// objection of a filter that could not evaluate a node.
 func rejectMore(statuses []*scheduling.Status, nodes []*scheduling.Node, f *scheduling.Filter) *scheduling.Status {
 	if f.CheckAt != nil {
 		for i, st := range statuses {
@@ -222,7 +223,7 @@ func rejectMore(statuses []*scheduling.Status, nodes []*scheduling.Node, f *sche
 	return nil
 }
 
-// filter judges one node.
+// filter evaluates one node.
 func (e *evaluation) filter(n *scheduling.Node) *scheduling.Status {
 	if st := e.class.status[n.Index]; st != nil {
 		return st
@@ -233,9 +234,8 @@ func (e *evaluation) filter(n *scheduling.Node) *scheduling.Status {
 	return e.withNominated(n)
 }
 
-// withNominated judges a node that the pod fits otherwise. Pods of at least the
-// same priority that are nominated to the node may come or not: the pod must fit
-// either way.
+// withNominated evaluates a node on which the pod fits otherwise. The pods of at least the same
+// priority that are nominated to the node may or may not arrive: the pod must fit either way.
 func (e *evaluation) withNominated(n *scheduling.Node) *scheduling.Status {
 	expected := e.nominated.on(n.Name, e.pod)
 	if len(expected) == 0 {
@@ -249,7 +249,8 @@ func (e *evaluation) withNominated(n *scheduling.Node) *scheduling.Status {
 	return t.fits()
 }
 
-// best scores the feasible nodes and returns the best; among equals it takes one at random.
+// best returns the feasible node with the highest score, or nil. Among equals it picks one at
+// random.
 func (e *evaluation) best(r *rand.Rand) *scheduling.Node {
 	nodes := e.view.Nodes()
 	switch {
@@ -287,12 +288,12 @@ func (e *evaluation) best(r *rand.Rand) *scheduling.Node {
 	return nodes[feasible[best]]
 }
 
-// feasible are the indices of the nodes the pod fits.
+// feasible returns the indexes of the nodes that the pod fits.
 func (e *evaluation) feasible() []int32 {
 	out := e.buffers.feasible[:0]
 	for i, st := range e.statuses {
 		if st == nil {
-			out = append(out, int32(i)) // a number of a node
+			out = append(out, int32(i)) // there are fewer than 2^31 nodes
 		}
 	}
 	e.buffers.feasible = out
@@ -310,7 +311,7 @@ func (e *evaluation) compileScorers() {
 	}
 }
 
-// totals are the weighted sums of the normalized scores of the feasible nodes.
+// totals returns the weighted sums of the normalized scores of the feasible nodes.
 func (e *evaluation) totals(feasible []int32) []int64 {
 	e.compileScorers()
 	b := e.buffers
@@ -329,7 +330,7 @@ func (e *evaluation) totals(feasible []int32) []int64 {
 	return totals
 }
 
-// scoreCell gives the normalized scores of a scorer with CellScope.
+// scoreCell computes the normalized scores of a scorer with CellScope.
 func (e *evaluation) scoreCell(s *weightedScorer, feasible []int32, scores []int64) {
 	if s.Prepare != nil {
 		s.Prepare(feasible)

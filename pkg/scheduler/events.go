@@ -23,14 +23,14 @@ type recorder struct {
 
 type recorders map[string]recorder
 
-// newRecorders returns a recorder for each profile, which reports under its name.
+// newRecorders returns a recorder for each profile. Events are reported under the profile's name.
 func newRecorders(ctx context.Context, client kubernetes.Interface, profiles *profile.Set) recorders {
 	out := recorders{}
 	for name := range profiles.Profiles {
 		b := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
-		// Fails only when the sink is of an unknown kind, and then events are lost, nothing else.
+		// It fails only if the sink is of an unknown type. Then events are lost, and nothing else.
 		if err := b.StartRecordingToSinkWithContext(ctx); err != nil {
-			klog.FromContext(ctx).Error(err, "events are not written")
+			klog.FromContext(ctx).Error(err, "Failed to start writing events")
 		}
 		out[name] = recorder{b.NewRecorder(scheme.Scheme, name), b.Shutdown}
 	}

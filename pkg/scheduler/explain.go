@@ -10,34 +10,34 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// Explanation is what the scheduler thinks of every node for one pod.
+// Explanation is the evaluation of every node for one pod.
 type Explanation struct {
-	// Rejected is set when a plugin has ruled out all nodes; Nodes is empty then.
+	// Rejected is set if a plugin rejected all nodes. Nodes is empty then.
 	Rejected *Objection `json:"rejected,omitempty"`
-	// Nodes has the nodes the pod fits first, best first; then the others by name.
+	// Nodes has first the nodes that the pod fits, best first, then the others by name.
 	Nodes []NodeExplanation `json:"nodes,omitempty"`
 }
 
-// Objection is what a plugin has against a node, or against all.
+// Objection is why a plugin rejects a node, or all nodes.
 type Objection struct {
 	Plugin  string   `json:"plugin"`
 	Reasons []string `json:"reasons"`
-	// Resolvable says that removing other pods may help.
+	// Resolvable is true if removing other pods may help.
 	Resolvable bool `json:"resolvable,omitempty"`
 }
 
-// NodeExplanation is one node's part of an Explanation.
+// NodeExplanation is the evaluation of one node.
 type NodeExplanation struct {
 	Node string `json:"node"`
-	// Objection is the first there is; Others are those of other constraints.
+	// Objection is the first one found. Others has those of other plugins.
 	Objection *Objection  `json:"objection,omitempty"`
 	Others    []Objection `json:"others,omitempty"`
-	// Total is the sum of the weighted scores of a node the pod fits.
+	// Total is the sum of the weighted scores, if the pod fits the node.
 	Total  int64         `json:"total,omitempty"`
 	Scores []PluginScore `json:"scores,omitempty"`
 }
 
-// PluginScore is how a plugin ranks a node: 0..100, and how much that counts.
+// PluginScore is the score that a plugin gives a node, from 0 to 100, and its weight.
 type PluginScore struct {
 	Plugin string `json:"plugin"`
 	Score  int64  `json:"score"`
@@ -51,7 +51,7 @@ func objection(st *scheduling.Status) *Objection {
 	return &Objection{Plugin: st.Plugin, Reasons: st.Reasons, Resolvable: st.Code == scheduling.Unschedulable}
 }
 
-// explain tells all that an evaluation knows.
+// explain returns the explanation of an evaluation.
 func (e *evaluation) explain() *Explanation {
 	if e.reject == nil && e.statuses == nil {
 		e.filterAll()
@@ -86,7 +86,7 @@ func (e *evaluation) explain() *Explanation {
 	return out
 }
 
-// addOthers adds what more there is against the nodes the pod does not fit.
+// addOthers adds the objections of other plugins to the nodes that the pod does not fit.
 func (e *evaluation) addOthers(x *Explanation) {
 	filters := append(append([]scheduling.Filter{}, e.class.filters...), e.cell...)
 	for i := range x.Nodes {

@@ -20,10 +20,10 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// extenderScale brings scores of extenders, 0..10, to those of plugins.
+// extenderScale converts scores of extenders, 0 to 10, to scores of plugins.
 const extenderScale = scheduling.MaxNodeScore / extenderv1.MaxExtenderPriority
 
-// interested are the extenders to be asked about a pod.
+// interested returns the extenders that are responsible for a pod.
 func interested(all []*extender.Extender, pod *v1.Pod) []*extender.Extender {
 	var out []*extender.Extender
 	for _, e := range all {
@@ -34,7 +34,7 @@ func interested(all []*extender.Extender, pod *v1.Pod) []*extender.Extender {
 	return out
 }
 
-// runExtended decides about pods that extenders are asked about until ctx ends.
+// runExtended schedules pods with extenders until ctx ends.
 func (s *Scheduler) runExtended(ctx context.Context) {
 	for {
 		some := s.extended.take(ctx, 1)
@@ -45,9 +45,8 @@ func (s *Scheduler) runExtended(ctx context.Context) {
 	}
 }
 
-// scheduleExtended decides about a pod with the help of extenders. Extenders are
-// asked while other pods are decided about, one pod after the other; then the
-// cell is looked at again.
+// scheduleExtended schedules a pod with extenders. The cell is not locked while extenders are
+// called, one after the other. Afterwards the pod is evaluated again.
 func (s *Scheduler) scheduleExtended(ctx context.Context, p *profile.Profile, item *queue.Item, exts []*extender.Extender, start time.Time) {
 	d, err := s.decideExtended(ctx, p, item, exts)
 	s.conclude(ctx, p, item, d, err, start)
@@ -85,7 +84,7 @@ func (s *Scheduler) decideExtended(ctx context.Context, p *profile.Profile, item
 		if p.Preemption != nil {
 			var none string
 			found, none = s.found(e)
-			found = slices.Clone(found) // others are decided about meanwhile
+			found = slices.Clone(found) // the buffer is reused for other pods
 			why = joinReasons(why, none)
 		}
 	}
@@ -103,7 +102,7 @@ func (s *Scheduler) decideExtended(ctx context.Context, p *profile.Profile, item
 	return d, nil
 }
 
-// candidates are the nodes a pod fits as far as the plugins know.
+// candidates returns the nodes that a pod fits according to the plugins.
 func (s *Scheduler) candidates(p *profile.Profile, item *queue.Item) ([]*v1.Node, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,14 +123,15 @@ func (s *Scheduler) candidates(p *profile.Profile, item *queue.Item) ([]*v1.Node
 	return out, nil
 }
 
-// opinion is what extenders say of nodes.
+// opinion is the combined answer of all extenders.
 type opinion struct {
 	allowed  map[string]bool
 	scores   map[string]int64 // weighted
 	statuses map[string]*scheduling.Status
 }
 
-// ask has extenders filter the nodes one after the other, and rank what is left.
+// ask calls the filters of extenders one after the other, and then lets extenders score the
+// remaining nodes.
 func ask(ctx context.Context, pod *v1.Pod, exts []*extender.Extender, nodes []*v1.Node) (opinion, error) {
 	o := opinion{allowed: map[string]bool{}, scores: map[string]int64{}, statuses: map[string]*scheduling.Status{}}
 	for _, ext := range exts {
@@ -155,7 +155,7 @@ func ask(ctx context.Context, pod *v1.Pod, exts []*extender.Extender, nodes []*v
 	for _, ext := range exts {
 		scores, err := ext.Prioritize(ctx, pod, nodes)
 		if err != nil {
-			continue // as in Kubernetes: the others' scores choose
+			continue // as in Kubernetes: scores of other extenders still count
 		}
 		for name, score := range scores {
 			o.scores[name] += score * ext.Weight() * extenderScale
@@ -170,7 +170,7 @@ func (o *opinion) note(ext *extender.Extender, failed map[string]string, code sc
 	}
 }
 
-// bestOf is the best node that fits still and is allowed.
+// bestOf returns the best node that extenders allow and that the pod still fits.
 func (e *evaluation) bestOf(o opinion) *scheduling.Node {
 	if e.reject == nil && e.statuses == nil {
 		e.filterAll()
@@ -195,7 +195,7 @@ func (e *evaluation) bestOf(o opinion) *scheduling.Node {
 	return best
 }
 
-// objectAlso adds what extenders have against nodes to the statuses.
+// objectAlso adds the objections of extenders to the statuses.
 func (e *evaluation) objectAlso(o opinion) {
 	if e.reject != nil {
 		return
@@ -208,7 +208,7 @@ func (e *evaluation) objectAlso(o opinion) {
 	}
 }
 
-// preemptAlso lets extenders strike out candidates and choose among victims.
+// preemptAlso lets extenders remove candidates and choose among their victims.
 func preemptAlso(ctx context.Context, pod *v1.Pod, exts []*extender.Extender, found []candidate) ([]candidate, error) {
 	for _, ext := range exts {
 		if !ext.Preempts() || len(found) == 0 {
@@ -237,8 +237,8 @@ func preemptAlso(ctx context.Context, pod *v1.Pod, exts []*extender.Extender, fo
 	return found, nil
 }
 
-// chosen turns an extender's answer into candidates. It may leave out nodes and
-// victims, not add any.
+// chosen converts an extender's answer to candidates. The extender may leave out nodes and victims,
+// but not add any.
 func chosen(ext *extender.Extender, byNode map[string]candidate, answer map[string]*extenderv1.MetaVictims) ([]candidate, error) {
 	var out []candidate
 	for _, node := range slices.Sorted(maps.Keys(answer)) {
@@ -255,7 +255,7 @@ func chosen(ext *extender.Extender, byNode map[string]candidate, answer map[stri
 		}
 		if len(meta.Pods) == 0 {
 			if ext.Ignorable() {
-				continue // as in Kubernetes: nobody would make room there
+				continue // as in Kubernetes: no room would be made there
 			}
 			return nil, fmt.Errorf("extender %q names no victim on node %q", ext.Name(), node)
 		}
@@ -268,7 +268,7 @@ func chosen(ext *extender.Extender, byNode map[string]candidate, answer map[stri
 	return out, nil
 }
 
-// binderOf is the extender that binds a pod, if one does.
+// binderOf returns the extender that binds a pod, or nil.
 func binderOf(all []*extender.Extender, pod *v1.Pod) *extender.Extender {
 	for _, e := range all {
 		if e.Binds() && e.Interested(pod) {

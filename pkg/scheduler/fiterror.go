@@ -11,8 +11,8 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// fitMessage tells in Kubernetes' words why no node was found: how often each
-// reason was given, and what preemption had to say.
+// fitMessage returns, in Kubernetes' words, why no node was found: how many nodes have each reason,
+// and the result of preemption.
 func fitMessage(nodes int, reject *scheduling.Status, objections map[*scheduling.Status]int, after string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "0/%d nodes are available", nodes)
@@ -28,7 +28,7 @@ func fitMessage(nodes int, reject *scheduling.Status, objections map[*scheduling
 	return b.String()
 }
 
-// joinReasons joins what plugins say that may still help a pod.
+// joinReasons joins the messages of what may still help a pod.
 func joinReasons(a, b string) string {
 	if a == "" || b == "" {
 		return a + b
@@ -36,7 +36,7 @@ func joinReasons(a, b string) string {
 	return a + ", " + b
 }
 
-// objections counts the nodes by what speaks against them.
+// objections returns the number of nodes for each objection.
 func (e *evaluation) objections() map[*scheduling.Status]int {
 	switch {
 	case e.statuses == nil:
@@ -49,7 +49,7 @@ func (e *evaluation) objections() map[*scheduling.Status]int {
 
 func tallyUp(statuses []*scheduling.Status) map[*scheduling.Status]int {
 	counts := map[*scheduling.Status]int{}
-	var last *scheduling.Status // neighbours are often alike
+	var last *scheduling.Status // nodes next to each other often have the same one
 	run := 0
 	for _, st := range statuses {
 		if st != last {

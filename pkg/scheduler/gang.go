@@ -20,17 +20,17 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// What pods of a gang are told.
+// Messages for pods of a gang.
 const (
 	gangPlugin     = "Gang"
 	reasonGangSize = "the annotation " + v1alpha1.AnnGangSize + " is not a number from 1 to 8192"
 	reasonGangFits = "the pods of the gang do not fit all at once"
 )
 
-// gangName is the gang that a pod belongs to; "": none.
+// gangName returns the gang that a pod belongs to, or "" if it belongs to none.
 func gangName(pod *v1.Pod) string { return pod.Annotations[v1alpha1.AnnGang] }
 
-// gangSize is how many pods of a gang must fit at once; 0: that is not said well.
+// gangSize returns how many pods of a gang must fit at once, or 0 if the annotation is invalid.
 func gangSize(pod *v1.Pod) int {
 	n, err := strconv.Atoi(pod.Annotations[v1alpha1.AnnGangSize])
 	if err != nil || n < 1 || n > v1alpha1.MaxGang {
@@ -39,13 +39,12 @@ func gangSize(pod *v1.Pod) int {
 	return n
 }
 
-// gangs knows which gangs have begun: those with a pod on a node. The other pods
-// of such a gang are placed one by one, so that one that was replaced, or that a
-// crash has cut off, is not waited for in vain.
+// gangs tracks the gangs that have a pod on a node. Their other pods are placed one by one, so that
+// a pod that replaces another, or that a crash left over, does not wait in vain.
 type gangs struct {
 	begun   map[string]map[types.UID]struct{}
-	binding map[string]bool // gangs whose bindings are under way
-	// awaited are the pods that make room for a gang and are not gone yet.
+	binding map[string]bool // gangs that are being bound
+	// awaited has the victims of each gang that have not left their nodes yet.
 	awaited map[string]map[types.UID]struct{}
 }
 
@@ -53,7 +52,7 @@ func newGangs() *gangs {
 	return &gangs{begun: map[string]map[types.UID]struct{}{}, binding: map[string]bool{}, awaited: map[string]map[types.UID]struct{}{}}
 }
 
-// gangKey names a gang among all: pods for another profile are another gang.
+// gangKey identifies a gang. Pods of another profile form another gang.
 func gangKey(pod *v1.Pod) string {
 	if gangName(pod) == "" {
 		return ""
@@ -78,8 +77,8 @@ func (g *gangs) set(pod *v1.Pod, on bool) {
 	}
 }
 
-// left takes down that a pod is gone, or stays after all. It returns the gangs
-// that waited for it last of all.
+// left records that a victim has left its node, or will not be evicted. It returns the gangs for
+// which that was the last one.
 func (g *gangs) left(uid types.UID) (ready map[string]bool) {
 	for key, awaited := range g.awaited {
 		if _, ok := awaited[uid]; !ok {
@@ -96,13 +95,13 @@ func (g *gangs) left(uid types.UID) (ready map[string]bool) {
 	return ready
 }
 
-// stage is how far a pod's gang is.
+// stage returns how the pod is to be placed.
 type stage int8
 
 const (
-	alone    stage = iota // the pod is placed as any other
-	together              // it is placed with its gang
-	underWay              // its gang is being bound: it has to wait
+	alone    stage = iota // on its own
+	together              // with its gang
+	underWay              // not yet: its gang is being bound
 )
 
 func (s *Scheduler) stage(pod *v1.Pod) stage {
@@ -121,7 +120,7 @@ func (s *Scheduler) stage(pod *v1.Pod) stage {
 	return together
 }
 
-// scheduleGang decides about all pods of a gang at once: as many as are asked for
+// scheduleGang decides about all pods of a gang at once. At least as many pods as the gang's size
 // get a node, or none does.
 func (s *Scheduler) scheduleGang(ctx context.Context, p *profile.Profile, item *queue.Item, start time.Time) {
 	size := gangSize(item.Pod)
@@ -135,7 +134,7 @@ func (s *Scheduler) scheduleGang(ctx context.Context, p *profile.Profile, item *
 	}
 	items, complete := s.queue.Gang(item, size)
 	if !complete {
-		s.queue.Await(item, 0) // the next pod of the gang takes it along
+		s.queue.Await(item, 0) // it is tried with the next pod of the gang
 		return
 	}
 	decisions := s.decideGang(p, items, size, func() { s.scheduleBefore(ctx, items[0]) })
@@ -152,21 +151,21 @@ func (s *Scheduler) scheduleGang(ctx context.Context, p *profile.Profile, item *
 	}
 }
 
-// scheduleBefore decides about the pods that come before an item by now.
+// scheduleBefore schedules the pods that have arrived since and come before an item.
 func (s *Scheduler) scheduleBefore(ctx context.Context, item *queue.Item) {
 	for other := s.queue.PopBefore(item); other != nil; other = s.queue.PopBefore(item) {
 		s.schedule(ctx, other)
 	}
 }
 
-// refusal is the decision that a pod gets no node, whichever. s.mu is held.
+// refusal returns the decision that a pod gets no node. The caller holds s.mu.
 func (s *Scheduler) refusal(reason string) decision {
 	d := decision{reject: &scheduling.Status{Code: scheduling.Unresolvable, Plugin: gangPlugin, Reasons: []string{reason}}}
 	d.message = fitMessage(len(s.view.Nodes()), d.reject, nil, "")
 	return d
 }
 
-// forget takes back what assume did. s.mu is held.
+// forget reverses assume. The caller holds s.mu.
 func (s *Scheduler) forget(pod *v1.Pod, d decision) {
 	if d.node == "" {
 		return
@@ -179,17 +178,16 @@ func (s *Scheduler) forget(pod *v1.Pod, d decision) {
 	}
 }
 
-// placement is a pod with the node that was found for it.
+// placement is a pod with the node found for it.
 type placement struct {
 	item *queue.Item
 	decision
 }
 
-// errGang says that a pod is not bound since another of its gang cannot be.
+// errGang means that a pod is not bound because another pod of its gang cannot be.
 var errGang = errors.New("another pod of the gang cannot be bound")
 
-// bindGang carries out the decisions about a gang: what is to be prepared for all
-// of its pods, then all bindings in one request.
+// bindGang prepares volumes and devices of all pods of a gang, and then binds them in one request.
 func (s *Scheduler) bindGang(ctx context.Context, p *profile.Profile, placed []*placement, start time.Time) {
 	failed := s.prepareGang(ctx, p, placed)
 	all := make([]*binding, len(placed))
@@ -216,10 +214,10 @@ func (s *Scheduler) bindGang(ctx context.Context, p *profile.Profile, placed []*
 	s.mu.Lock()
 	delete(s.gangs.binding, gangKey(placed[0].item.Pod))
 	s.mu.Unlock()
-	s.queue.Happened(scheduling.PodAdded) // pods that came meanwhile
+	s.queue.Happened(scheduling.PodAdded) // for pods of the gang that waited
 }
 
-// prepareGang has volumes and devices ready. It returns what failed, by place.
+// prepareGang prepares volumes and devices. It returns the errors by index of the pod.
 func (s *Scheduler) prepareGang(ctx context.Context, p *profile.Profile, placed []*placement) map[int]error {
 	var mu sync.Mutex
 	failed := map[int]error{}

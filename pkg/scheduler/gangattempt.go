@@ -9,37 +9,33 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// attempt is one look at all pods of a gang, each beside those before it. s.mu is
-// held, but for its breaks.
+// attempt is one try to place all pods of a gang. The caller holds s.mu, except during breaks.
 type attempt struct {
 	s       *Scheduler
 	profile *profile.Profile
 	items   []*queue.Item
-	size    int // how many must fit
+	size    int // number of pods that must fit
 
-	out    []decision // by place in items
-	fits   int        // how many have a node
+	out    []decision // by index in items
+	fits   int        // number of pods that have a node
 	events scheduling.Event
 
-	// nominated is where the pods were expected before.
+	// nominated has the nodes to which the pods were nominated before.
 	nominated []string
-	// rank is the lowest priority of the gang's pods: no pod of theirs, nor one
-	// above it, makes room for any of them.
+	// rank is the lowest priority of the gang's pods. Only pods below it are evicted for the gang.
 	rank     int32
 	preempts bool
-	// apart says that what speaks against a node for a pod of the gang is on that
-	// node, whichever it is.
+	// apart is true if every objection to a node depends on that node alone.
 	apart bool
-	// waits says that the room made for the gang is not free yet.
+	// waits is true if victims of the gang have not left their nodes yet.
 	waits bool
 
 	breaks
 }
 
-// decideGang finds nodes for the pods of a gang. When fewer than asked for fit,
-// nothing is kept of it, unless all that are asked for fit when pods of lower
-// priority go: then these are to go. Now and then yield is called, while the cell
-// is not locked and is as if nobody looked for the gang.
+// decideGang finds nodes for the pods of a gang. If too few fit, it evicts pods of lower priority,
+// provided that the whole gang fits then; otherwise it changes nothing. Now and then it calls
+// yield. During that call the cell is unlocked, and shows nothing of the attempt.
 func (s *Scheduler) decideGang(p *profile.Profile, items []*queue.Item, size int, yield func()) []decision {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +51,8 @@ func (s *Scheduler) decideGang(p *profile.Profile, items []*queue.Item, size int
 	}
 }
 
-// decide returns false when it was overtaken, and has left nothing.
+// decide tries to place the gang. It returns false if the cell changed too much during a break;
+// then it has reversed everything.
 func (a *attempt) decide() bool {
 	a.placeAll()
 	if !a.overtaken && a.fits < a.size && a.preempts && a.clear() {
@@ -90,11 +87,11 @@ func (s *Scheduler) newAttempt(p *profile.Profile, items []*queue.Item, size int
 	return a
 }
 
-// placeAll finds nodes for those that fit as things are.
+// placeAll places the pods that fit without evictions.
 func (a *attempt) placeAll() {
 	for i := range a.items {
 		if !a.preempts && a.fits+len(a.items)-i < a.size {
-			return // it is decided
+			return // the remaining pods cannot change the result
 		}
 		if !a.breathe() {
 			return
@@ -119,8 +116,8 @@ func (a *attempt) place(i int) {
 	a.events |= d.events
 }
 
-// assume accounts for a pod on a node. It returns false when the node cannot
-// serve it after all.
+// assume counts a pod on a node. It returns false if the node cannot provide the pod's volumes or
+// devices after all.
 func (a *attempt) assume(i int, e *evaluation, n *scheduling.Node) bool {
 	d, err := a.s.assume(e, n)
 	if err != nil {
@@ -147,8 +144,7 @@ func (a *attempt) settle() {
 	}
 }
 
-// refuse takes back what was found. Pods that room is being made for stay
-// nominated.
+// refuse reverses what was found. Pods with victims stay nominated.
 func (a *attempt) refuse() {
 	for i, item := range a.items {
 		d := &a.out[i]
@@ -166,7 +162,7 @@ func (a *attempt) refuse() {
 	}
 }
 
-// nominate has a pod expected on a node; "": on none.
+// nominate nominates a pod to a node, or to none if node is "".
 func (a *attempt) nominate(i int, node string) {
 	if c, err := a.s.kinds.of(a.profile, a.items[i]); err == nil {
 		a.s.nominateTo(c.pod, node)

@@ -6,27 +6,26 @@ package scheduler
 import "time"
 
 const (
-	// maxHold is about how long a look at a gang keeps the cell from others: those who
-	// tell what has changed in it, and pods that come before the gang.
+	// maxHold is about how long an attempt for a gang locks the cell. Event handlers and pods that
+	// come before the gang wait that long.
 	maxHold = 50 * time.Millisecond
-	// maxAttempts bounds how often a look at a gang is begun anew since it was
-	// overtaken. The last one has no breaks.
+	// maxAttempts is how often an attempt is started again after a break in which the cell changed.
+	// The last one makes no breaks.
 	maxAttempts = 4
 )
 
-// breaks are those that an attempt makes. For their time all that it has done to the
-// cell is taken back, so that nobody is turned away for the sake of pods that may get
-// no node after all.
+// breaks are the pauses of an attempt. During a pause everything that the attempt has done to the
+// cell is reversed, so that other pods are not rejected because of pods that may get no node.
 type breaks struct {
-	yield     func()    // called in each; nil: there are none
-	since     time.Time // when the last one ended
-	placed    []int     // pods that have a node, by place in items, in the order in which they got it
+	yield     func()    // called in each break; nil if there are none
+	since     time.Time // end of the last break
+	placed    []int     // indexes of the pods that have a node, in the order of placement
 	lifted    []lifted  // victims
-	overtaken bool      // after a break what had been found did not hold any more
+	overtaken bool      // what had been found was no longer possible after a break
 }
 
-// breathe makes a break if it is time for one. It returns false when the attempt was
-// overtaken; it has left nothing then.
+// breathe makes a break if it is time for one. It returns false if the attempt was overtaken; then
+// everything stays reversed.
 func (a *attempt) breathe() bool {
 	if a.yield == nil || a.s.cfg.Clock.Since(a.since) < a.s.hold {
 		return true
@@ -38,15 +37,14 @@ func (a *attempt) breathe() bool {
 	return !a.overtaken
 }
 
-// unlocked calls f without the lock that is held.
+// unlocked calls f while the lock that the caller holds is released.
 func (s *Scheduler) unlocked(f func()) {
 	s.mu.Unlock()
 	defer s.mu.Lock()
 	f()
 }
 
-// takeBack has the first of the victims be where they were, and the first of the
-// pods that have a node wait as before.
+// takeBack puts the first victims back on their nodes, and takes the first placed pods off theirs.
 func (a *attempt) takeBack(victims, pods int) {
 	for _, i := range a.placed[:pods] {
 		a.s.forget(a.items[i].Pod, a.out[i])
@@ -59,7 +57,8 @@ func (a *attempt) takeBack(victims, pods int) {
 	}
 }
 
-// repeat does what takeBack took back. If that cannot be, it does nothing and returns false.
+// repeat does again what takeBack reversed. If that is not possible, it changes nothing and returns
+// false.
 func (a *attempt) repeat() bool {
 	for i := range a.lifted {
 		if l := &a.lifted[i]; l.off && !a.liftAgain(l) {

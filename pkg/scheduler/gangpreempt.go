@@ -11,33 +11,33 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// clearing makes room for the pods of a gang that found none. It takes victims
-// off their nodes, chosen as for a pod that comes alone, and places the pods of
-// the gang where that makes room. In the end all are where they were, and the
-// victims are told to go only if that is enough for the whole gang.
+// clearing makes room for the pods of a gang that found no node. It takes victims off their nodes,
+// chosen as for a single pod, and places pods of the gang there. Victims are evicted only if that
+// is enough for the whole gang. In the end all victims are back on their nodes, where they count
+// until they terminate.
 type clearing struct {
 	*attempt
-	budgets []budget   // less what the victims so far have taken of them
-	refused []decision // what was said of the pods before
+	budgets []budget   // minus the victims so far
+	refused []decision // the decisions of placeAll
 }
 
-// lifted is a victim that is off its node for the time being.
+// lifted is a victim that is off its node.
 type lifted struct {
 	pod  *scheduling.Pod
 	node string
-	by   int // the pod of the gang that it makes room for
+	by   int // index of the pod that it makes room for
 	off  bool
-	back func() // has it be where it was
+	back func() // puts it back
 }
 
 func (l *lifted) lift(v *view) { l.back, l.off = v.Lift(l.pod.UID), true }
 
-// clear looks for pods below the gang's rank without which it fits. It returns
-// true when there are enough, and they are to go.
+// clear looks for pods below the gang's rank whose eviction lets the gang fit. It returns true if
+// it found enough.
 func (a *attempt) clear() bool {
 	listed, err := a.s.sources.allBudgets()
 	if err != nil {
-		return false // nobody is preempted by who does not know them
+		return false // the scheduler does not know the objects that it must not disturb
 	}
 	c := &clearing{attempt: a, budgets: compileBudgets(listed), refused: slices.Clone(a.out)}
 	c.placeRest()
@@ -50,13 +50,13 @@ func (a *attempt) clear() bool {
 	}
 	c.spare(compileBudgets(listed))
 	if a.overtaken || !slices.ContainsFunc(c.lifted, func(l lifted) bool { return l.off }) {
-		return false // it fits, beside those that were to go
+		return false // the gang fits without evictions
 	}
 	c.expect()
 	return true
 }
 
-// placeRest places pods that have no node, as many as the gang lacks.
+// placeRest places pods that have no node, until the gang has enough.
 func (c *clearing) placeRest() {
 	for i := range c.items {
 		if c.waits || c.fits >= c.size || !c.breathe() {
@@ -68,7 +68,7 @@ func (c *clearing) placeRest() {
 	}
 }
 
-// possible is how many pods may get a node when those before i have been looked at.
+// possible returns how many pods can still get a node once those before i have been tried.
 func (c *clearing) possible(i int) int {
 	n := c.fits
 	for _, d := range c.out[i:] {
@@ -79,7 +79,7 @@ func (c *clearing) possible(i int) int {
 	return n
 }
 
-// placeCleared places a pod, where others make room if need be.
+// placeCleared places a pod, with evictions if necessary.
 func (c *clearing) placeCleared(i int) bool {
 	e, err := c.s.evaluateItem(c.profile, c.items[i])
 	if err != nil {
@@ -92,11 +92,11 @@ func (c *clearing) placeCleared(i int) bool {
 	return n != nil && c.assume(i, e, n)
 }
 
-// makeRoom takes the victims of a pod off the best node for that.
+// makeRoom takes the victims for a pod off the best node for that.
 func (c *clearing) makeRoom(i int, e *evaluation) (*scheduling.Node, *evaluation) {
 	e.rank = c.rank
 	if ineligible(c.s.view, e) != "" {
-		c.waits = true // what was begun is not over
+		c.waits = true // earlier victims have not left yet
 		return nil, nil
 	}
 	found, _ := e.preempt(c.budgets, c.s.cfg.Rand)
@@ -120,9 +120,9 @@ func (c *clearing) makeRoom(i int, e *evaluation) (*scheduling.Node, *evaluation
 	return n, e
 }
 
-// spare brings those back that the gang fits beside after all: first those whose
-// eviction overdraws a disruption budget, then the most important. It leaves that
-// where other nodes have a say in who fits.
+// spare puts victims back that need not be evicted: first those whose eviction violates a
+// disruption budget, then the most important. It does nothing if what fits a node depends on other
+// nodes.
 func (c *clearing) spare(budgets []budget) {
 	if !c.apart {
 		return
@@ -146,7 +146,7 @@ func (c *clearing) spare(budgets []budget) {
 	}
 }
 
-// tryBack brings a victim back if the pods of the gang on its node fit beside it.
+// tryBack puts a victim back if the pods of the gang on its node fit beside it.
 func (c *clearing) tryBack(l *lifted, members []int) {
 	if !l.off {
 		return
@@ -169,7 +169,7 @@ func (c *clearing) fitsWhereItIs(i int) (fits bool) {
 	return fits
 }
 
-// bringBack has the victims from one on be where they were.
+// bringBack puts the victims from index n on back on their nodes.
 func (c *clearing) bringBack(from int) {
 	for i := from; i < len(c.lifted); i++ {
 		if c.lifted[i].off {
@@ -179,8 +179,8 @@ func (c *clearing) bringBack(from int) {
 	c.lifted = c.lifted[:from]
 }
 
-// expect has the pods of the gang wait, each nominated to the node that is cleared
-// for it, until the victims are gone.
+// expect nominates the pods of the gang to the nodes that are cleared for them, and makes them wait
+// until the victims have left.
 func (c *clearing) expect() {
 	victims, awaited := make([][]*scheduling.Pod, len(c.items)), map[types.UID]struct{}{}
 	for i := range c.lifted {

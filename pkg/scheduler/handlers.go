@@ -42,7 +42,7 @@ func (s *Scheduler) handlers() handlers {
 	}
 }
 
-// claimSet is told of a claim of devices, and whether it was deleted.
+// claimSet handles a resource claim. gone is true if it was deleted.
 func (s *Scheduler) claimSet(c *resourcev1.ResourceClaim, gone bool) {
 	s.mu.Lock()
 	s.view.devices.seen(c, gone)
@@ -51,7 +51,7 @@ func (s *Scheduler) claimSet(c *resourcev1.ResourceClaim, gone bool) {
 	s.queue.Happened(scheduling.DevicesChanged)
 }
 
-// last is the last known state of a deleted object.
+// last returns the last known state of a deleted object.
 func last[T any](o any) T {
 	if t, ok := o.(cache.DeletedFinalStateUnknown); ok {
 		o = t.Obj
@@ -69,7 +69,7 @@ func (s *Scheduler) podSet(old, pod *v1.Pod) {
 		s.mu.Lock()
 		events := placedEvents(old, pod)
 		if s.view.SetPod(pod) {
-			events |= scheduling.PodRemoved // a part of it is gone
+			events |= scheduling.PodRemoved // it requests less
 		}
 		s.gangs.set(pod, true)
 		s.nominated.remove(pod.UID)
@@ -84,8 +84,8 @@ func (s *Scheduler) podPending(pod *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, _, placed := s.view.Placed(pod.UID); placed {
-		// It is being bound. Once that is done it is no longer in the queue, and what
-		// comes late must not have it tried again.
+		// The pod is being bound and leaves the queue afterwards. A late event must not put it
+		// back.
 		s.queue.Update(pod)
 		return
 	}
@@ -93,8 +93,7 @@ func (s *Scheduler) podPending(pod *v1.Pod) {
 	s.queue.Set(pod)
 }
 
-// nominate takes over what a pending pod's status says of a node cleared for it.
-// s.mu is held.
+// nominate stores the nominated node in a pending pod's status. The caller holds s.mu.
 func (s *Scheduler) nominate(pod *v1.Pod) {
 	node := pod.Status.NominatedNodeName
 	if known := s.nominated.node[pod.UID]; node == "" && known == "" {
@@ -103,13 +102,13 @@ func (s *Scheduler) nominate(pod *v1.Pod) {
 	s.nominated.set(s.view.NewPod(pod), node)
 }
 
-// placedEvents tells what a change of a pod on a node may mean for waiting pods.
+// placedEvents returns what a change of a pod on a node can mean for waiting pods.
 func placedEvents(old, pod *v1.Pod) scheduling.Event {
 	switch {
 	case old == nil || old.Spec.NodeName == "" || (old.DeletionTimestamp == nil) != (pod.DeletionTimestamp == nil):
 		return scheduling.PodAdded
 	case old.Generation != pod.Generation || !sameLabels(old.Labels, pod.Labels):
-		return scheduling.PodAdded | scheduling.PodRemoved // it may ask for less
+		return scheduling.PodAdded | scheduling.PodRemoved // it may request less
 	}
 	return 0
 }
@@ -140,13 +139,13 @@ func (s *Scheduler) podGone(pod *v1.Pod) {
 	}
 	s.view.RemovePod(pod.UID)
 	if len(pod.Spec.Volumes) > 0 {
-		s.volumesMoved.raise() // its decision may be waiting for them
+		s.volumesMoved.raise() // the goroutine that binds it may be waiting for volumes
 	}
 	s.queue.HappenedFor(scheduling.PodRemoved, s.roomOn(node, ready))
 }
 
-// roomOn tells of waiting pods whether they fit a node now, or are of a gang that
-// is ready. Pods that are alike are asked about once. s.mu is held.
+// roomOn returns a function that reports whether a waiting pod fits a node now, or belongs to a
+// gang that can be tried. Pods that are alike are evaluated once. The caller holds s.mu.
 func (s *Scheduler) roomOn(node string, ready map[string]bool) func(*queue.Item) bool {
 	n := s.view.NodeByName(node)
 	if n == nil {
@@ -196,7 +195,7 @@ func (s *Scheduler) nodeGone(name string) {
 	s.mu.Lock()
 	s.view.RemoveNode(name)
 	s.mu.Unlock()
-	s.volumesMoved.raise() // decisions for the node may be waiting
-	// A domain may have gone with it, which spread constraints count.
+	s.volumesMoved.raise() // goroutines that bind pods to the node may be waiting
+	// The last node of a domain may have been removed, which changes what spread constraints allow.
 	s.queue.Happened(scheduling.NodeLabelsChanged)
 }

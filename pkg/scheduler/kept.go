@@ -8,11 +8,10 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// maxKept bounds what is kept, in nodes: the larger the cell, the fewer things.
+// maxKept limits the tallies: their number times the number of nodes.
 const maxKept = 1 << 21
 
-// keeper keeps what plugins compiled over the cell, up to date with the pods
-// that come and go.
+// keeper stores tallies of plugins, and updates them as pods are added and removed.
 type keeper struct {
 	byKey map[string]*kept
 	turn  uint64
@@ -21,7 +20,7 @@ type keeper struct {
 type kept struct {
 	scheduling.Tally
 	at         cell.Mark
-	namespaces uint64 // version of namespaces' labels
+	namespaces uint64 // version of the labels of namespaces
 	used       uint64
 }
 
@@ -50,8 +49,8 @@ func (v *view) Keep(key string, make func() scheduling.Tally) scheduling.Tally {
 	return c.Tally
 }
 
-// evict drops what has not been used for longest: half at a time, so that the
-// cost of looking is shared by many.
+// evict drops tallies that were used longest ago. It drops half of them at once, so that the search
+// costs little per tally.
 func (k *keeper) evict(nodes int) {
 	limit := max(maxKept/max(nodes, 1), 64)
 	if len(k.byKey) <= limit {

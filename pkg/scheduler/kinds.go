@@ -15,21 +15,21 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// maxKinds bounds the kinds that are known at a time.
+// maxKinds is how many kinds are kept.
 const maxKinds = 1 << 12
 
-// compiled is what a pod in the queue comes to, made once.
+// compiled is what is computed once for a pod in the queue.
 type compiled struct {
 	pod   *scheduling.Pod
 	class string
 }
 
-// kinds know what pods come to that have their spec and labels in common, as
-// package intake reads those of one controller.
+// kinds has what was compiled for pods that share their spec and labels, as package intake reads
+// pods of one controller.
 type kinds map[kindKey]*compiled
 
-// kindKey is equal for pods that are compiled to the same. What it points to is
-// kept by the pod that was compiled first, and so not used for anything else.
+// kindKey is equal for pods that compile to the same result. The first pod compiled keeps the
+// objects behind its pointers alive, so that no other object gets the same address.
 type kindKey struct {
 	profile    *profile.Profile
 	namespace  string
@@ -37,7 +37,7 @@ type kindKey struct {
 	labels     unsafe.Pointer
 }
 
-// of returns what the pod of an item comes to.
+// of returns the compiled pod of an item.
 func (k kinds) of(p *profile.Profile, item *queue.Item) (*compiled, error) {
 	if c, ok := item.Memo.(*compiled); ok && c.pod.Pod == item.Pod {
 		return c, nil
@@ -76,8 +76,8 @@ func compileAlone(p *profile.Profile, pod *v1.Pod) (*compiled, error) {
 	return &compiled{out, class}, err
 }
 
-// ordinary tells whether all that plugins look at of a pod are spec and labels,
-// and nothing in them may be the pod's own.
+// ordinary reports whether plugins look only at a pod's spec and labels, and nothing in them is
+// specific to the pod.
 func ordinary(pod *v1.Pod) bool {
 	s := &pod.Status
 	return len(pod.Spec.Containers) > 0 && len(pod.Spec.Volumes) == 0 && pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil &&

@@ -10,13 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// mailbox holds what is to be done for pods, so that it does not hold up
-// decisions: of a pod only the latest waits, beside what must not be left out.
+// mailbox queues work for pods, so that decisions need not wait for it. For each pod only the
+// latest entry is kept, besides entries that must not be dropped.
 type mailbox[T any] struct {
 	mu      sync.Mutex
 	waiting map[types.UID][]letter[T]
 	order   []types.UID
-	wake    chan struct{} // holds a token when some wait
+	wake    chan struct{} // has a token if there is work
 }
 
 type letter[T any] struct {
@@ -28,8 +28,8 @@ func newMailbox[T any]() *mailbox[T] {
 	return &mailbox[T]{waiting: map[types.UID][]letter[T]{}, wake: make(chan struct{}, 1)}
 }
 
-// put adds what is to be done for a pod. It takes the place of what waits last
-// for it, unless that must be done.
+// put adds work for a pod. It replaces the last queued entry of the pod, unless that must not be
+// dropped.
 func (m *mailbox[T]) put(uid types.UID, of T, must bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -51,8 +51,8 @@ func (m *mailbox[T]) signal() {
 	}
 }
 
-// take waits for something to do, and takes at most limit of it, of each pod the
-// first that waits. It returns nothing when ctx is done.
+// take waits for work and returns at most limit entries, at most one for each pod. It returns
+// nothing once ctx is done.
 func (m *mailbox[T]) take(ctx context.Context, limit int) []T {
 	for {
 		if out := m.poll(limit); len(out) > 0 {
@@ -83,7 +83,7 @@ func (m *mailbox[T]) poll(limit int) []T {
 		again = append(again, uid)
 	}
 	if m.order = append(m.order[n:], again...); len(m.order) > 0 {
-		m.signal() // another may help
+		m.signal() // for another worker
 	}
 	return out
 }

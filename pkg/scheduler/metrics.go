@@ -19,7 +19,7 @@ const (
 	resultError         = "error"
 )
 
-// metrics carry upstream's names.
+// metrics has the metrics, with upstream's names.
 type metrics struct {
 	attempts *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -67,7 +67,7 @@ func (m *metrics) bound(profile string, attempt, total time.Duration) {
 	m.sli.Observe(total.Seconds())
 }
 
-// pending counts the queue's pods when it is asked.
+// pending is a collector that counts the pods in the queue when it is scraped.
 type pending struct {
 	queue *queue.Queue
 	desc  *prometheus.Desc

@@ -22,8 +22,8 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/profile"
 )
 
-// Model is a cell on its own, without an API server: it answers what the
-// scheduler would decide, with the same code. It is not safe for concurrent use.
+// Model is a cell without an API server. It computes the scheduler's decisions with the same code.
+// It is not safe for concurrent use.
 type Model struct {
 	profile   *profile.Profile
 	view      *view
@@ -32,7 +32,7 @@ type Model struct {
 	rand      *rand.Rand
 }
 
-// NewModel returns an empty cell that is scheduled by a profile.
+// NewModel returns an empty cell that uses a profile.
 func NewModel(p *profile.Profile, r *rand.Rand) (*Model, error) {
 	s := newSourcesOf(informers.NewSharedInformerFactory(nil, 0), nil)
 	if err := s.index(); err != nil {
@@ -44,7 +44,7 @@ func NewModel(p *profile.Profile, r *rand.Rand) (*Model, error) {
 	}, nil
 }
 
-// Set puts an object into the cell or replaces it. Pods must be on nodes.
+// Set adds or replaces an object. A pod must be on a node.
 func (m *Model) Set(obj runtime.Object) error {
 	switch o := obj.(type) {
 	case *v1.Node:
@@ -104,7 +104,7 @@ func (m *Model) indexer(obj runtime.Object) cache.Indexer {
 	return nil
 }
 
-// SetAll puts the items of a list into the cell. Pods on no node are left out.
+// SetAll adds or replaces the items of a list, except pods without a node.
 func (m *Model) SetAll(list runtime.Object) error {
 	return meta.EachListItem(list, func(o runtime.Object) error {
 		if pod, ok := o.(*v1.Pod); ok && pod.Spec.NodeName == "" {
@@ -114,13 +114,13 @@ func (m *Model) SetAll(list runtime.Object) error {
 	})
 }
 
-// RemoveNode takes a node out of the cell; its pods wait for its return.
+// RemoveNode removes a node. Its pods count again if it is added again.
 func (m *Model) RemoveNode(name string) { m.view.RemoveNode(name) }
 
-// RemovePod takes a pod off its node.
+// RemovePod removes a pod from its node.
 func (m *Model) RemovePod(uid types.UID) { m.view.RemovePod(uid) }
 
-// Explain tells what the scheduler thinks of every node for a pod.
+// Explain returns the evaluation of every node for a pod.
 func (m *Model) Explain(pod *v1.Pod) (*Explanation, error) {
 	e, err := m.evaluate(pod)
 	if err != nil {
@@ -133,10 +133,10 @@ func (m *Model) evaluate(pod *v1.Pod) (*evaluation, error) {
 	return m.evaluator.evaluate(m.view, m.profile, m.view.NewPod(pod), m.nominated)
 }
 
-// ErrNoNode says that no node was found for a pod.
+// ErrNoNode means that a pod fits no node.
 var ErrNoNode = errors.New("no node fits")
 
-// Place puts a pod on the node the scheduler would choose, and returns its name.
+// Place puts a pod on the node that the scheduler would choose, and returns the node's name.
 func (m *Model) Place(pod *v1.Pod) (node string, err error) {
 	e, err := m.evaluate(pod)
 	if err != nil {

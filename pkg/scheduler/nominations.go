@@ -9,13 +9,13 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// nominations are the pending pods that nodes have been cleared for.
+// nominations has the pending pods for which nodes are being cleared.
 type nominations struct {
 	byNode map[string]map[types.UID]*scheduling.Pod
 	node   map[types.UID]string
-	// repelling are those with required anti-affinity.
+	// repelling has the nominated pods with required anti-affinity.
 	repelling map[types.UID]struct{}
-	// changed is told of nodes for which it is different now who is expected.
+	// changed is called with a node when its nominated pods change.
 	changed func(node string)
 }
 
@@ -23,7 +23,7 @@ func newNominations() *nominations {
 	return &nominations{changed: func(string) {}, byNode: map[string]map[types.UID]*scheduling.Pod{}, node: map[types.UID]string{}, repelling: map[types.UID]struct{}{}}
 }
 
-// set replaces where a pod is nominated; node "" takes the nomination back.
+// set nominates a pod to a node, or to none if node is "".
 func (m *nominations) set(pod *scheduling.Pod, node string) {
 	if known := m.node[pod.UID]; known == node && known != "" {
 		m.byNode[node][pod.UID] = pod
@@ -57,7 +57,7 @@ func (m *nominations) remove(uid types.UID) {
 	m.changed(node)
 }
 
-// on are the pods nominated to a node that a pod must leave room for.
+// on returns the pods nominated to a node for which a pod must leave room.
 func (m *nominations) on(node string, pod *scheduling.Pod) []*scheduling.Pod {
 	var out []*scheduling.Pod
 	for uid, p := range m.byNode[node] {
@@ -68,7 +68,7 @@ func (m *nominations) on(node string, pod *scheduling.Pod) []*scheduling.Pod {
 	return out
 }
 
-// below are the pods nominated to a node with less than a priority.
+// below returns the pods nominated to a node that have less than a priority.
 func (m *nominations) below(node string, priority int32) []*scheduling.Pod {
 	var out []*scheduling.Pod
 	for _, p := range m.byNode[node] {

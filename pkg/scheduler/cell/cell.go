@@ -13,28 +13,28 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// Cell is the scheduler's picture of nodes and the pods on them.
+// Cell is the state of nodes and the pods on them.
 type Cell struct {
 	generation uint64
-	nodes      []*scheduling.Node // dense; nodes[i].Index == i
+	nodes      []*scheduling.Node // nodes[i].Index is i
 	byName     map[string]*scheduling.Node
 	pods       map[types.UID]*placed
-	// waiting holds pods bound to nodes not seen yet, by node name.
+	// waiting has the pods of nodes that do not exist, by node name.
 	waiting   map[string]map[types.UID]*scheduling.Pod
 	groups    map[string]*scheduling.Group // of placed pods, by key
 	groupKeys map[*scheduling.Group]string
 	members   map[*scheduling.Group]int      // placed pods
-	onNodes   map[*scheduling.Group]struct{} // groups with at least one pod on a node
+	onNodes   map[*scheduling.Group]struct{} // groups that have a pod on an existing node
 	held      [scheduling.TermKinds]map[string]*scheduling.HeldTerm
 	images    map[string]imageState
 	claims    map[string]map[types.UID]struct{}
 	changes   journal
-	// topologies are made when they are asked for, and all dropped with the next
-	// change of what they are made of.
+	// topologies are computed on demand and dropped when nodes, labels or taints change.
 	topologies map[string]*scheduling.Topology
 }
 
-// imageState is on how many nodes an image is, and when that changed.
+// imageState is the number of nodes that have an image. version is the cell's generation when that
+// number last changed.
 type imageState struct {
 	nodes   int
 	version uint64
@@ -58,19 +58,19 @@ func New() *Cell {
 	}
 }
 
-// Nodes returns all nodes. The slice is the cell's own.
+// Nodes returns all nodes. The slice belongs to the cell.
 func (c *Cell) Nodes() []*scheduling.Node { return c.nodes }
 
-// NodeByName returns a node, or nil.
+// NodeByName returns a node, or nil if it does not exist.
 func (c *Cell) NodeByName(name string) *scheduling.Node { return c.byName[name] }
 
-// Groups returns the groups of pods that are on nodes.
+// Groups returns the groups that have pods on nodes.
 func (c *Cell) Groups() map[*scheduling.Group]struct{} { return c.onNodes }
 
-// Held returns the affinity terms of a kind that pods on nodes have.
+// Held returns the affinity terms of one kind that pods on nodes have, by key.
 func (c *Cell) Held(kind scheduling.TermKind) map[string]*scheduling.HeldTerm { return c.held[kind] }
 
-// hold counts the terms of a pod on its node d times more.
+// hold adds d to the count of each of the group's terms on a node.
 func (c *Cell) hold(n *scheduling.Node, g *scheduling.Group, d int) {
 	if g.Affinity.Empty() {
 		return
@@ -106,8 +106,7 @@ func (c *Cell) ClaimUsers(namespace, name string) []types.UID {
 	return out
 }
 
-// SetNode adds a node or takes over its new state, and says what about it may
-// help a waiting pod.
+// SetNode adds or updates a node. It returns the changes that may let a waiting pod fit.
 func (c *Cell) SetNode(node *v1.Node) scheduling.Event {
 	n := c.byName[node.Name]
 	if n == nil {
@@ -138,7 +137,7 @@ func (c *Cell) update(n *scheduling.Node, node *v1.Node) {
 	c.changes.add(Change{Node: n})
 }
 
-// changes tells which changes from old to node can help a pod.
+// changes returns the differences between two states of a node that may let a pod fit.
 func changes(old, node *v1.Node) scheduling.Event {
 	var e scheduling.Event
 	if !equalMaps(old.Labels, node.Labels) {
@@ -182,7 +181,7 @@ func equalTaints(a, b []v1.Taint) bool {
 	return true
 }
 
-// RemoveNode forgets a node. Pods still bound to it wait for its return.
+// RemoveNode removes a node. Its pods count again if the node is added again.
 func (c *Cell) RemoveNode(name string) {
 	n := c.byName[name]
 	if n == nil {
@@ -208,9 +207,8 @@ func (c *Cell) wait(node string, uid types.UID, p *scheduling.Pod) {
 	c.waiting[node][uid] = p
 }
 
-// SetPod accounts for a pod that the API shows on a node, replacing what was
-// known of it, an assumption included. It tells whether the pod takes less of
-// something than before.
+// SetPod adds or updates a pod that the API server shows on a node. It replaces an assumed pod. It
+// reports whether the pod now requests less of a resource.
 func (c *Cell) SetPod(pod *v1.Pod) (less bool) {
 	p := c.pods[pod.UID]
 	known := p != nil && p.node == pod.Spec.NodeName
@@ -224,7 +222,7 @@ func (c *Cell) SetPod(pod *v1.Pod) (less bool) {
 	return less
 }
 
-// exceeds tells whether a has more of anything than b.
+// exceeds reports whether a has more of a resource than b.
 func exceeds(a, b *scheduling.Resources) bool {
 	if a.MilliCPU > b.MilliCPU || a.Memory > b.Memory || a.EphemeralStorage > b.EphemeralStorage {
 		return true
@@ -237,17 +235,17 @@ func exceeds(a, b *scheduling.Resources) bool {
 	return false
 }
 
-// Assume accounts for pod on node before the API shows it there.
+// Assume counts a pod on a node before the API server shows it there.
 func (c *Cell) Assume(pod *scheduling.Pod, node string) { c.place(pod, node, true) }
 
-// Forget takes back an assumption; it does nothing once the pod was seen bound.
+// Forget reverses Assume. It does nothing if the watch has shown the pod bound.
 func (c *Cell) Forget(uid types.UID) {
 	if p := c.pods[uid]; p != nil && p.assumed {
 		c.RemovePod(uid)
 	}
 }
 
-// Placed returns the node a pod is accounted on, and whether that is only assumed.
+// Placed returns the node on which a pod counts, and whether the pod is only assumed.
 func (c *Cell) Placed(uid types.UID) (node string, assumed, ok bool) {
 	p := c.pods[uid]
 	if p == nil {
@@ -269,14 +267,14 @@ func (c *Cell) place(pod *scheduling.Pod, node string, assumed bool) {
 	}
 }
 
-// Without calls f while a pod is not accounted for.
+// Without calls f while a pod does not count.
 func (c *Cell) Without(uid types.UID, f func()) {
 	defer c.Lift(uid)()
 	f()
 }
 
-// Lift stops accounting for a pod until back is called, which is to happen before
-// anybody is told of the cell again.
+// Lift stops counting a pod until back is called. The cell must not be changed or used by anyone
+// else in between.
 func (c *Cell) Lift(uid types.UID) (back func()) {
 	p := c.pods[uid]
 	if p == nil {
@@ -286,7 +284,7 @@ func (c *Cell) Lift(uid types.UID) (back func()) {
 	return func() { c.place(p.pod, p.node, p.assumed) }
 }
 
-// RemovePod stops accounting for a pod. It tells whether the pod was known.
+// RemovePod removes a pod. It reports whether the cell had the pod.
 func (c *Cell) RemovePod(uid types.UID) bool {
 	p := c.pods[uid]
 	if p == nil {
@@ -306,7 +304,7 @@ func (c *Cell) RemovePod(uid types.UID) bool {
 	return true
 }
 
-// account adds (d=1) or removes (d=-1) a pod's share of a node.
+// account counts a pod on a node (d is 1) or stops counting it there (d is -1).
 func (c *Cell) account(n *scheduling.Node, p *scheduling.Pod, d int) {
 	Adjust(n, p, d)
 	if d > 0 {
@@ -356,8 +354,8 @@ func (c *Cell) ungroup(n *scheduling.Node, p *scheduling.Pod) {
 	}
 }
 
-// register counts a placed pod of g; release the reverse, and forgets a group
-// nobody is in, so that groups do not pile up.
+// register counts one more placed pod of a group. release reverses that, and drops a group without
+// pods.
 func (c *Cell) register(g *scheduling.Group, key string) {
 	if c.members[g]++; c.members[g] == 1 {
 		c.groups[key], c.groupKeys[g] = g, key
@@ -409,7 +407,7 @@ func (c *Cell) touch(n *scheduling.Node) {
 	n.Generation = c.generation
 }
 
-// Touch has a node judged anew: something about it has changed that is not in the cell.
+// Touch marks a node as changed because of something that is not in the cell.
 func (c *Cell) Touch(node string) {
 	if n := c.byName[node]; n != nil {
 		c.touch(n)
@@ -417,7 +415,7 @@ func (c *Cell) Touch(node string) {
 	}
 }
 
-// ImageNodes implements a part of scheduling.View.
+// ImageNodes is part of scheduling.View.
 func (c *Cell) ImageNodes(name string) (nodes int, version uint64) {
 	s := c.images[name]
 	return s.nodes, s.version
@@ -455,7 +453,7 @@ func (c *Cell) countImage(name string, d int) {
 	c.images[name] = s
 }
 
-// ImageName brings an image reference into the form nodes report: with a tag.
+// ImageName returns an image reference as nodes report it: with the tag latest if it has none.
 func ImageName(ref string) string {
 	if strings.LastIndex(ref, ":") <= strings.LastIndex(ref, "/") {
 		return ref + ":latest"

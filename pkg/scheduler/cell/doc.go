@@ -1,16 +1,15 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cell keeps what the scheduler knows of nodes and the pods on them:
-// what the API has shown, plus the pods it has itself placed and not yet seen
-// back (assumed pods). Nodes stand in a dense array; what a change costs does
-// not depend on the number of nodes.
+// Package cell holds the scheduler's state of nodes and the pods on them: what the API server has
+// reported, and the pods that the scheduler has placed but the watch does not show yet (assumed
+// pods). The cost of a change does not depend on the number of nodes.
 //
 // Invariants:
-//   - A node's Generation changes whenever anything of it does, and no two
-//     states of any nodes ever share a generation.
-//   - A pod is accounted on at most one node; an assumed pod stays accounted
-//     until it is seen bound, seen deleted, or forgotten.
+//   - A node's Generation changes whenever the node does. Two different states of nodes never have
+//     the same generation.
+//   - A pod counts on at most one node. An assumed pod counts until the watch shows it bound or
+//     deleted, or Forget is called.
 //
-// A Cell is not safe for concurrent use; the scheduler guards it.
+// A Cell is not safe for concurrent use. The scheduler calls it under its lock.
 package cell

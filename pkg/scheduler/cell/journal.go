@@ -13,26 +13,26 @@ import (
 )
 
 const (
-	maxChanges    = 1 << 13 // kept in the journal
-	maxTopologies = 64      // kept at a time
+	maxChanges    = 1 << 13 // in the journal
+	maxTopologies = 64      // that are stored
 )
 
-// Change is a change of one node: a pod has come (N=1) or gone (N=-1), or, with
-// no Pod, something of the node itself.
+// Change is a change of one node: a pod was added (N is 1) or removed (N is -1). If Pod is nil, the
+// node itself changed.
 type Change struct {
 	Node *scheduling.Node
 	Pod  *scheduling.Pod
 	N    int
 }
 
-// Mark is a moment in the cell's history, as far as that is remembered.
+// Mark is a point in the cell's history.
 type Mark struct {
-	// Layout changes when nodes come or go, Shape also when labels or taints change.
+	// Layout changes when a node is added or removed. Shape also changes with labels and taints.
 	Layout, Shape uint64
 	seq           uint64
 }
 
-// journal remembers the latest changes.
+// journal stores the latest changes.
 type journal struct {
 	layout, shape uint64
 	base          uint64 // number of the first entry
@@ -48,7 +48,8 @@ func (j *journal) add(c Change) {
 	j.entries = append(j.entries, c)
 }
 
-// reshape notes a change that makes all that was compiled over nodes void.
+// reshape records a change of the nodes, their labels or taints. What was computed from them is no
+// longer valid.
 func (c *Cell) reshape(layout bool) {
 	j := &c.changes
 	j.shape++
@@ -58,14 +59,14 @@ func (c *Cell) reshape(layout bool) {
 	clear(c.topologies)
 }
 
-// Now is the present moment.
+// Now returns the current point in the history.
 func (c *Cell) Now() Mark {
 	j := &c.changes
 	return Mark{Layout: j.layout, Shape: j.shape, seq: j.base + uint64(len(j.entries))}
 }
 
-// Since returns the changes since m, oldest first; ok is false when they are no
-// longer known. The slice is valid until the cell changes.
+// Since returns the changes since m, oldest first. ok is false if the journal no longer has them, or
+// if nodes were added or removed. The slice is valid until the cell changes.
 func (c *Cell) Since(m Mark) (changes []Change, ok bool) {
 	j := &c.changes
 	if m.seq < j.base || m.Layout != j.layout {
@@ -74,13 +75,13 @@ func (c *Cell) Since(m Mark) (changes []Change, ok bool) {
 	return j.entries[m.seq-j.base:], true
 }
 
-// Topology implements a part of scheduling.View.
+// Topology is part of scheduling.View.
 func (c *Cell) Topology(key string) *scheduling.Topology {
 	if t := c.topologies[key]; t != nil {
 		return t
 	}
 	if len(c.topologies) >= maxTopologies {
-		clear(c.topologies) // those in use hold; others are made again
+		clear(c.topologies) // callers may still use the dropped ones
 	}
 	t := &scheduling.Topology{Key: key, Of: make([]int32, len(c.nodes))}
 	domains := map[string]int32{}
@@ -92,7 +93,7 @@ func (c *Cell) Topology(key string) *scheduling.Topology {
 		}
 		d, known := domains[value]
 		if !known {
-			d = int32(len(domains)) // not more than nodes
+			d = int32(len(domains)) // at most the number of nodes
 			domains[value] = d
 		}
 		t.Of[i] = d
@@ -102,8 +103,8 @@ func (c *Cell) Topology(key string) *scheduling.Topology {
 	return t
 }
 
-// sameShare tells whether two states of one pod surely take the same of their
-// node and look the same to other pods.
+// sameShare reports whether two states of a pod certainly have the same requests and the same group.
+// If in doubt it returns false, and the pod is compiled again.
 func sameShare(a, b *v1.Pod) bool {
 	return (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) && maps.Equal(a.Labels, b.Labels) &&
 		plain(a) && plain(b) && sameQuantities(a.Spec.Overhead, b.Spec.Overhead) &&
@@ -111,7 +112,8 @@ func sameShare(a, b *v1.Pod) bool {
 		slices.EqualFunc(a.Spec.InitContainers, b.Spec.InitContainers, sameRequests)
 }
 
-// plain tells whether a pod counts what its containers ask for: none is being resized.
+// plain reports whether a pod's requests are those in its containers' specs: no container is being
+// resized, and there are no requests at pod level.
 func plain(p *v1.Pod) bool {
 	if p.Spec.Resources != nil {
 		return false

@@ -19,21 +19,21 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// What a container without requests counts as when pods are spread
-// (Kubernetes: pkg/scheduler/util DefaultMilliCPURequest, DefaultMemoryRequest).
+// Scores count these amounts for a container without requests, as Kubernetes does
+// (pkg/scheduler/util: DefaultMilliCPURequest, DefaultMemoryRequest).
 const (
 	defaultMilliCPU = 100
 	defaultMemory   = 200 << 20
 )
 
-// NewPod compiles pod and joins it to its group.
+// NewPod compiles a pod and sets its group.
 func (c *Cell) NewPod(pod *v1.Pod) *scheduling.Pod {
 	p := Compile(pod)
 	c.Join(p)
 	return p
 }
 
-// Compile sums up what pod asks for. It belongs to no group yet.
+// Compile computes what the scheduler needs of a pod, except its group.
 func Compile(pod *v1.Pod) *scheduling.Pod {
 	return &scheduling.Pod{
 		Pod:       pod,
@@ -44,9 +44,8 @@ func Compile(pod *v1.Pod) *scheduling.Pod {
 	}
 }
 
-// Join gives a pod its group: the one of the placed pods it is like, or one of
-// its own when there are none. Affinity terms that do not parse select nothing:
-// the API server refuses them, so they are not met.
+// Join sets a pod's group: the group of the placed pods that are like it, or a new group if there
+// is none. Affinity terms that do not parse select nothing; the API server rejects such terms.
 func (c *Cell) Join(p *scheduling.Pod) {
 	switch g := c.groups[p.GroupKey]; {
 	case g != nil:
@@ -56,8 +55,9 @@ func (c *Cell) Join(p *scheduling.Pod) {
 	}
 }
 
-// requests sums up a pod's requests as Kubernetes does: the larger of the
-// containers' sum and any init container, plus overhead, pod-level requests first.
+// requests returns a pod's requests, computed as in Kubernetes: the sum of the containers or the
+// largest init container, whichever is more, plus overhead. Requests at pod level replace those of
+// containers. nonZero counts containers without requests with nonZeroRequests.
 func requests(pod *v1.Pod, nonZero bool) scheduling.Resources {
 	opts := resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
 	if nonZero {
@@ -121,7 +121,7 @@ func groupKey(pod *v1.Pod) string {
 	if a := pod.Spec.Affinity; a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil) {
 		enc, err := json.Marshal([]any{a.PodAffinity, a.PodAntiAffinity})
 		if err != nil {
-			panic("cell: pod affinity does not encode: " + err.Error()) // plain data always does
+			panic("cell: encode pod affinity: " + err.Error()) // plain data can always be encoded
 		}
 		b.WriteByte(0)
 		b.Write(enc)
@@ -179,7 +179,7 @@ func compileTerm(pod *v1.Pod, t *v1.PodAffinityTerm, weight int64) scheduling.Te
 	return out
 }
 
-// selector compiles s; nil selects nothing.
+// selector parses s. A nil s selects nothing.
 func selector(s *metav1.LabelSelector) labels.Selector {
 	sel, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
@@ -188,7 +188,7 @@ func selector(s *metav1.LabelSelector) labels.Selector {
 	return sel
 }
 
-// nonZeroRequests stands in for requests a container does not make.
+// nonZeroRequests replaces missing requests of a container.
 var nonZeroRequests = v1.ResourceList{
 	v1.ResourceCPU:    *resource.NewMilliQuantity(defaultMilliCPU, resource.DecimalSI),
 	v1.ResourceMemory: *resource.NewQuantity(defaultMemory, resource.BinarySI),

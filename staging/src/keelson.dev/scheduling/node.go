@@ -8,13 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Resources are amounts of what a node has and a pod asks for.
+// Resources are the amounts that a node has or a pod requests.
 type Resources struct {
 	MilliCPU         int64
 	Memory           int64 // bytes
 	EphemeralStorage int64 // bytes
 	Pods             int64
-	Scalar           map[v1.ResourceName]int64 // extended resources, huge pages ...
+	Scalar           map[v1.ResourceName]int64 // extended resources, huge pages
 }
 
 // Get returns the amount of one resource.
@@ -32,27 +32,27 @@ func (r *Resources) Get(name v1.ResourceName) int64 {
 	return r.Scalar[name]
 }
 
-// HostPort is a port a pod takes of its node.
+// HostPort is a port of the node that a pod uses.
 type HostPort struct {
-	IP       string // "0.0.0.0" takes the port on all addresses
+	IP       string // AnyIP stands for all addresses
 	Protocol v1.Protocol
 	Port     int32
 }
 
-// Pod is a pod as the scheduler accounts for it.
+// Pod is a pod with what the scheduler computed from its spec.
 type Pod struct {
 	*v1.Pod
-	// GroupKey is equal for pods of one Group.
+	// GroupKey identifies the pod's Group.
 	GroupKey string
 	Requests Resources
-	// NonZero are the requests with a small amount in place of none, so that
-	// pods without requests are spread as well.
+	// NonZero is Requests, with a small amount of CPU and memory for each container that requests
+	// none. Scores use it, so that pods without requests are spread too.
 	NonZero   Resources
 	HostPorts []HostPort
 	Group     *Group
 }
 
-// Priority is the pod's priority; 0 when unset.
+// Priority returns the pod's priority, or 0 if it is unset.
 func (p *Pod) Priority() int32 {
 	if p.Spec.Priority == nil {
 		return 0
@@ -60,34 +60,35 @@ func (p *Pod) Priority() int32 {
 	return *p.Spec.Priority
 }
 
-// Node is a node with what runs, or is about to run, on it.
+// Node is a node with the pods that run on it or that the scheduler has placed there.
 type Node struct {
 	*v1.Node
-	// Index is the node's place in View.Nodes; it may change between calls.
+	// Index is the node's place in View.Nodes. It can change when nodes are added or removed.
 	Index       int
-	Generation  uint64 // changes with everything below
+	Generation  uint64 // changes when any other field does
 	Allocatable Resources
 	Requested   Resources
 	NonZero     Resources
 	Pods        map[string]*Pod // by UID
 	Ports       map[HostPort]int
-	Images      map[string]int64 // sizes by normalised name
+	Images      map[string]int64 // sizes by name with a tag
 }
 
-// NoDomain stands for the domain of nodes without the topology key.
+// NoDomain is the domain of a node that does not have the topology key.
 const NoDomain = -1
 
-// Topology says in which domain of one topology key each node is. It holds
-// until nodes come, go or change their labels.
+// Topology is the domain of each node for one topology key. It is valid until a node is added,
+// removed or gets other labels.
 type Topology struct {
 	Key string
-	// Of is the domain of each node by its Index, or NoDomain.
+	// Of has the domain of each node, by Index. It is NoDomain for nodes without the key.
 	Of []int32
-	// Domains is how many there are; they count from 0.
+	// Domains is the number of domains. They are numbered from 0.
 	Domains int
 }
 
-// PortFree tells whether p can be taken on the node.
+// PortFree reports whether no pod on the node uses p. A port on all addresses conflicts with the
+// same port on any address.
 func (n *Node) PortFree(p HostPort) bool {
 	if n.Ports[p] > 0 || n.Ports[HostPort{AnyIP, p.Protocol, p.Port}] > 0 {
 		return false
@@ -103,33 +104,32 @@ func (n *Node) PortFree(p HostPort) bool {
 	return true
 }
 
-// AnyIP stands for all addresses of a node in a HostPort.
+// AnyIP is HostPort.IP for a port on all addresses of the node.
 const AnyIP = "0.0.0.0"
 
-// Group is the set of pods in the cell that are alike to every (anti-)affinity
-// term and spread constraint: same namespace, labels and inter-pod affinity,
-// and all terminating or none.
+// Group is the set of pods that no affinity term and no spread constraint can tell apart: they have
+// the same namespace, labels and inter-pod affinity, and either all or none are terminating.
 type Group struct {
 	Namespace   string
 	Labels      labels.Set
 	Terminating bool
 	Affinity    Affinity
-	// Nodes counts the group's pods on each node.
+	// Nodes has the number of the group's pods on each node that has any.
 	Nodes map[*Node]int
 }
 
-// Affinity is a pod's compiled inter-pod affinity.
+// Affinity is the parsed inter-pod affinity of a pod.
 type Affinity struct {
 	Required, RequiredAnti   []Term
 	Preferred, PreferredAnti []Term
 }
 
-// Empty tells whether there is no term at all.
+// Empty reports whether there is no term.
 func (a *Affinity) Empty() bool {
 	return len(a.Required)+len(a.RequiredAnti)+len(a.Preferred)+len(a.PreferredAnti) == 0
 }
 
-// TermKind is what a term is to its pod.
+// TermKind is the kind of an affinity term.
 type TermKind int8
 
 // The kinds of terms.
@@ -138,10 +138,10 @@ const (
 	RequiredAnti
 	Preferred
 	PreferredAnti
-	TermKinds // how many there are
+	TermKinds // the number of kinds
 )
 
-// Of returns the terms of a kind.
+// Of returns the terms of one kind.
 func (a *Affinity) Of(kind TermKind) []Term {
 	switch kind {
 	case Required:
@@ -156,25 +156,25 @@ func (a *Affinity) Of(kind TermKind) []Term {
 	return nil
 }
 
-// HeldTerm is a term with the number of times pods on each node have it.
+// HeldTerm is a term and how often pods on each node have it.
 type HeldTerm struct {
 	Term  *Term
 	Nodes map[*Node]int
 }
 
-// Term is one compiled (anti-)affinity term.
+// Term is one parsed affinity or anti-affinity term.
 type Term struct {
-	// Key is equal for terms that are.
+	// Key identifies the term: equal terms have equal keys.
 	Key               string
 	Namespaces        map[string]bool
-	NamespaceSelector labels.Selector // labels.Nothing() when unset
+	NamespaceSelector labels.Selector // selects nothing if unset
 	Selector          labels.Selector
 	TopologyKey       string
-	Weight            int64 // of preferred terms
+	Weight            int64 // of preferred terms, otherwise 0
 }
 
-// Matches tells whether the term selects a pod with these labels. namespaceLabels
-// gives the labels of a namespace.
+// Matches reports whether the term selects a pod with these labels in this namespace.
+// namespaceLabels returns the labels of a namespace.
 func (t *Term) Matches(namespace string, podLabels labels.Set, namespaceLabels func(string) labels.Set) bool {
 	if !t.Namespaces[namespace] && !t.NamespaceSelector.Matches(namespaceLabels(namespace)) {
 		return false
