@@ -1,21 +1,20 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scheduler gives pending pods nodes.
+// Package scheduler assigns pending pods to nodes.
 //
-// One goroutine takes pods from the queue and decides; everything that talks to
-// the API server (bindings, conditions, evictions, volumes) is carried out
-// beside it, so that a decision costs computing only. Verdicts and scores that
-// depend on a pod's class and one node alone are kept, and made anew only for
-// nodes that have changed since.
+// One goroutine takes pods from the queue and decides. Everything that calls the API server
+// (bindings, conditions, evictions, volumes) runs in other goroutines, so that a decision is
+// computation only. Results that depend on one node and on a pod's class alone are kept, and
+// computed again only for nodes that have changed.
 //
 // Invariants:
-//   - A pod whose binding is under way is accounted on its node (assumed); when
-//     the binding fails it is taken off again and the pod is tried anew.
-//   - What the API server shows wins over what the scheduler assumed.
-//   - Nothing is kept that a restart would lose: a nomination is in the pod's
-//     status, a plan for volumes in the claims and volumes themselves.
+//   - A pod that is being bound counts on its node (it is assumed). If the binding fails, the pod no
+//     longer counts there and is tried again.
+//   - The state of the API server replaces what the scheduler assumed.
+//   - A restart loses nothing: a nomination is in the pod's status, and a plan for volumes is in the
+//     claims and volumes.
 //
-// It does not evict pods from nodes that fail, nor look at pods again once they
-// are bound: that is the controllers' part.
+// The scheduler does not evict pods from failed nodes, and ignores pods once they are bound.
+// Controllers do that.
 package scheduler

@@ -17,7 +17,7 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// What preemption says of nodes it does not help on.
+// Reasons for nodes on which preemption does not help.
 const (
 	reasonNotHelpful = "Preemption is not helpful for scheduling"
 	reasonNoVictims  = "No preemption victims found for incoming pod"
@@ -28,14 +28,14 @@ var (
 	noVictims  = &scheduling.Status{Reasons: []string{reasonNoVictims}}
 )
 
-// candidate is a node on which a pod would fit without the victims.
+// candidate is a node on which a pod fits without the victims.
 type candidate struct {
 	node       string
 	victims    []*scheduling.Pod // most important first
 	violations int               // of disruption budgets
 }
 
-// ineligible tells why a pod must not preempt, or "".
+// ineligible returns why a pod must not preempt others, or "" if it may.
 func ineligible(view *view, e *evaluation) string {
 	pod := e.pod
 	if !mayPreempt(pod.Pod) {
@@ -53,7 +53,7 @@ func ineligible(view *view, e *evaluation) string {
 	return ""
 }
 
-// preempted tells whether a pod ends because the scheduler evicted it.
+// preempted reports whether a pod terminates because the scheduler evicted it.
 func preempted(pod *v1.Pod) bool {
 	for i := range pod.Status.Conditions {
 		c := &pod.Status.Conditions[i]
@@ -64,7 +64,7 @@ func preempted(pod *v1.Pod) bool {
 	return false
 }
 
-// mayPreempt tells whether a pod may have others make room.
+// mayPreempt reports whether a pod may preempt others.
 func mayPreempt(pod *v1.Pod) bool {
 	return pod.Spec.PreemptionPolicy == nil || *pod.Spec.PreemptionPolicy != v1.PreemptNever
 }
@@ -77,9 +77,8 @@ func (e *evaluation) unresolvable(n *scheduling.Node) bool {
 	return st != nil && st.Code == scheduling.Unresolvable
 }
 
-// preempt looks for nodes where the pod would fit if pods of lower rank left. What
-// it returns is valid until the next evaluation. Without any it returns the
-// message that says why.
+// preempt finds nodes on which the pod fits if pods of lower rank are evicted. The result is valid
+// until the next evaluation. If there is none, it returns the message that says why.
 func (e *evaluation) preempt(budgets []budget, r *rand.Rand) ([]candidate, string) {
 	if why := ineligible(e.view, e); why != "" {
 		return nil, "preemption: " + why
@@ -97,7 +96,7 @@ func (e *evaluation) preempt(budgets []budget, r *rand.Rand) ([]candidate, strin
 	}
 	want := min(max(len(nodes)*e.profile.Preemption.MinPercent/100, e.profile.Preemption.MinAbsolute), len(potential))
 	if len(potential) > 0 {
-		// From a random node on, so that the same nodes do not always pay.
+		// Start at a random node, so that victims are not always on the same nodes.
 		start := r.IntN(len(potential))
 		for i := range potential {
 			n := potential[(start+i)%len(potential)]
@@ -117,15 +116,15 @@ func (e *evaluation) preempt(budgets []budget, r *rand.Rand) ([]candidate, strin
 	return found, ""
 }
 
-// plan is what victims says of a node, for pods of one class and priority.
+// plan is the result of victims for a node, for pods of one class and priority.
 type plan struct {
 	generation uint64 // of the node
 	candidate  candidate
 	status     *scheduling.Status
 }
 
-// keptVictims is victims, kept while the node stays as it is. It is not where
-// other nodes or disruption budgets have a say.
+// keptVictims is victims with a cache. It does not use the cache if the result depends on other
+// nodes or on disruption budgets.
 func (e *evaluation) keptVictims(n *scheduling.Node, budgets []budget) (candidate, *scheduling.Status) {
 	if len(e.cell) > 0 || len(budgets) > 0 || e.nominated.node[e.pod.UID] == n.Name {
 		return e.victims(n, budgets)
@@ -139,9 +138,9 @@ func (e *evaluation) keptVictims(n *scheduling.Node, budgets []budget) (candidat
 	return p.candidate, p.status
 }
 
-// victims finds the pods that must leave n for the pod to fit: all of lower
-// rank, less those that turn out to fit beside it, the most important and
-// those protected by a budget being spared first.
+// victims finds the pods that must leave n so that the pod fits: all pods of lower rank, except
+// those that fit beside it. Pods protected by a budget are spared first, then the most important
+// ones.
 func (e *evaluation) victims(n *scheduling.Node, budgets []budget) (candidate, *scheduling.Status) {
 	t := e.trial(n)
 	defer t.end()
@@ -192,7 +191,7 @@ func moreImportant(a, b *scheduling.Pod) int {
 	return compareStart(a.Pod, b.Pod)
 }
 
-// compareStart orders pods by start; those not started come last.
+// compareStart orders pods by start. Pods that have not started come last.
 func compareStart(a, b *v1.Pod) int {
 	sa, sb := a.Status.StartTime, b.Status.StartTime
 	switch {
@@ -206,7 +205,7 @@ func compareStart(a, b *v1.Pod) int {
 	return sa.Compare(sb.Time)
 }
 
-// budget is a disruption budget that evictions are charged to.
+// budget is a disruption budget with the evictions that it still allows.
 type budget struct {
 	of       *policyv1.PodDisruptionBudget
 	selector labels.Selector
@@ -225,7 +224,7 @@ func compileBudgets(of []*policyv1.PodDisruptionBudget) []budget {
 	return out
 }
 
-// charge counts the eviction of a pod. It tells whether a budget is overdrawn by it.
+// charge counts the eviction of a pod. It reports whether that violates a budget.
 func charge(budgets []budget, pod *v1.Pod) (overdrawn bool) {
 	for i := range budgets {
 		b := &budgets[i]
@@ -239,8 +238,8 @@ func charge(budgets []budget, pod *v1.Pod) (overdrawn bool) {
 	return overdrawn
 }
 
-// covers reports whether evicting pod takes from the budget. An empty selector
-// selects every pod of the namespace, those without labels too.
+// covers reports whether an eviction of pod counts against the budget. An empty selector selects
+// every pod of the namespace, even one without labels.
 func (b *budget) covers(pod *v1.Pod) bool {
 	if b.of.Namespace != pod.Namespace || !b.selector.Matches(labels.Set(pod.Labels)) {
 		return false
@@ -249,8 +248,8 @@ func (b *budget) covers(pod *v1.Pod) bool {
 	return !counted
 }
 
-// splitByBudgets takes out the pods whose eviction, in the order given, would
-// leave a disruption budget overdrawn.
+// splitByBudgets separates the pods whose eviction, in the given order, would violate a disruption
+// budget.
 func splitByBudgets(pods []*scheduling.Pod, budgets []budget) (violating, others []*scheduling.Pod) {
 	left := slices.Clone(budgets)
 	for _, p := range pods {
@@ -263,9 +262,9 @@ func splitByBudgets(pods []*scheduling.Pod, budgets []budget) (violating, others
 	return violating, others
 }
 
-// compareCandidates orders candidates as Kubernetes does: fewest violated
-// budgets, lowest highest priority, lowest sum of priorities, fewest victims,
-// latest start of the most important victims.
+// compareCandidates orders candidates as Kubernetes does: by the fewest violated budgets, the
+// lowest priority of the most important victim, the lowest sum of priorities, the fewest victims,
+// and the latest start of the most important victims.
 func compareCandidates(a, b candidate) int {
 	if d := cmp.Compare(a.violations, b.violations); d != 0 {
 		return d
@@ -289,7 +288,8 @@ func highest(c candidate) int64 {
 	return int64(c.victims[0].Priority())
 }
 
-// sum counts every victim as more than nothing, even those of negative priority.
+// sum returns the sum of the victims' priorities. Each priority is raised so that it is positive;
+// otherwise a victim with negative priority would lower the sum.
 func sum(c candidate) int64 {
 	var s int64
 	for _, p := range c.victims {
@@ -298,10 +298,10 @@ func sum(c candidate) int64 {
 	return s
 }
 
-// earliest is the victim of the highest priority that started first.
+// earliest returns the victim that started first among those of the highest priority.
 func earliest(c candidate) *v1.Pod {
 	if len(c.victims) == 0 {
 		return &v1.Pod{}
 	}
-	return c.victims[0].Pod // sorted so
+	return c.victims[0].Pod // victims are sorted
 }

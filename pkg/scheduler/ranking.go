@@ -8,14 +8,14 @@ import (
 	"math/rand/v2"
 )
 
-// excluded is the total of nodes that are not feasible.
+// excluded is the total of a node that is not feasible.
 const excluded = math.MinInt64
 
-// ranking knows the nodes with the highest total: a tree whose leaves are the
-// nodes and whose inner vertices know the highest total below and how many have
-// it. A change costs the logarithm of the number of nodes.
+// ranking finds the nodes with the highest total. It is a tree whose leaves are the nodes. Each
+// inner vertex has the highest total below it, and the number of nodes with that total. The cost of
+// a change is the logarithm of the number of nodes.
 type ranking struct {
-	size    int // of the lowest level, a power of two
+	size    int // number of leaves, a power of two
 	highest []int64
 	count   []int32
 }
@@ -32,7 +32,7 @@ func newRanking(nodes int) ranking {
 	return r
 }
 
-// set changes one node's total.
+// set changes the total of one node.
 func (r *ranking) set(node int, total int64) {
 	i := r.put(node, total)
 	for i /= 2; i >= 1; i /= 2 {
@@ -40,7 +40,7 @@ func (r *ranking) set(node int, total int64) {
 	}
 }
 
-// put changes a total without carrying it up; rebuild does that for all.
+// put changes a total without updating the inner vertices. Call rebuild after all changes.
 func (r *ranking) put(node int, total int64) int {
 	i := r.size + node
 	r.highest[i], r.count[i] = total, 1
@@ -68,11 +68,11 @@ func (r *ranking) sum(i int) {
 	}
 }
 
-// total returns a node's total.
+// total returns the total of a node.
 func (r *ranking) total(node int) int64 { return r.highest[r.size+node] }
 
-// best returns one of the nodes with the highest total, each with the same
-// chance; -1 when there is none.
+// best returns one of the nodes with the highest total, each with the same probability, or -1 if no
+// node is feasible.
 func (r *ranking) best(rnd *rand.Rand) int {
 	if r.size == 1 && r.count[1] == 0 || r.count[1] == 0 {
 		return -1

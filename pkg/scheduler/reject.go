@@ -17,10 +17,10 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// reasonSchedulerError is the condition's reason when no answer was found.
+// reasonSchedulerError is the reason of the condition if the pod could not be evaluated.
 const reasonSchedulerError = "SchedulerError"
 
-// reject tells why a pod has no node, and evicts whom it may evict.
+// reject reports why a pod has no node, and evicts its victims.
 func (s *Scheduler) reject(p *profile.Profile, item *queue.Item, d decision) {
 	v := &verdict{
 		profile: p, pod: d.about, condition: conditionOf(v1.PodReasonUnschedulable, d.message),
@@ -31,11 +31,11 @@ func (s *Scheduler) reject(p *profile.Profile, item *queue.Item, d decision) {
 	}
 	s.report(v)
 	for _, other := range d.displaced {
-		s.report(&verdict{profile: p, pod: other.Pod, must: true}) // it loses its nomination
+		s.report(&verdict{profile: p, pod: other.Pod, must: true}) // removes its nomination
 	}
 }
 
-// patchStatus has a pod's status say what a verdict does.
+// patchStatus writes a verdict into the pod's status.
 func (s *Scheduler) patchStatus(ctx context.Context, pod *v1.Pod, v *verdict) error {
 	status := map[string]any{}
 	if v.nominated != pod.Status.NominatedNodeName {
@@ -56,7 +56,7 @@ func (s *Scheduler) patchStatus(ctx context.Context, pod *v1.Pod, v *verdict) er
 	return s.patch(ctx, pod, status)
 }
 
-// patch merges into a pod's status.
+// patch applies a merge patch to a pod's status.
 func (s *Scheduler) patch(ctx context.Context, pod *v1.Pod, status map[string]any) error {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
 	if err != nil {
@@ -75,13 +75,14 @@ func condition(pod *v1.Pod, t v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
-// said tells whether the pod's status says c already.
+// said reports whether the pod's status already has the condition c.
 func said(pod *v1.Pod, c *v1.PodCondition) bool {
 	old := condition(pod, c.Type)
 	return old != nil && old.Status == c.Status && old.Reason == c.Reason && old.Message == c.Message && old.ObservedGeneration == pod.Generation
 }
 
-// evict deletes a pod to make room for another, after noting in its status why.
+// evict deletes a pod to make room for another, after it has written the reason into the pod's
+// status.
 func (s *Scheduler) evict(ctx context.Context, pod *v1.Pod, victim *scheduling.Pod) error {
 	err := s.patch(ctx, victim.Pod, map[string]any{"conditions": []v1.PodCondition{{
 		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonPreemptionByScheduler,

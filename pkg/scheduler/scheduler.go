@@ -29,19 +29,19 @@ import (
 )
 
 const (
-	// flushPeriod is how often pods that wait for too long are looked for.
+	// flushPeriod is the time between searches for pods that have waited too long.
 	flushPeriod = 30 * time.Second
 )
 
-// Config is what a scheduler is made of.
+// Config is the configuration of a scheduler with its dependencies.
 type Config struct {
 	Client   kubernetes.Interface
 	Profiles *profile.Set
 	Clock    clock.Clock
-	Rand     *rand.Rand // used by the deciding goroutine only
+	Rand     *rand.Rand // used under Scheduler.mu
 	Log      *slog.Logger
 	Metrics  prometheus.Registerer
-	// Identity is who this scheduler is among several, for events; "" is the host's name.
+	// Identity identifies this scheduler in events. "" stands for the host's name.
 	Identity string
 }
 
@@ -56,13 +56,13 @@ type Scheduler struct {
 	batches      *batches
 	binder       *binder
 	verdicts     *mailbox[*verdict]
-	extended     *mailbox[func()] // pods extenders are asked about
-	devicesMoved signal           // claims of devices, classes or slices changed
+	extended     *mailbox[func()] // pods with extenders
+	devicesMoved signal           // resource claims, device classes or slices changed
 	volumesMoved signal           // claims, volumes or classes changed
 	running      sync.WaitGroup
 	hold         time.Duration // see maxHold
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	view      *view
 	evaluator *evaluator
 	kinds     kinds
@@ -70,7 +70,7 @@ type Scheduler struct {
 	gangs     *gangs
 }
 
-// New returns a scheduler that has not yet talked to anybody.
+// New returns a scheduler. It sends no request before Follow.
 func New(cfg Config) (*Scheduler, error) {
 	if cfg.Profiles.Less == nil {
 		return nil, errors.New("no queue sort plugin is enabled")
@@ -97,8 +97,8 @@ func New(cfg Config) (*Scheduler, error) {
 	return s, s.sources.follow(s.handlers())
 }
 
-// Follow fills the caches and follows the API until ctx ends. It returns when
-// the caches are filled, so that a scheduler that is not leading is ready to.
+// Follow fills the caches and keeps them up to date until ctx ends. It returns when they are
+// filled, so that a scheduler that is not the leader can take over quickly.
 func (s *Scheduler) Follow(ctx context.Context) error {
 	if err := s.sources.run(ctx); err != nil {
 		return fmt.Errorf("follow the API server: %w", err)
@@ -106,8 +106,7 @@ func (s *Scheduler) Follow(ctx context.Context) error {
 	return nil
 }
 
-// Run schedules until ctx ends, and then waits for what is under way. Follow
-// must have returned.
+// Run schedules pods until ctx ends, and then waits for its goroutines. Follow must have returned.
 func (s *Scheduler) Run(ctx context.Context) error {
 	s.events = newRecorders(ctx, s.cfg.Client, s.cfg.Profiles)
 	defer s.running.Wait()
@@ -121,7 +120,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	for {
 		item, err := s.queue.Pop(ctx)
 		if err != nil {
-			return nil // the end was asked for
+			return nil // ctx has ended
 		}
 		s.schedule(ctx, item)
 	}
@@ -140,7 +139,7 @@ func (s *Scheduler) flush(ctx context.Context) {
 	}
 }
 
-// schedule decides about one pod.
+// schedule schedules one pod.
 func (s *Scheduler) schedule(ctx context.Context, item *queue.Item) {
 	pod := item.Pod
 	p := s.cfg.Profiles.Profiles[pod.Spec.SchedulerName]
@@ -166,7 +165,7 @@ func (s *Scheduler) schedule(ctx context.Context, item *queue.Item) {
 	s.conclude(ctx, p, item, d, err, start)
 }
 
-// conclude carries a decision out.
+// conclude carries out a decision.
 func (s *Scheduler) conclude(ctx context.Context, p *profile.Profile, item *queue.Item, d decision, err error, start time.Time) {
 	if err != nil {
 		s.fail(ctx, p, item, err, start)
@@ -189,32 +188,32 @@ func (s *Scheduler) conclude(ctx context.Context, p *profile.Profile, item *queu
 	s.reject(p, item, d)
 }
 
-// decision is what came out for one pod.
+// decision is the result for one pod.
 type decision struct {
-	node    string // "": none
+	node    string // "" if none
 	volumes volumePlan
 	claims  dynamicresources.Plan
 
-	// Of a pod that has no node:
-	about     *v1.Pod // in the state that it was tried in
+	// For a pod that has no node:
+	about     *v1.Pod // the pod as it was evaluated
 	message   string
 	reject    *scheduling.Status
 	objected  map[*scheduling.Status]int
-	events    scheduling.Event // that may change the answer
-	local     bool             // what stands in the way on a node is on that node
+	events    scheduling.Event // that may let the pod fit
+	local     bool             // every objection to a node depends on that node alone
 	nominate  string
 	victims   []*scheduling.Pod
-	displaced []*scheduling.Pod // pods of less priority nominated to the same node
-	// deallocate is a claim that is to give back its devices.
+	displaced []*scheduling.Pod // pods of lower priority nominated to the same node
+	// deallocate is a claim whose devices are to be released.
 	deallocate *resourcev1.ResourceClaim
-	// discard is a claim for extended resources that an earlier attempt has left.
+	// discard is a claim for extended resources left by an earlier attempt.
 	discard *resourcev1.ResourceClaim
 }
 
-// silent tells whether nobody is to be told yet.
+// silent reports whether the pod's status is not to be updated yet.
 func (d *decision) silent() bool { return d.reject != nil && d.reject.Code == scheduling.Waiting }
 
-// decide finds a node and assumes the pod there, or finds out what is in the way.
+// decide finds a node and assumes the pod there, or finds out why there is none.
 func (s *Scheduler) decide(p *profile.Profile, item *queue.Item) (decision, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -244,18 +243,18 @@ func (s *Scheduler) decide(p *profile.Profile, item *queue.Item) (decision, erro
 	return d, nil
 }
 
-// park puts a pod that got no node where it waits. s.mu is held since the cell
-// was looked at, so that no pod can leave a node unnoticed.
+// park returns a pod without a node to the queue. The caller has held s.mu since the evaluation, so
+// that no pod can leave a node unnoticed.
 func (s *Scheduler) park(item *queue.Item, d *decision) {
-	d.about = item.Pod // the item may be taken out again from here on
+	d.about = item.Pod // from here on the item can be popped again
 	if d.silent() {
 		s.queue.Await(item, d.events)
 		return
 	}
 	s.queue.Unschedulable(item, d.events, d.local)
 	if len(d.victims) > 0 {
-		// Others make room for it: before they are told to go it would only push
-		// out more.
+		// Victims make room for it. If it were tried before they are evicted, it would only evict
+		// more.
 		s.queue.Hold(item)
 	}
 }
@@ -269,7 +268,7 @@ func (s *Scheduler) evaluateItem(p *profile.Profile, item *queue.Item) (*evaluat
 	return s.evaluator.evaluateAs(s.view, p, c.pod, c.class, s.nominated), nil
 }
 
-// evaluateOn is evaluateItem for one node; n is nil when the pod does not fit there.
+// evaluateOn evaluates one node. n is nil if the pod does not fit there.
 func (s *Scheduler) evaluateOn(p *profile.Profile, item *queue.Item, node string) (e *evaluation, n *scheduling.Node, err error) {
 	c, err := s.kinds.of(p, item)
 	if err != nil {
@@ -283,7 +282,7 @@ func (s *Scheduler) evaluateOn(p *profile.Profile, item *queue.Item, node string
 	return e, n, nil
 }
 
-// assume accounts for the pod on the node it gets.
+// assume counts the pod on its node.
 func (s *Scheduler) assume(e *evaluation, n *scheduling.Node) (decision, error) {
 	d := decision{node: n.Name, volumes: e.planVolumes(n)}
 	if e.devices != nil {
@@ -300,7 +299,7 @@ func (s *Scheduler) assume(e *evaluation, n *scheduling.Node) (decision, error) 
 	return d, nil
 }
 
-// preempt fills in whom to evict, or returns why nobody is.
+// preempt fills in the victims, or returns why there are none.
 func (s *Scheduler) preempt(e *evaluation, d *decision) string {
 	found, why := s.found(e)
 	if len(found) > 0 {
@@ -308,7 +307,7 @@ func (s *Scheduler) preempt(e *evaluation, d *decision) string {
 		return ""
 	}
 	if waits := e.pod.Status.NominatedNodeName; waits != "" && ineligible(s.view, e) != "" {
-		d.nominate = waits // what was begun there is not over
+		d.nominate = waits // earlier victims have not left yet
 	}
 	return why
 }
@@ -321,7 +320,7 @@ func (s *Scheduler) found(e *evaluation) (found []candidate, why string) {
 	return e.preempt(compileBudgets(budgets), s.cfg.Rand)
 }
 
-// clear decides on a node to be cleared of pods below a rank.
+// clear decides to evict the victims of a candidate for a pod of a rank.
 func (s *Scheduler) clear(rank int32, c candidate, d *decision) {
 	d.nominate, d.victims = c.node, c.victims
 	for _, v := range d.victims {
@@ -333,8 +332,9 @@ func (s *Scheduler) clear(rank int32, c candidate, d *decision) {
 	}
 }
 
-// nominateTo has a pod expected on a node; "": on none. One that has left the queue is
-// not: who is told that it is gone takes it out there before s.mu is his.
+// nominateTo nominates a pod to a node, or to none if node is "". A pod that has left the queue is
+// not nominated: the handler that removed it from the queue removes its nomination only after it
+// has got s.mu.
 func (s *Scheduler) nominateTo(pod *scheduling.Pod, node string) {
 	if s.queue.Get(pod.UID) == nil {
 		node = ""
@@ -342,12 +342,11 @@ func (s *Scheduler) nominateTo(pod *scheduling.Pod, node string) {
 	s.nominated.set(pod, node)
 }
 
-// local tells whether no other node has to do with what speaks against a node:
-// a pod that leaves changes the answer for its own node alone.
+// local reports whether every objection to a node depends on that node alone. Then a pod that
+// leaves a node can help on that node only.
 func (e *evaluation) local() bool { return e.reject == nil && len(e.cell) == 0 }
 
-// events are the changes that may make the pod fit: those that the plugins that
-// rejected it wait for.
+// events returns the changes that may let the pod fit: those of the plugins that rejected it.
 func (e *evaluation) events() scheduling.Event {
 	rejected := map[string]bool{}
 	if e.reject != nil {

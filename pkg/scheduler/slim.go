@@ -9,9 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 )
 
-// slim drops from objects what no plugin looks at, before they are kept. Pods are
-// read without it (package intake). Whoever is shown whole objects, as extenders
-// are, needs other caches.
+// slim removes fields from objects that no plugin reads, before a cache stores them. Pods are read
+// without such fields (package intake). Extenders need whole objects and have other caches.
 func slim(obj any) (any, error) {
 	obj, err := withoutManagedFields(obj)
 	switch o := obj.(type) {
@@ -29,7 +28,7 @@ func slim(obj any) (any, error) {
 	return obj, err
 }
 
-// withoutManagedFields drops what is large and never read.
+// withoutManagedFields removes managed fields, which are large and never read.
 func withoutManagedFields(obj any) (any, error) {
 	if m, err := meta.Accessor(obj); err == nil {
 		m.SetManagedFields(nil)

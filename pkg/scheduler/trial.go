@@ -10,9 +10,8 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// trial asks what a pod's filters would say of a node with other pods on it.
-// The cell is not touched; filters that count pods are told of the changes, and
-// told the reverse by end.
+// trial evaluates a node as if other pods were on it. It works on a copy of the node. Filters that
+// count pods are called with the changes, and with their reversal by end.
 type trial struct {
 	e    *evaluation
 	node *scheduling.Node
@@ -31,7 +30,7 @@ func (e *evaluation) trial(n *scheduling.Node) *trial {
 	return &trial{e: e, node: &c}
 }
 
-// adjust puts a pod on the node (d=1) or takes it away (d=-1).
+// adjust adds a pod to the node (d is 1) or removes it (d is -1).
 func (t *trial) adjust(pod *scheduling.Pod, d int) {
 	cell.Adjust(t.node, pod, d)
 	t.tell(pod, d)

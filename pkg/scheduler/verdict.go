@@ -18,32 +18,33 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// reporters is how many requests with verdicts are under way at a time;
-// singleReporters the same where there are no batches.
+// reporters is how many requests with verdicts are sent at a time. singleReporters is the same if
+// the server does not support batches.
 const (
 	reporters       = 2
 	singleReporters = 16
 )
 
-// verdict is what a pod that got no node is to be told, and who makes room for it.
+// verdict is what is reported about a pod without a node: its condition, its nominated node, and
+// the victims to evict.
 type verdict struct {
 	profile   *profile.Profile
 	pod       *v1.Pod
-	condition *v1.PodCondition // nil: as it is
+	condition *v1.PodCondition // nil if it stays as it is
 	nominated string
 	victims   []*scheduling.Pod
-	must      bool   // it is not left out when there is a later one
-	done      func() // nil: nobody waits for it
+	must      bool   // a later verdict about the pod does not replace it
+	done      func() // called afterwards, unless nil
 }
 
 func conditionOf(reason, message string) *v1.PodCondition {
 	return &v1.PodCondition{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: reason, Message: message}
 }
 
-// report hands a verdict over to be carried out.
+// report queues a verdict.
 func (s *Scheduler) report(v *verdict) { s.verdicts.put(v.pod.UID, v, v.must) }
 
-// runVerdicts carries verdicts out until ctx ends. Several may run.
+// runVerdicts carries out verdicts until ctx ends. It may run several times at once.
 func (s *Scheduler) runVerdicts(ctx context.Context) {
 	for {
 		some := s.verdicts.take(ctx, v1alpha1.MaxVerdicts)
@@ -71,7 +72,7 @@ func (s *Scheduler) runVerdicts(ctx context.Context) {
 	}
 }
 
-// fitting is how many verdicts go into one batch, by their victims: one at least.
+// fitting returns how many verdicts fit into one batch, given their victims. It is at least one.
 func fitting(some []*verdict) int {
 	victims := 0
 	for i, v := range some {
@@ -82,7 +83,7 @@ func fitting(some []*verdict) int {
 	return len(some)
 }
 
-// passBatch returns false when the verdicts must be told one by one.
+// passBatch sends verdicts in one request. It returns false if they must be sent one by one.
 func (s *Scheduler) passBatch(ctx context.Context, p *profile.Profile, some []*verdict) bool {
 	if len(some[0].victims) > v1alpha1.MaxVictims {
 		return false
@@ -128,8 +129,7 @@ func (s *Scheduler) passBatch(ctx context.Context, p *profile.Profile, some []*v
 	return true
 }
 
-// outgoing is what is to be sent of a verdict, with the victims in it; nil: it
-// says nothing new.
+// outgoing returns a verdict as it is sent, with its victims, or nil if it has nothing new.
 func (s *Scheduler) outgoing(v *verdict) (*v1alpha1.Verdict, []*scheduling.Pod) {
 	pod := s.present(v.pod)
 	if pod == nil {
@@ -140,7 +140,7 @@ func (s *Scheduler) outgoing(v *verdict) (*v1alpha1.Verdict, []*scheduling.Pod) 
 	switch c := v.condition; {
 	case c == nil:
 	case said(pod, c):
-		s.events[v.profile.Name].failed(pod, c.Message) // once more: it becomes a series
+		s.events[v.profile.Name].failed(pod, c.Message) // the repeated event becomes a series
 	default:
 		out.Reason, out.Message, out.Generation, out.Event = c.Reason, c.Message, pod.Generation, true
 	}
@@ -154,8 +154,8 @@ func (s *Scheduler) outgoing(v *verdict) (*v1alpha1.Verdict, []*scheduling.Pod) 
 	return out, victims
 }
 
-// remaining are the victims of a verdict that do not end yet, as they are now: the
-// cell goes on to take over what becomes of them.
+// remaining returns the victims of a verdict that are not terminating yet. They are copies, because
+// the cell updates its pods.
 func (s *Scheduler) remaining(v *verdict) []*scheduling.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,7 +173,7 @@ func ref(p *v1.Pod) v1alpha1.PodRef {
 	return v1alpha1.PodRef{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 }
 
-// present is a pod's present state; nil when it has a node by now, or is gone.
+// present returns a pod's latest state, or nil if it has a node or does not exist.
 func (s *Scheduler) present(pod *v1.Pod) *v1.Pod {
 	s.mu.Lock()
 	_, _, placed := s.view.Placed(pod.UID)
@@ -184,7 +184,7 @@ func (s *Scheduler) present(pod *v1.Pod) *v1.Pod {
 	return s.queue.Get(pod.UID)
 }
 
-// passEach tells verdicts to a server that takes no batches.
+// passEach sends verdicts one by one, to a server that does not support batches.
 func (s *Scheduler) passEach(ctx context.Context, some []*verdict) {
 	var next atomic.Int64
 	var workers sync.WaitGroup
@@ -198,8 +198,8 @@ func (s *Scheduler) passEach(ctx context.Context, some []*verdict) {
 	workers.Wait()
 }
 
-// pass tells one verdict. The nomination comes first: were the scheduler killed
-// between, the room made would not be given to others.
+// pass sends one verdict. It writes the nomination first: if the scheduler is killed in between,
+// the room made by evictions must not go to other pods.
 func (s *Scheduler) pass(ctx context.Context, v *verdict) {
 	pod := s.present(v.pod)
 	if pod == nil {
@@ -222,15 +222,14 @@ func (s *Scheduler) pass(ctx context.Context, v *verdict) {
 	}
 }
 
-// spare lets the victims of a verdict stay: the pod needs no room any more.
+// spare cancels the evictions of a verdict, because its pod needs no room any more.
 func (s *Scheduler) spare(v *verdict) {
 	for _, victim := range v.victims {
 		s.stays(victim)
 	}
 }
 
-// stays takes back that a pod was to make room. A gang that waits for it, and for
-// nobody else, is tried again.
+// stays cancels the eviction of a pod. A gang that waits only for this victim is tried again.
 func (s *Scheduler) stays(victim *scheduling.Pod) {
 	s.mu.Lock()
 	delete(s.view.evicting, victim.UID)
@@ -241,14 +240,14 @@ func (s *Scheduler) stays(victim *scheduling.Pod) {
 	}
 }
 
-// unwritten notes that a pod's status could not be written; one that is gone needs none.
+// unwritten logs that a pod's status could not be written, unless the pod does not exist any more.
 func (s *Scheduler) unwritten(ctx context.Context, namespace, name string, err error) {
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
-		s.cfg.Log.Warn("pod status not written", "pod", namespace+"/"+name, "error", err)
+		s.cfg.Log.Warn("Failed to write pod status", "pod", namespace+"/"+name, "err", err)
 	}
 }
 
-// evicted takes down how the eviction of a victim went.
+// evicted handles the result of an eviction.
 func (s *Scheduler) evicted(ctx context.Context, victim *scheduling.Pod, err error) {
 	if err == nil {
 		s.metrics.victims.Inc()
@@ -259,7 +258,7 @@ func (s *Scheduler) evicted(ctx context.Context, victim *scheduling.Pod, err err
 		return
 	}
 	if !apierrors.IsNotFound(err) {
-		s.cfg.Log.Warn("pod not evicted", "pod", victim.Namespace+"/"+victim.Name, "error", err)
+		s.cfg.Log.Warn("Failed to evict pod", "pod", victim.Namespace+"/"+victim.Name, "err", err)
 	}
-	s.queue.Happened(scheduling.PodRemoved) // whoever waited for it looks again
+	s.queue.Happened(scheduling.PodRemoved) // pods that waited for its room are tried again
 }

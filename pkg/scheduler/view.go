@@ -17,14 +17,14 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// view is the cell together with the objects plugins read besides.
+// view is the cell with the other objects that plugins read.
 type view struct {
 	*cell.Cell
 	keeper    *keeper
 	nominated *nominations
 	sources   *sources
 	devices   *devices
-	// evicting are pods that are being told to go.
+	// evicting has the pods that are being evicted.
 	evicting map[types.UID]bool
 	reserved reservations
 }
@@ -47,7 +47,7 @@ func (v *view) Devices() scheduling.DeviceView { return v.devices }
 func (v *view) NamespaceLabels(namespace string) labels.Set {
 	ns, err := v.sources.namespaces.Get(namespace)
 	if err != nil {
-		return nil // not there: no labels
+		return nil // the namespace does not exist
 	}
 	return ns.Labels
 }
@@ -76,8 +76,8 @@ func (v *view) Selectors(pod *v1.Pod) labels.Selector {
 	return labels.SelectorFromSet(equal).Add(requirements...)
 }
 
-// ownerRequirements returns what the controller of a pod selects; plain
-// equalities of a ReplicationController go to equal.
+// ownerRequirements returns the requirements of a pod's controller. The selector of a
+// ReplicationController is added to equal.
 func (v *view) ownerRequirements(namespace string, owner *metav1.OwnerReference, equal labels.Set) labels.Requirements {
 	var sel *metav1.LabelSelector
 	switch owner.APIVersion + " " + owner.Kind {
@@ -101,7 +101,7 @@ func (v *view) ownerRequirements(namespace string, owner *metav1.OwnerReference,
 	}
 	s, err := metav1.LabelSelectorAsSelector(sel)
 	if err != nil {
-		return nil // the API server refuses such a selector
+		return nil // the API server rejects such a selector
 	}
 	requirements, _ := s.Requirements()
 	return requirements
@@ -122,7 +122,7 @@ func (v *view) Volume(name string) *v1.PersistentVolume { return found(v.sources
 // Class implements scheduling.VolumeView.
 func (v *view) Class(name string) *storagev1.StorageClass { return found(v.sources.classes.Get(name)) }
 
-// found maps the error of a cache's getter, which can only be NotFound, to nil.
+// found returns nil if a cache's getter failed. The error can only be NotFound.
 func found[T any](o *T, err error) *T {
 	if err != nil {
 		return nil
@@ -165,7 +165,7 @@ func (v *view) CSINode(node string) *storagev1.CSINode { return found(v.sources.
 func (v *view) Attachments(node string) []*storagev1.VolumeAttachment {
 	objs, err := v.sources.attachments.GetIndexer().ByIndex(byNode, node)
 	if err != nil {
-		return nil // there is no such index before the caches are followed
+		return nil // the index does not exist before Follow
 	}
 	out := make([]*storagev1.VolumeAttachment, 0, len(objs))
 	for _, o := range objs {

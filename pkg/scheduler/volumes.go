@@ -20,30 +20,30 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// volumePlan is what must be bound or made before the pod is.
+// volumePlan has the volumes that must be bound or provisioned before the pod is bound.
 type volumePlan struct{ volumebinding.Plan }
 
 func (p volumePlan) empty() bool { return len(p.Bind)+len(p.Provision) == 0 }
 
-// reservations are the volumes and nodes chosen for claims by decisions under way.
-// Pods that share a claim share them. The API may not show them yet.
+// reservations has the volumes and nodes chosen for claims by decisions that are being carried out.
+// Pods that share a claim share its reservation. The caches may not show them yet.
 type reservations struct {
-	volumes map[string]*reservation    // by their names
-	nodes   map[types.UID]*reservation // by the claims to provision
+	volumes map[string]*reservation    // by volume name
+	nodes   map[types.UID]*reservation // by UID of the claim to provision
 }
 
 func newReservations() reservations {
 	return reservations{map[string]*reservation{}, map[types.UID]*reservation{}}
 }
 
-// reservation is what one or more decisions have chosen.
+// reservation is a choice of one or more decisions.
 type reservation struct {
 	claim     *v1.PersistentVolumeClaim
 	node      string
 	decisions int
 }
 
-// reserve adds the plan's choices, for a decision for a node.
+// reserve adds the choices of a plan. node is the pod's node.
 func (r reservations) reserve(p volumePlan, node string) {
 	for _, m := range p.Bind {
 		hold(r.volumes, m.Volume.Name, m.Claim, node)
@@ -53,7 +53,7 @@ func (r reservations) reserve(p volumePlan, node string) {
 	}
 }
 
-// release removes the plan's choices when the decision is over.
+// release removes the choices of a plan once the decision is carried out.
 func (r reservations) release(p volumePlan) {
 	for _, m := range p.Bind {
 		drop(r.volumes, m.Volume.Name)
@@ -107,12 +107,12 @@ func (e *evaluation) planVolumes(n *scheduling.Node) volumePlan {
 	return volumePlan{e.volumes.Plan(n)}
 }
 
-// writes are the versions that prepareVolumes has seen of volumes and claims. What a
-// cache shows of them is compared only when it is not older.
+// writes has the resource versions that prepareVolumes has written or seen, by name. Cached objects
+// with an older version are ignored.
 type writes struct{ volumes, claims map[string]string }
 
-// prepareVolumes gives the claims their volumes and waits until the volume
-// controller has bound them.
+// prepareVolumes binds the plan's volumes to claims, and waits until the volume controller has
+// completed that.
 func (s *Scheduler) prepareVolumes(ctx context.Context, pod *v1.Pod, d decision) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Profiles.BindTimeout)
 	defer cancel()
@@ -134,8 +134,8 @@ func (s *Scheduler) prepareVolumes(ctx context.Context, pod *v1.Pod, d decision)
 	return s.awaitClaims(ctx, pod, d, w)
 }
 
-// bindVolume writes into a volume which claim it is for. Another pod with the same
-// claim may have had that done.
+// bindVolume writes the claim into a volume. Another pod with the same claim may have done that
+// already.
 func (s *Scheduler) bindVolume(ctx context.Context, m volumebinding.Match) (*v1.PersistentVolume, error) {
 	volumes := s.cfg.Client.CoreV1().PersistentVolumes()
 	pv := s.view.Volume(m.Volume.Name)
@@ -160,8 +160,8 @@ func (s *Scheduler) bindVolume(ctx context.Context, m volumebinding.Match) (*v1.
 	return nil, err
 }
 
-// selectNode writes into a claim at which node its volume is to be made. It never
-// replaces another selection: that is the provisioner's to take back.
+// selectNode writes the node for provisioning into a claim. It never replaces another selection:
+// only the provisioner may remove that.
 func (s *Scheduler) selectNode(ctx context.Context, claim *v1.PersistentVolumeClaim, node string) (*v1.PersistentVolumeClaim, error) {
 	claims := s.cfg.Client.CoreV1().PersistentVolumeClaims(claim.Namespace)
 	next := claim.DeepCopy()
@@ -196,8 +196,8 @@ func (s *Scheduler) awaitClaims(ctx context.Context, pod *v1.Pod, d decision, w 
 	}
 }
 
-// stillPlaced returns the node of a decision. It fails if the pod or the node has been
-// deleted meanwhile.
+// stillPlaced returns the node of a decision. It fails if the pod or the node was deleted
+// meanwhile.
 func (s *Scheduler) stillPlaced(pod *v1.Pod, d decision) (*v1.Node, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,8 +211,8 @@ func (s *Scheduler) stillPlaced(pod *v1.Pod, d decision) (*v1.Node, error) {
 	return n.Node, nil
 }
 
-// unbound names a claim of the plan that has no volume yet; it fails when there
-// will be none on the node.
+// unbound returns the name of a claim of the plan that has no volume yet, or "". It fails if the
+// claim cannot get a volume on the node any more.
 func (s *Scheduler) unbound(node *v1.Node, d decision, w writes) (string, error) {
 	for _, m := range d.volumes.Bind {
 		if done, err := s.volumeBound(node, m, w); err != nil || !done {
@@ -262,7 +262,7 @@ func (s *Scheduler) provisioned(node *v1.Node, c *v1.PersistentVolumeClaim, w wr
 	}
 	pv := s.view.Volume(claim.Spec.VolumeName)
 	if pv == nil {
-		return false, nil // it is not seen yet, or the claim is lost
+		return false, nil // the cache does not have it yet, or the claim is lost
 	}
 	if err := volume.CheckNodeAffinity(pv, node.Labels); err != nil {
 		return false, fmt.Errorf("pv %q node affinity doesn't match node %q: %w", pv.Name, node.Name, err)
@@ -270,13 +270,13 @@ func (s *Scheduler) provisioned(node *v1.Node, c *v1.PersistentVolumeClaim, w wr
 	return volumebinding.Bound(claim), nil
 }
 
-// older reports whether a version that a cache shows is from before a known one.
+// older reports whether a version in a cache is older than a known one.
 func older(shown, known string) bool {
 	order, err := resourceversion.CompareResourceVersion(shown, known)
 	return err == nil && order < 0
 }
 
-// claimNow returns a claim's present state, as the cache has it.
+// claimNow returns a claim from the cache.
 func (s *Scheduler) claimNow(c *v1.PersistentVolumeClaim) (*v1.PersistentVolumeClaim, error) {
 	now := found(s.view.sources.claims.PersistentVolumeClaims(c.Namespace).Get(c.Name))
 	if now == nil || now.UID != c.UID {
@@ -285,7 +285,7 @@ func (s *Scheduler) claimNow(c *v1.PersistentVolumeClaim) (*v1.PersistentVolumeC
 	return now, nil
 }
 
-// signal wakes everybody who waits for the next change.
+// signal wakes all goroutines that wait for the next change.
 type signal struct {
 	mu *sync.Mutex
 	ch *chan struct{}

@@ -15,39 +15,40 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// Why says why a pod is where it is, or why it is nowhere.
+// Why explains why a pod is on its node, or why it has none.
 type Why struct {
 	Pod  string `json:"pod"`
-	Node string `json:"node,omitempty"` // where it is
-	// Gated is why it is not tried.
+	Node string `json:"node,omitempty"` // the pod's node
+	// Gated is why the pod is not tried.
 	Gated []string `json:"gated,omitempty"`
-	// Ended is what its status says of an eviction.
+	// Ended is the reason of an eviction, from the pod's status.
 	Ended string `json:"ended,omitempty"`
-	// Reasons are the objections with the number of nodes that have them.
+	// Reasons has the objections with the number of nodes for each.
 	Reasons []Reason `json:"reasons,omitempty"`
-	// Changes would each make the pod fit somewhere, the smallest first.
+	// Changes has changes of the pod, each of which would let it fit a node, the smallest first.
 	Changes []Change `json:"changes,omitempty"`
-	// Fits is how many nodes it fits; for a pod on a node, as if it was on none.
+	// Fits is the number of nodes that the pod fits. A pod on a node is evaluated as if it were on
+	// none.
 	Fits int `json:"fits"`
 	Explanation
 }
 
-// Reason is an objection with how many nodes have it.
+// Reason is an objection with the number of nodes that have it.
 type Reason struct {
 	Plugin string `json:"plugin"`
 	Reason string `json:"reason"`
 	Nodes  int    `json:"nodes"`
 }
 
-// Change is a change of the pod by which it would fit.
+// Change is a change of the pod that would let it fit.
 type Change struct {
 	What  string `json:"what"`
-	Nodes int    `json:"nodes"`          // it would fit
+	Nodes int    `json:"nodes"`          // number of nodes that it would fit
 	Node  string `json:"node,omitempty"` // one of them
 }
 
-// asker answers why. It has an evaluator of its own, so that what the scheduler
-// keeps is not driven out, and holds the lock only for one evaluation at a time.
+// asker computes answers. It has its own evaluator, so that what the scheduler has cached stays,
+// and holds the lock for one evaluation at a time.
 type asker struct {
 	lock      sync.Locker
 	view      *view
@@ -56,13 +57,13 @@ type asker struct {
 	rounds    int // evaluations so far
 }
 
-// why answers for a pod; at most limit nodes are explained (0: all).
+// why explains a pod. It explains at most limit nodes one by one, or all if limit is 0.
 func (a *asker) why(pod *v1.Pod, limit int) (*Why, error) {
 	w := &Why{Pod: pod.Namespace + "/" + pod.Name, Node: pod.Spec.NodeName, Ended: ended(pod)}
 	if st := a.profile.Gate(pod); st != nil {
 		w.Gated = st.Reasons
 	}
-	free := pod.DeepCopy() // as it was before it had a node
+	free := pod.DeepCopy() // as before it had a node
 	free.Spec.NodeName, free.Status.NominatedNodeName = "", ""
 	if err := a.explain(w, free); err != nil {
 		return nil, err
@@ -107,7 +108,7 @@ func (a *asker) explain(w *Why, pod *v1.Pod) error {
 	return err
 }
 
-// ended tells what a pod's status says of its eviction.
+// ended returns the reason of an eviction from a pod's status.
 func ended(pod *v1.Pod) string {
 	if c := condition(pod, v1.DisruptionTarget); c != nil && c.Status == v1.ConditionTrue {
 		return c.Reason + ": " + c.Message
@@ -115,7 +116,7 @@ func ended(pod *v1.Pod) string {
 	return ""
 }
 
-// fits returns the nodes a pod would fit.
+// fits returns the nodes that a pod would fit.
 func (a *asker) fits(pod *v1.Pod) (nodes []*scheduling.Node) {
 	a.lock.Lock()
 	defer a.lock.Unlock()
@@ -143,14 +144,14 @@ func (a *asker) fits(pod *v1.Pod) (nodes []*scheduling.Node) {
 	return nodes
 }
 
-// Why answers why a pod of the cell, or one that is to be, is where it is.
+// Why explains why a pod is on its node or has none. The pod need not exist.
 func (m *Model) Why(pod *v1.Pod, limit int) (*Why, error) {
 	a := &asker{lock: &sync.Mutex{}, view: m.view, profile: m.profile, nominated: m.nominated}
 	return a.why(pod, limit)
 }
 
-// Why answers for a pod the API has shown. A pod of no profile of this scheduler
-// is none of its business.
+// Why explains a pod. It returns ErrUnknown if the scheduler's caches do not have the pod, or if no
+// profile of this scheduler is responsible for it.
 func (s *Scheduler) Why(namespace, name string, limit int) (*Why, error) {
 	pod := s.sources.pods.Get(namespace, name)
 	if pod == nil {

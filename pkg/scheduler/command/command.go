@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package command is the scheduler as a process: flags, configuration file,
-// leader election and endpoints around a scheduler.Scheduler.
+// Package command is the scheduler process: it parses flags and the configuration file, takes part
+// in leader election and serves the HTTP endpoints.
 package command
 
 import (
@@ -27,7 +27,7 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/profile"
 )
 
-// defaultPort is where Kubernetes' scheduler serves.
+// defaultPort is the port of Kubernetes' scheduler.
 const defaultPort = 10259
 
 type options struct {
@@ -69,7 +69,7 @@ func parse(args []string, stderr io.Writer) (*options, *configv1.KubeSchedulerCo
 	return o, cfg, nil
 }
 
-// Run is the process: it returns when ctx ends, or when the process cannot go on.
+// Run runs the process. It returns when ctx ends, or with an error if the process cannot continue.
 func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	o, cfg, err := parse(args, stderr)
 	if err != nil {
@@ -95,7 +95,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	return run(ctx, o, client, profiles, shown, stderr)
 }
 
-// show puts what flags have decided into a configuration.
+// show writes the values of flags into the configuration that /configz returns.
 func (o *options) show(c *configv1.KubeSchedulerConfiguration, rc *rest.Config) {
 	profiling, contention := !o.serving.NoProfiling, false
 	c.EnableProfiling, c.EnableContentionProfiling = &profiling, &contention

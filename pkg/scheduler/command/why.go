@@ -13,8 +13,8 @@ import (
 	"keelson.dev/keelson/pkg/scheduler"
 )
 
-// whyPath answers /why/NAMESPACE/POD?nodes=N: why a pod is where it is, or
-// nowhere, with at most N nodes explained one by one (20; 0: all).
+// whyPath serves /why/NAMESPACE/POD?nodes=N: why a pod is on its node, or why it has none. At most
+// N nodes are explained one by one; the default is 20, and 0 means all.
 const whyPath = "/why/"
 
 const whyNodes = 20
@@ -46,6 +46,6 @@ func whyHandler(s *scheduler.Scheduler) http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
-		_ = enc.Encode(answer) // the client is gone, or it is not
+		_ = enc.Encode(answer) // fails only if the client has gone
 	})
 }

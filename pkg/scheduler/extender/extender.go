@@ -1,12 +1,11 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package extender calls HTTP extenders: programs beside the scheduler that
-// rule out and rank nodes, choose victims or bind pods, as
-// k8s.io/kube-scheduler/extender/v1 says.
+// Package extender calls HTTP extenders: programs beside the scheduler that filter and score nodes,
+// choose victims or bind pods, as k8s.io/kube-scheduler/extender/v1 defines.
 //
-// An extender may hang or lie. Calls end with its timeout, answers are bounded,
-// and what is said of nodes and pods nobody asked about is an error.
+// An extender may hang or return wrong answers. Calls have a timeout, the size of answers is
+// limited, and an answer about a node or pod that was not in the request is an error.
 package extender
 
 import (
@@ -31,14 +30,14 @@ const (
 	maxAnswer      = 64 << 20
 )
 
-// Extender is one of the configured extenders. It is safe for concurrent use.
+// Extender is one configured extender. It is safe for concurrent use.
 type Extender struct {
 	config  configv1.Extender
 	client  *http.Client
 	managed map[v1.ResourceName]bool
 }
 
-// New returns the extender of a configuration.
+// New returns the extender for a configuration.
 func New(c configv1.Extender) (*Extender, error) {
 	switch {
 	case c.URLPrefix == "":
@@ -78,22 +77,22 @@ func transport(c configv1.Extender) (http.RoundTripper, error) {
 	return &http.Transport{TLSClientConfig: config, MaxIdleConnsPerHost: 4}, nil
 }
 
-// Name is the extender's URL.
+// Name returns the extender's URL.
 func (e *Extender) Name() string { return e.config.URLPrefix }
 
-// Ignorable tells whether pods are scheduled without it when it fails.
+// Ignorable reports whether pods are scheduled without the extender if it fails.
 func (e *Extender) Ignorable() bool { return e.config.Ignorable }
 
-// Weight is how much its scores count.
+// Weight returns the weight of the extender's scores.
 func (e *Extender) Weight() int64 { return e.config.Weight }
 
-// Binds tells whether it binds pods itself.
+// Binds reports whether the extender binds pods.
 func (e *Extender) Binds() bool { return e.config.BindVerb != "" }
 
-// Preempts tells whether it is asked about victims.
+// Preempts reports whether the extender chooses victims.
 func (e *Extender) Preempts() bool { return e.config.PreemptVerb != "" }
 
-// IgnoredResources are those the scheduler must not look at.
+// IgnoredResources returns the resources that the scheduler must ignore.
 func (e *Extender) IgnoredResources() []string {
 	var out []string
 	for _, r := range e.config.ManagedResources {
@@ -104,8 +103,8 @@ func (e *Extender) IgnoredResources() []string {
 	return out
 }
 
-// Interested tells whether it is asked about a pod: one that asks for a resource
-// it manages, or any if it manages none.
+// Interested reports whether the extender is responsible for a pod: the pod requests a resource
+// that the extender manages, or the extender manages none.
 func (e *Extender) Interested(pod *v1.Pod) bool {
 	if len(e.managed) == 0 {
 		return true
@@ -124,7 +123,8 @@ func (e *Extender) Interested(pod *v1.Pod) bool {
 	return false
 }
 
-// args describes nodes by name to who knows them, and in full to others.
+// args returns the arguments of a call. It has only the names of nodes if the extender caches
+// nodes, otherwise whole nodes.
 func (e *Extender) args(pod *v1.Pod, nodes []*v1.Node) *extenderv1.ExtenderArgs {
 	args := &extenderv1.ExtenderArgs{Pod: pod}
 	if e.config.NodeCacheCapable {
@@ -142,14 +142,15 @@ func (e *Extender) args(pod *v1.Pod, nodes []*v1.Node) *extenderv1.ExtenderArgs 
 	return args
 }
 
-// Filtered is which nodes an extender leaves, and why not the others.
+// Filtered is the result of Filter: the nodes that remain, and why others do not.
 type Filtered struct {
 	Nodes []*v1.Node
-	// Failed may fit when other pods are removed, Unresolvable not even then.
+	// Failed has nodes that may fit if other pods are removed. Unresolvable has nodes that do not
+	// fit even then.
 	Failed, Unresolvable map[string]string
 }
 
-// Filter asks which of the nodes the pod fits.
+// Filter returns the nodes that the pod fits according to the extender.
 func (e *Extender) Filter(ctx context.Context, pod *v1.Pod, nodes []*v1.Node) (Filtered, error) {
 	if e.config.FilterVerb == "" {
 		return Filtered{Nodes: nodes}, nil
@@ -180,13 +181,14 @@ func (e *Extender) Filter(ctx context.Context, pod *v1.Pod, nodes []*v1.Node) (F
 		if n == nil {
 			return Filtered{}, fmt.Errorf("extender %q claims a filtered node %q which is not found in the input node list", e.Name(), name)
 		}
-		delete(asked, name) // named once
+		delete(asked, name) // a node may be named once
 		out.Nodes = append(out.Nodes, n)
 	}
 	return out, nil
 }
 
-// Prioritize asks for scores, 0..10, by node. Nodes nobody asked about are left out.
+// Prioritize returns scores from 0 to 10, by node. Scores of nodes that were not in the request are
+// left out.
 func (e *Extender) Prioritize(ctx context.Context, pod *v1.Pod, nodes []*v1.Node) (map[string]int64, error) {
 	if e.config.PrioritizeVerb == "" {
 		return nil, nil
@@ -202,7 +204,7 @@ func (e *Extender) Prioritize(ctx context.Context, pod *v1.Pod, nodes []*v1.Node
 	return out, nil
 }
 
-// Bind has the extender bind a pod.
+// Bind lets the extender bind a pod.
 func (e *Extender) Bind(ctx context.Context, pod *v1.Pod, node string) error {
 	var result extenderv1.ExtenderBindingResult
 	err := e.send(ctx, e.config.BindVerb, &extenderv1.ExtenderBindingArgs{
@@ -214,8 +216,8 @@ func (e *Extender) Bind(ctx context.Context, pod *v1.Pod, node string) error {
 	return err
 }
 
-// Preempt asks which of the nodes may be cleared for a pod, and of whom. victims
-// is by node; the answer is too, by UIDs.
+// Preempt lets the extender choose among nodes and their victims. victims is by node; the result
+// has UIDs of victims by node.
 func (e *Extender) Preempt(ctx context.Context, pod *v1.Pod, victims map[string]*extenderv1.Victims) (map[string]*extenderv1.MetaVictims, error) {
 	args := &extenderv1.ExtenderPreemptionArgs{Pod: pod}
 	if e.config.NodeCacheCapable {

@@ -19,10 +19,10 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/plugins/volumebinding"
 )
 
-// bindTimeout is how long volumes may take to be bound, unless it is said.
+// bindTimeout is the default of how long a pod waits for its volumes.
 const bindTimeout = 10 * time.Minute
 
-// arguments read the arguments of the plugins that take some, over their defaults.
+// arguments has, for each plugin with arguments, a function that decodes them over their defaults.
 var arguments = map[string]func(args []byte) (runtime.Object, error){
 	PreemptionName:             object(preemptionArgs),
 	dynamicresources.Name:      object(deviceArgs),
@@ -38,7 +38,7 @@ func object[T runtime.Object](read func([]byte) (T, error)) func([]byte) (runtim
 	return func(args []byte) (runtime.Object, error) { return read(args) }
 }
 
-// decode reads plugin arguments over their defaults.
+// decode decodes the arguments of a plugin over the defaults in into.
 func decode(args []byte, into any) error {
 	if len(args) == 0 {
 		return nil
@@ -63,7 +63,7 @@ func balancedArgs(args []byte) (*configv1.NodeResourcesBalancedAllocationArgs, e
 	return a, err
 }
 
-// weighted are resources with their weights; without any the default ones.
+// weighted returns the resources with their weights, or the default resources if there are none.
 func weighted(specs []configv1.ResourceSpec) []configv1.ResourceSpec {
 	var out []configv1.ResourceSpec
 	for _, s := range specs {

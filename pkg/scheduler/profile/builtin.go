@@ -76,7 +76,7 @@ type builtin struct {
 	factory factory
 }
 
-// builtins are the default plugins in upstream's order and with its weights.
+// builtins has the default plugins in upstream's order, with upstream's weights.
 var builtins = []builtin{
 	{schedulinggates.Name, 0, plain(schedulinggates.New())},
 	{prioritysort.Name, 0, plain(prioritysort.New())},
@@ -291,7 +291,7 @@ func set(names []string) map[string]bool {
 	return m
 }
 
-// maker makes a profile's plugins with their arguments.
+// maker creates the plugins of a profile with their arguments.
 type maker struct {
 	factories map[string]factory
 	args      map[string]json.RawMessage
@@ -337,7 +337,7 @@ func (m *maker) plugin(name string) (plugin, error) {
 	return p, nil
 }
 
-// unused names arguments that no plugin took.
+// unused returns an error if there are arguments for plugins that are not enabled.
 func (m *maker) unused() error {
 	if len(m.args) == 0 {
 		return nil

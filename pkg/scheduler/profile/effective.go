@@ -15,15 +15,14 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 )
 
-// Effective is a configuration with all that Build takes as said where it says nothing: the
-// profile that is always there, the default plugins with their weights, and the arguments of
-// plugins.
+// Effective returns a configuration with the defaults filled in that Build uses: the default
+// profile, the default plugins with their weights, and the plugins' arguments.
 func Effective(c *configv1.KubeSchedulerConfiguration, s *Set) (*configv1.KubeSchedulerConfiguration, error) {
 	out := c.DeepCopy()
 	out.SetGroupVersionKind(configv1.SchemeGroupVersion.WithKind("KubeSchedulerConfiguration"))
 	first, most := int64(s.InitialBackoff/time.Second), int64(s.MaxBackoff/time.Second)
 	out.PodInitialBackoffSeconds, out.PodMaxBackoffSeconds = &first, &most
-	all := int32(100) // every node is scored, whatever part is asked for
+	all := int32(100) // all nodes are scored, whatever the configuration says
 	out.PercentageOfNodesToScore = &all
 	if len(out.Profiles) == 0 {
 		out.Profiles = []configv1.KubeSchedulerProfile{{}}
@@ -36,7 +35,7 @@ func Effective(c *configv1.KubeSchedulerConfiguration, s *Set) (*configv1.KubeSc
 	return out, nil
 }
 
-// complete says in a profile what it leaves to the defaults.
+// complete fills in the defaults of a profile.
 func complete(p *configv1.KubeSchedulerProfile) error {
 	if p.SchedulerName == nil {
 		name := v1.DefaultSchedulerName
@@ -76,7 +75,7 @@ func complete(p *configv1.KubeSchedulerProfile) error {
 	return nil
 }
 
-// argumentsOf are a plugin's arguments, with their defaults, as JSON.
+// argumentsOf returns a plugin's arguments as JSON, with defaults filled in.
 func argumentsOf(name string, given []byte) ([]byte, error) {
 	a, err := arguments[name](given)
 	if err != nil {

@@ -1,9 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package profile turns a KubeSchedulerConfiguration into profiles: which
-// plugins judge the pods of one schedulerName, in which order and with which
-// weight. The table of built-in plugins is here.
+// Package profile builds profiles from a KubeSchedulerConfiguration: the plugins for the pods of
+// one schedulerName, with their order and weights. It has the table of built-in plugins.
 package profile
 
 import (
@@ -49,8 +48,8 @@ type Score struct {
 // Profile is how the pods of one schedulerName are scheduled. It is immutable.
 type Profile struct {
 	Name string
-	// NodeFilters have NodeScope; they run before CellFilters. Within each, the
-	// order is that of the configuration.
+	// NodeFilters have NodeScope and run before CellFilters. Both are in the order of the
+	// configuration.
 	NodeFilters, CellFilters []Filter
 	NodeScores, CellScores   []Score
 	Gates                    []func(pod *v1.Pod) *scheduling.Status
@@ -97,7 +96,7 @@ func (s *Set) Gate(pod *v1.Pod) *scheduling.Status {
 	return p.Gate(pod)
 }
 
-// Load reads a KubeSchedulerConfiguration file. Fields that are not known are errors.
+// Load reads a KubeSchedulerConfiguration file. Unknown fields are errors.
 func Load(file string) (*configv1.KubeSchedulerConfiguration, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -113,9 +112,8 @@ func Load(file string) (*configv1.KubeSchedulerConfiguration, error) {
 	return &c, nil
 }
 
-// Build makes the profiles of a configuration; without any there is one of
-// the name default-scheduler with the defaults. Extra are plugins beyond the
-// built-in ones.
+// Build builds the profiles of a configuration. If it has none, there is one with the name
+// default-scheduler and the defaults. extra has plugins beside the built-in ones.
 func Build(c *configv1.KubeSchedulerConfiguration, extra Registry) (*Set, error) {
 	s := &Set{
 		Profiles:       map[string]*Profile{},
@@ -141,7 +139,7 @@ func Build(c *configv1.KubeSchedulerConfiguration, extra Registry) (*Set, error)
 	return s, nil
 }
 
-// extend makes the extenders. Those that may be ignored come last.
+// extend adds the extenders. Extenders that may be ignored come last.
 func (s *Set) extend(configs []configv1.Extender) error {
 	var ignorable []*extender.Extender
 	binders := 0

@@ -9,7 +9,7 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 )
 
-// enabled is what is enabled at one extension point, in order.
+// enabled has the plugins that are enabled at one extension point, in order.
 type enabled struct {
 	names   []string
 	weights map[string]int64
@@ -17,7 +17,7 @@ type enabled struct {
 
 func (e *enabled) has(name string) bool { return slices.Contains(e.names, name) }
 
-// weight is 1 unless it was said otherwise.
+// weight returns a plugin's weight, by default 1.
 func (e *enabled) weight(name string) int64 {
 	if w := e.weights[name]; w > 0 {
 		return w
@@ -25,8 +25,8 @@ func (e *enabled) weight(name string) int64 {
 	return 1
 }
 
-// apply takes out what set disables and then adds what it enables, as upstream
-// does: one that is enabled already keeps its place and gets the new weight.
+// apply removes the plugins that set disables and then adds those that it enables, as upstream
+// does. A plugin that is already enabled keeps its place and gets the new weight.
 func (e *enabled) apply(set configv1.PluginSet) {
 	for _, d := range set.Disabled {
 		if d.Name == "*" {
@@ -53,13 +53,13 @@ func (e *enabled) clone() enabled {
 	return enabled{slices.Clone(e.names), weights}
 }
 
-// selection is what a profile enables at each extension point.
+// selection has the plugins that a profile enables at each extension point.
 type selection struct {
 	filter, score, gate, sort, postFilter enabled
 }
 
-// choose applies a profile's plugin lists to the defaults: those of multiPoint
-// for all extension points, those of one extension point for that one.
+// choose applies the plugin lists of a profile to the defaults. The list multiPoint is for all
+// extension points, and the others for one.
 func choose(c *configv1.Plugins) *selection {
 	if c == nil {
 		c = &configv1.Plugins{}
@@ -73,7 +73,7 @@ func choose(c *configv1.Plugins) *selection {
 	return &selection{at(c.Filter), at(c.Score), at(c.PreEnqueue), at(c.QueueSort), at(c.PostFilter)}
 }
 
-// everywhere is what is enabled at all extension points.
+// everywhere returns what is enabled at all extension points.
 func everywhere(c *configv1.Plugins) enabled {
 	multi := enabled{weights: map[string]int64{}}
 	for _, b := range builtins {
@@ -84,7 +84,7 @@ func everywhere(c *configv1.Plugins) enabled {
 	return multi
 }
 
-// all names every plugin enabled anywhere, filters first.
+// all returns the names of all enabled plugins, filters first.
 func (s *selection) all() []string {
 	var names []string
 	for _, e := range []*enabled{&s.filter, &s.score, &s.gate, &s.sort, &s.postFilter} {

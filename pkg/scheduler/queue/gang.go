@@ -5,7 +5,7 @@ package queue
 
 import "slices"
 
-// gangs are the items of each gang.
+// gangs has the items of each gang.
 type gangs map[string]map[*Item]struct{}
 
 func (g gangs) add(item *Item) {
@@ -25,7 +25,7 @@ func (g gangs) remove(item *Item) {
 	}
 }
 
-// join has an item belong to the gang that its pod names.
+// join adds an item to the gang of its pod.
 func (q *Queue) join(item *Item) {
 	gang := q.cfg.Gang(item.latest)
 	if gang == item.gang {
@@ -36,10 +36,9 @@ func (q *Queue) join(item *Item) {
 	q.gangs.add(item)
 }
 
-// Gang takes the other items of a gang out with one that Pop returned, if there
-// are at least size together. They are in the order in which Pop would return
-// them. Items that are gated, held, in flight or
-// being deleted do not count.
+// Gang takes the other items of a gang out of the queue, after Pop returned the first, if there are
+// at least size together. They are in the order in which Pop would return them. Items that are
+// gated, held, in flight or being deleted do not count.
 func (q *Queue) Gang(item *Item, size int) (all []*Item, complete bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -3,7 +3,7 @@
 
 package queue
 
-// itemHeap is a heap of items that know their place in it.
+// itemHeap is a heap whose items know their index.
 type itemHeap struct {
 	items []*Item
 	less  func(a, b *Item) bool

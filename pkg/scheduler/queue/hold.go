@@ -3,8 +3,8 @@
 
 package queue
 
-// Hold keeps an unschedulable pod from being tried, whatever happens, until it is
-// released: what is begun for it must be carried out first.
+// Hold keeps an unschedulable pod in the queue until Release, whatever happens. It is for pods
+// whose victims are not evicted yet.
 func (q *Queue) Hold(item *Item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -13,7 +13,7 @@ func (q *Queue) Hold(item *Item) {
 	}
 }
 
-// Release ends Hold. The pod is tried if something happened that can help it.
+// Release ends Hold. The pod is tried if an event that can help it has happened.
 func (q *Queue) Release(item *Item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

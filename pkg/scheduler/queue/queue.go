@@ -3,12 +3,11 @@
 
 // Package queue holds the pods that wait for a node.
 //
-// A pod is in one of four places: active (to be tried, in the order of the
-// profile's queue sort), backing off (tried lately, without success),
-// unschedulable (tried; waiting for an event that one of the plugins that
-// rejected it named, or for five minutes to pass), or gated. A pod taken out
-// with Pop is in flight until Done, Unschedulable or Retry is called with it;
-// events that come meanwhile are remembered for it.
+// A pod is in one of four places: active (to be tried, in the order of the queue sort plugin),
+// backing off (tried recently without success), unschedulable (waiting for an event that a plugin
+// which rejected it named, or for five minutes to pass), or gated. A pod returned by Pop is in
+// flight until Done, Unschedulable, Await or Retry is called with it. Events that happen meanwhile
+// are not lost.
 //
 // The queue is safe for concurrent use.
 package queue
@@ -26,20 +25,20 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// maxUnschedulable is how long a pod waits at most before it is tried again
-// without an event (Kubernetes: podMaxInUnschedulablePodsDuration).
+// maxUnschedulable is how long a pod waits for an event before it is tried again (Kubernetes:
+// podMaxInUnschedulablePodsDuration).
 const maxUnschedulable = 5 * time.Minute
 
-// maxDoublings is after how many the back-off is at its longest in any case.
+// maxDoublings is the number of doublings after which the backoff is certainly at its maximum.
 const maxDoublings = 62
 
-// Config is what a queue is made of.
+// Config is the configuration of a queue.
 type Config struct {
 	Clock clock.Clock
 	Less  func(a, b scheduling.QueuedPod) bool
-	// Gate says why a pod must not be tried; nil Status: it may.
+	// Gate returns why a pod must not be tried, or nil if it may.
 	Gate func(*v1.Pod) *scheduling.Status
-	// Gang names the gang a pod belongs to; "": none.
+	// Gang returns the gang of a pod, or "" if it has none.
 	Gang           func(*v1.Pod) string
 	InitialBackoff time.Duration
 	MaxBackoff     time.Duration
@@ -47,28 +46,28 @@ type Config struct {
 
 // Item is a pod in the queue.
 type Item struct {
-	// Pod stays as it was when the item was taken out, as long as it is in flight.
+	// Pod does not change while the item is in flight.
 	Pod      *v1.Pod
 	Attempts int
-	Since    time.Time // when the pod came first
-	// Memo is for whoever takes the item out; it is kept with it.
+	Since    time.Time // when the pod entered the queue
+	// Memo is for the caller of Pop. The queue keeps it with the item.
 	Memo any
 
-	latest  *v1.Pod // state
+	latest  *v1.Pod // latest state
 	place   place
-	index   int       // in the heap of its place
-	ready   time.Time // end of back-off
+	index   int       // in the heap that it is in
+	ready   time.Time // end of backoff
 	parked  time.Time
-	events  scheduling.Event // that can help it
-	popped  uint64           // when it was taken out, in events
-	changed bool             // while in flight
+	events  scheduling.Event // that can let it fit
+	popped  uint64           // number of events when Pop returned it
+	changed bool             // the pod changed while in flight
 	local   bool             // see Unschedulable
-	failed  bool             // tried with an error
-	held    bool             // not to be tried before Release
-	wanted  bool             // an event that can help came while held
+	failed  bool             // the last try ended with an error
+	held    bool             // between Hold and Release
+	wanted  bool             // an event that can let it fit happened while held
 	turn    int64
 	gatedBy *scheduling.Status
-	gang    string // "": none
+	gang    string // "" if none
 }
 
 type place int8
@@ -89,14 +88,14 @@ type Queue struct {
 	items   map[types.UID]*Item
 	active  itemHeap
 	backoff itemHeap
-	parked  map[*Item]struct{} // the unschedulable ones
+	parked  map[*Item]struct{} // unschedulable items
 	turns   turns
 	gangs   gangs
-	// happened counts the events so far, latest has the number of the last one of
-	// each kind: what an item in flight has missed is found without a list of them.
+	// happened is the number of events so far. latest has, for each kind, the number of its last
+	// event. Together they show what an item in flight has missed.
 	happened uint64
 	latest   [32]uint64
-	wake     chan struct{} // holds one token when there may be work
+	wake     chan struct{} // has a token if Pop must look again
 }
 
 // New returns an empty queue.
@@ -111,7 +110,7 @@ func queued(i *Item) scheduling.QueuedPod {
 	return scheduling.QueuedPod{Pod: i.latest, Since: i.Since.UnixNano(), Turn: i.turn}
 }
 
-// Set adds a pending pod, or takes over its new state.
+// Set adds or updates a pending pod.
 func (q *Queue) Set(pod *v1.Pod) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -126,7 +125,7 @@ func (q *Queue) Set(pod *v1.Pod) {
 	q.update(item, pod)
 }
 
-// Update takes over the new state of a pod, if it is in the queue.
+// Update updates a pod if it is in the queue.
 func (q *Queue) Update(pod *v1.Pod) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -156,8 +155,8 @@ func (q *Queue) update(item *Item, pod *v1.Pod) {
 	}
 }
 
-// changed tells whether something a plugin may look at is different: of the
-// status only the claims made for the pod, the scheduler itself writes the rest.
+// changed reports whether anything differs that a plugin may look at. Of the status these are only
+// the claims created for the pod; the scheduler writes the rest itself.
 func changed(old, pod *v1.Pod) bool {
 	return old.Generation != pod.Generation || old.Generation == 0 || !equal(old.Labels, pod.Labels) || !equal(old.Annotations, pod.Annotations) ||
 		len(old.Status.ResourceClaimStatuses) != len(pod.Status.ResourceClaimStatuses)
@@ -175,7 +174,7 @@ func equal(a, b map[string]string) bool {
 	return true
 }
 
-// Delete takes a pod out: it was deleted, bound, or belongs to somebody else.
+// Delete removes a pod: it was deleted or bound, or another scheduler is responsible for it.
 func (q *Queue) Delete(uid types.UID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -186,7 +185,7 @@ func (q *Queue) Delete(uid types.UID) {
 	}
 }
 
-// Get returns a pod's present state, or nil when it is not in the queue.
+// Get returns a pod's latest state, or nil if it is not in the queue.
 func (q *Queue) Get(uid types.UID) *v1.Pod {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -196,7 +195,7 @@ func (q *Queue) Get(uid types.UID) *v1.Pod {
 	return nil
 }
 
-// Pop waits for the next pod to try. It returns ctx's error when ctx is done.
+// Pop waits for the next pod to try. It returns ctx's error once ctx is done.
 func (q *Queue) Pop(ctx context.Context) (*Item, error) {
 	for {
 		item, wait := q.tryPop()
@@ -223,7 +222,7 @@ func (q *Queue) Pop(ctx context.Context) (*Item, error) {
 	}
 }
 
-// tryPop returns the next pod, or how long to wait for one (0: until woken).
+// tryPop returns the next pod, or how long to wait for one. 0 means to wait until woken.
 func (q *Queue) tryPop() (*Item, time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -237,8 +236,8 @@ func (q *Queue) tryPop() (*Item, time.Duration) {
 		if first.failed {
 			return nil, first.ready.Sub(now)
 		}
-		// There is nothing else to do, so that it may as well be tried now, as in
-		// Kubernetes. After an error it would be too soon.
+		// Nothing else is waiting, so the pod is tried before its backoff ends, as in Kubernetes.
+		// After an error it is not.
 		heap.Pop(&q.backoff)
 		return q.take(first), 0
 	}
@@ -252,7 +251,7 @@ func (q *Queue) endBackoffs(now time.Time) {
 	}
 }
 
-// PopBefore returns the next pod to try if it comes before one that is in flight; nil: none does.
+// PopBefore returns the next pod to try if it comes before one that is in flight, otherwise nil.
 func (q *Queue) PopBefore(item *Item) *Item {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -270,11 +269,11 @@ func (q *Queue) take(item *Item) *Item {
 	return item
 }
 
-// Done ends a pod's flight with success: it leaves the queue.
+// Done removes a pod in flight from the queue, after success.
 func (q *Queue) Done(uid types.UID) { q.Delete(uid) }
 
-// Unschedulable ends a pod's flight: nothing fits it until one of events comes.
-// local says that a pod which leaves a node helps on that node only.
+// Unschedulable ends a pod's flight. The pod waits for one of events. local means that a pod which
+// leaves a node can help on that node only.
 func (q *Queue) Unschedulable(item *Item, events scheduling.Event, local bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -286,8 +285,8 @@ func (q *Queue) Unschedulable(item *Item, events scheduling.Event, local bool) {
 	q.park(item)
 }
 
-// Await ends a pod's flight that does not count as a try: it waits for one of
-// events, and not for a back-off.
+// Await ends a flight that does not count as a try. The pod waits for one of events, without
+// backoff.
 func (q *Queue) Await(item *Item, events scheduling.Event) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -300,7 +299,7 @@ func (q *Queue) Await(item *Item, events scheduling.Event) {
 	q.park(item)
 }
 
-// land ends an item's flight, if it has not ended. The pod's latest state counts again.
+// land ends an item's flight, if that has not ended yet, and applies the pod's latest state.
 func (q *Queue) land(item *Item) bool {
 	if q.items[item.Pod.UID] != item || item.place != inFlight {
 		return false
@@ -309,7 +308,7 @@ func (q *Queue) land(item *Item) bool {
 	return true
 }
 
-// park puts an item among the unschedulable ones, if nothing has happened that helps it.
+// park makes an item unschedulable, unless an event that can let it fit has happened already.
 func (q *Queue) park(item *Item) {
 	if item.changed || q.missed(item) {
 		q.retry(item)
@@ -320,9 +319,9 @@ func (q *Queue) park(item *Item) {
 	q.parked[item] = struct{}{}
 }
 
-// missed tells whether an event that can help an item came while it was in
-// flight. Of pods that leave a node, local items miss none: whoever tells of one
-// does not while an item is decided about.
+// missed reports whether an event that can let an item fit happened while it was in flight. A local
+// item misses no pod that left a node: such events are sent under the lock that the decision about
+// the item holds.
 func (q *Queue) missed(item *Item) bool {
 	events := item.events
 	if item.local {
@@ -336,7 +335,7 @@ func (q *Queue) missed(item *Item) bool {
 	return false
 }
 
-// Retry ends a pod's flight after an error: it is tried again after its back-off.
+// Retry ends a pod's flight after an error. The pod is tried again after its backoff.
 func (q *Queue) Retry(item *Item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -347,12 +346,12 @@ func (q *Queue) Retry(item *Item) {
 	q.retry(item)
 }
 
-// Happened tells the queue of events: pods that wait for one of them are tried again.
+// Happened reports events. Pods that wait for one of them are tried again.
 func (q *Queue) Happened(events scheduling.Event) { q.HappenedFor(events, nil) }
 
-// HappenedFor is Happened for a change of one node: helps tells for a pod that
-// only waits for room on some node whether there is room on that one now. The
-// queue is locked while it is asked.
+// HappenedFor is Happened for a change of one node. helps is called for pods that wait only for
+// room on a node, and reports whether the pod fits this node now. The queue is locked during the
+// call.
 func (q *Queue) HappenedFor(events scheduling.Event, helps func(*Item) bool) {
 	if events == 0 {
 		return
@@ -377,22 +376,21 @@ func (q *Queue) HappenedFor(events scheduling.Event, helps func(*Item) bool) {
 	}
 }
 
-// Flush tries pods again that have been unschedulable for too long. It is to be
-// called now and then.
+// Flush makes pods active that have been unschedulable for too long. Call it from time to time.
 func (q *Queue) Flush() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.cfg.Clock.Now()
 	limit := now.Add(-maxUnschedulable)
 	for item := range q.parked {
-		// A clock that was set back must not keep a pod for ever.
+		// The clock may have been set back. That must not keep a pod in the queue forever.
 		if item.parked.Before(limit) || item.parked.After(now) {
 			q.retry(item)
 		}
 	}
 	late := now.Add(q.cfg.MaxBackoff)
 	for _, item := range q.backoff.items {
-		if item.ready.After(late) { // set back, too
+		if item.ready.After(late) { // the same
 			item.ready = late
 		}
 	}
@@ -400,7 +398,7 @@ func (q *Queue) Flush() {
 	q.signal()
 }
 
-// Lengths returns how many pods are in each place, for metrics.
+// Lengths returns the number of pods in each place, for metrics.
 func (q *Queue) Lengths() (activePods, backoffPods, unschedulablePods, gatedPods int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -412,7 +410,7 @@ func (q *Queue) Lengths() (activePods, backoffPods, unschedulablePods, gatedPods
 	return q.active.Len(), q.backoff.Len(), len(q.parked), gatedPods
 }
 
-// GatedBy returns why a pod is gated; nil when it is not.
+// GatedBy returns why a pod is gated, or nil if it is not.
 func (q *Queue) GatedBy(uid types.UID) *scheduling.Status {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -431,7 +429,7 @@ func (q *Queue) enqueue(item *Item) {
 	q.push(item, active)
 }
 
-// retry puts an item where it waits out its back-off, if any is left.
+// retry puts an item into backoff, or makes it active if its backoff has ended.
 func (q *Queue) retry(item *Item) {
 	item.held = false
 	delete(q.parked, item)
@@ -453,7 +451,7 @@ func (q *Queue) push(item *Item, where place) {
 	q.signal()
 }
 
-// signal has Pop look again.
+// signal makes Pop look again.
 func (q *Queue) signal() {
 	select {
 	case q.wake <- struct{}{}:
@@ -472,7 +470,7 @@ func (q *Queue) remove(item *Item) {
 	item.place = inFlight
 }
 
-// backoffOf doubles with each attempt.
+// backoffOf returns the backoff after a number of tries. It doubles with each try.
 func (q *Queue) backoffOf(item *Item) time.Duration {
 	d := q.cfg.InitialBackoff
 	for range min(item.Attempts-1, maxDoublings) {

@@ -3,13 +3,13 @@
 
 package queue
 
-// turns gives items numbers by which a queue sort can take the owners of pods in
-// turn: the n-th pod of an owner waits for the n-th round. Owners are namespaces.
+// turns numbers items so that a queue sort plugin can let the owners of pods take turns: the n-th
+// pod of an owner waits for round n. An owner is a namespace.
 type turns map[int32]*rounds
 
-// rounds are those of one priority.
+// rounds has the rounds of one priority.
 type rounds struct {
-	now  int64            // round of the item taken last
+	now  int64            // round of the last item that was tried
 	last map[string]int64 // round of each namespace's last item
 }
 
@@ -21,7 +21,7 @@ func (t turns) give(item *Item) {
 	r := t[priority]
 	if r == nil {
 		if len(t) >= maxRounds {
-			clear(t) // a new beginning for all: fair enough, and bounded
+			clear(t) // all owners start again, which is fair and limits memory
 		}
 		r = &rounds{last: map[string]int64{}}
 		t[priority] = r
@@ -43,7 +43,7 @@ func (t turns) taken(item *Item) {
 	}
 }
 
-// Bounds of what turns remember.
+// Limits of what turns stores.
 const (
 	maxRounds = 1 << 10
 	maxOwners = 1 << 16

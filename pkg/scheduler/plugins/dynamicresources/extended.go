@@ -17,29 +17,28 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// Unmade is the name of the claim for a pod's extended resources before it is
-// made. It is none that a claim can have.
+// Unmade is the name of a claim for extended resources before it is created. A real claim cannot
+// have this name.
 const Unmade = "<extended-resources>"
 
 var staleClaim = unresolvable("cannot schedule extended resource claim")
 
-// extended is what a pod asks for by the names of extended resources that device
-// classes stand for. On a node that has such a resource of itself, a device
-// plugin gives it; on the others a claim does, which holds the rest.
+// extended has the pod's extended resources that device classes provide. On a node that has such a
+// resource itself, a device plugin provides it. On other nodes a claim does.
 type extended struct {
 	pod     *v1.Pod
 	names   []v1.ResourceName // sorted
 	classes map[v1.ResourceName]string
-	made    map[string]*special // by the resources that it is for
+	made    map[string]*special // by names of the resources in the claim
 }
 
-// special is a claim for extended resources with what containers have of it.
+// special is a claim for extended resources, with the requests that containers use.
 type special struct {
 	*resourcev1.ResourceClaim
 	mappings []v1.ContainerExtendedResourceRequest
 }
 
-// extendedOf is nil when a pod asks for nothing that a class stands for.
+// extendedOf returns nil if no device class provides a resource that the pod requests.
 func extendedOf(devices scheduling.DeviceView, pod *scheduling.Pod) *extended {
 	e := &extended{pod: pod.Pod, classes: map[v1.ResourceName]string{}, made: map[string]*special{}}
 	for name, n := range pod.Requests.Scalar {
@@ -58,7 +57,7 @@ func extendedOf(devices scheduling.DeviceView, pod *scheduling.Pod) *extended {
 	return e
 }
 
-// on is the claim that the pod needs on a node; nil: none.
+// on returns the claim that the pod needs on a node, or nil.
 func (e *extended) on(n *scheduling.Node) *special {
 	var key strings.Builder
 	var names []v1.ResourceName
@@ -79,11 +78,11 @@ func (e *extended) on(n *scheduling.Node) *special {
 	return s
 }
 
-// claim makes the claim for some of the resources.
+// claim returns a claim for some of the resources.
 func (e *extended) claim(names []v1.ResourceName) *special {
 	yes := true
 	s := &special{ResourceClaim: &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
-		// Not the UID that it will have, but one that no other claim has.
+		// A placeholder that no other claim has as its UID.
 		Namespace: e.pod.Namespace, Name: Unmade, UID: types.UID(Unmade) + e.pod.UID, GenerateName: e.pod.Name + "-extended-resources-",
 		Annotations:     map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"},
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: e.pod.Name, UID: e.pod.UID, Controller: &yes}},
@@ -95,9 +94,9 @@ func (e *extended) claim(names []v1.ResourceName) *special {
 	return s
 }
 
-// add adds the requests for a resource: one for each container that lasts as long
-// as the pod. Init containers that end before others begin take what those after
-// them have, and share one more request, as large as any of them still needs.
+// add adds the requests for a resource: one for each container that runs as long as the pod. Init
+// containers that end before others start use the devices of later containers. If they need more,
+// they share one further request, which is as large as the largest remainder.
 func (s *special) add(pod *v1.Pod, name v1.ResourceName, class string) {
 	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 	ends := func(i int) bool {
@@ -116,7 +115,7 @@ func (s *special) add(pod *v1.Pod, name v1.ResourceName, class string) {
 		}
 	}
 	var shared *resourcev1.DeviceRequest
-	var sharing []int // mappings
+	var sharing []int // indexes of mappings
 	for i := range pod.Spec.InitContainers {
 		if !ends(i) {
 			continue
@@ -151,8 +150,8 @@ func amount(c *v1.Container, name v1.ResourceName) int64 {
 	return quantity.Value(q)
 }
 
-// request is a request of a container, named by the places of the container in
-// the pod and of the resource among all that the container asks for.
+// request returns the request of a container. Its name has the index of the container in the pod,
+// and that of the resource among all resources that the container requests.
 func request(container int, c *v1.Container, name v1.ResourceName, class string, count int64) *resourcev1.DeviceRequest {
 	at := 0
 	for other := range c.Resources.Requests {

@@ -18,24 +18,24 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// Filter is the filter of a pod with claims, or with extended resources that device
-// classes stand for.
+// Filter is the filter of a pod with claims, or with extended resources that device classes
+// provide.
 type Filter struct {
 	pod       *v1.Pod
 	devices   scheduling.DeviceView
 	claims    []claim
-	wanting   []*resourcev1.ResourceClaim // those of claims that have no devices
+	wanting   []*resourcev1.ResourceClaim // the claims without devices
 	allocator structured.Allocator
-	ctx       context.Context // ends the search for devices
+	ctx       context.Context // limits the search for devices
 	idle      *resourcev1.ResourceClaim
-	extended  *extended // nil: none
+	extended  *extended // nil if the pod has no such resources
 	stale     *resourcev1.ResourceClaim
 }
 
-// claim is one of the pod's.
+// claim is one claim of the pod.
 type claim struct {
 	*resourcev1.ResourceClaim
-	nodes *nodeaffinity.NodeSelector // where its devices can be used; nil: anywhere
+	nodes *nodeaffinity.NodeSelector // where its devices can be used; nil if anywhere
 }
 
 func (f *Filter) add(c *resourcev1.ResourceClaim) *scheduling.Status {
@@ -64,7 +64,7 @@ func (f *Filter) add(c *resourcev1.ResourceClaim) *scheduling.Status {
 	return nil
 }
 
-// known checks that the classes a claim names are there.
+// known returns an objection if a device class that a claim names does not exist.
 func (f *Filter) known(c *resourcev1.ResourceClaim) *scheduling.Status {
 	missing := func(request, class string) *scheduling.Status {
 		if f.devices.Class(class) != nil {
@@ -110,15 +110,14 @@ func (f *Filter) Check(n *scheduling.Node) *scheduling.Status {
 	return st
 }
 
-// Idle is a claim whose devices nobody else uses and which keep the pod from a
-// node that was asked about; nil: there is none.
+// Idle returns a claim whose devices no other pod uses and which kept the pod off a node, or nil.
 func (f *Filter) Idle() *resourcev1.ResourceClaim { return f.idle }
 
-// Stale is the claim that an attempt which came to nothing has left for the pod's
-// extended resources; nil: there is none. While it is there, the pod fits no node.
+// Stale returns the claim that a failed attempt left for the pod's extended resources, or nil.
+// While it exists, the pod fits no node.
 func (f *Filter) Stale() *resourcev1.ResourceClaim { return f.stale }
 
-// special is the claim for extended resources that the pod needs on a node; nil: none.
+// special returns the claim for extended resources that the pod needs on a node, or nil.
 func (f *Filter) special(n *scheduling.Node) *special {
 	if f.extended == nil {
 		return nil
@@ -140,7 +139,7 @@ func (f *Filter) allocate(n *scheduling.Node) ([]resourcev1.AllocationResult, *s
 		return nil, failed(fmt.Errorf("node %s: timed out trying to allocate devices", n.Name))
 	case errors.Is(err, structured.ErrFailedAllocationOnNode):
 		return nil, unresolvable(err.Error())
-	case err != nil: // of a claim or a class: no node is better than a wrong one
+	case err != nil: // in a claim or class; no node is better than a wrong one
 		return nil, failed(err)
 	case len(got) != len(wanting):
 		return nil, notAll
@@ -148,16 +147,16 @@ func (f *Filter) allocate(n *scheduling.Node) ([]resourcev1.AllocationResult, *s
 	return got, nil
 }
 
-// Plan is what must be written to claims before a pod can be bound to a node.
+// Plan is what must be written to claims before a pod is bound to a node.
 type Plan []Use
 
 // Use is a claim that the pod uses.
 type Use struct {
 	Claim *resourcev1.ResourceClaim
-	// Allocation is what the claim gets; nil: it has it already.
+	// Allocation is what the claim gets, or nil if it has devices already.
 	Allocation *resourcev1.AllocationResult
-	// Extended is what containers have of a claim that is to be made for extended
-	// resources; nil: it is none.
+	// Extended has the requests of containers if the claim is created for extended resources,
+	// otherwise it is nil.
 	Extended []v1.ContainerExtendedResourceRequest
 }
 

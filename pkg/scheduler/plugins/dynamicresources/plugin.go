@@ -1,18 +1,16 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dynamicresources rejects nodes on which the devices that a pod's
-// resource claims ask for cannot be had, and plans which devices each claim gets
-// on the node that was chosen. What a claim gets is found by Kubernetes' own
-// allocator (k8s.io/dynamic-resource-allocation/structured). Carrying out the
-// plan is the scheduler's business.
+// Package dynamicresources rejects nodes on which the devices for a pod's resource claims are not
+// available, and plans which devices each claim gets on the chosen node. Kubernetes' own allocator
+// (k8s.io/dynamic-resource-allocation/structured) finds the devices. The scheduler carries out the
+// plan.
 //
-// What a pod asks for by the name of an extended resource that a device class
-// stands for becomes a claim of its own, made when the pod is bound, on nodes
-// that do not have the resource of themselves.
+// A device class can provide an extended resource. On nodes that do not have the resource
+// themselves, the pod's request becomes a claim, which is created when the pod is bound.
 //
-// An expression that cannot be evaluated, or a search that takes too long, ends
-// the attempt with an error: no node is better than a wrong one.
+// If an expression cannot be evaluated, or if the search takes too long, the attempt ends with an
+// error, because no node is better than a wrong one.
 package dynamicresources
 
 import (
@@ -35,7 +33,7 @@ import (
 // Name is the plugin's name in configuration, logs and metrics.
 const Name = "DynamicResources"
 
-// maxExpressions bounds the compiled expressions that are kept.
+// maxExpressions is how many compiled expressions are kept.
 const maxExpressions = 128
 
 var (
@@ -48,17 +46,17 @@ func unresolvable(reason string) *scheduling.Status {
 	return &scheduling.Status{Code: scheduling.Unresolvable, Plugin: Name, Reasons: []string{reason}}
 }
 
-// failed is said when it cannot be told whether devices are right, as in Kubernetes.
+// failed returns the status for an error, as in Kubernetes.
 func failed(err error) *scheduling.Status {
 	return &scheduling.Status{Code: scheduling.Failed, Plugin: Name, Reasons: []string{err.Error()}}
 }
 
-// waiting is said while a claim is yet to be made for the pod.
+// waiting returns the status for a claim that has yet to be created for the pod.
 func waiting(err error) *scheduling.Status {
 	return &scheduling.Status{Code: scheduling.Waiting, Plugin: Name, Reasons: []string{err.Error()}}
 }
 
-// features are those that Kubernetes 1.36 has on.
+// features returns the features that are enabled in Kubernetes 1.36.
 func features() structured.Features {
 	return structured.Features{
 		AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true,
@@ -118,16 +116,16 @@ func (p *Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (*Filter, *s
 	return f, nil
 }
 
-// claimsOf are a pod's claims. An error says which of them is not there yet.
+// claimsOf returns a pod's claims. The error names a claim that does not exist yet.
 func claimsOf(view scheduling.DeviceView, pod *v1.Pod) ([]*resourcev1.ResourceClaim, error) {
 	var out []*resourcev1.ResourceClaim
 	for i := range pod.Spec.ResourceClaims {
 		name, owned, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
 		if err != nil {
-			return nil, err // Kubernetes' words
+			return nil, err // in Kubernetes' words
 		}
 		if name == nil {
-			continue // none was needed
+			continue // the pod needs no claim here
 		}
 		claim := view.Claim(pod.Namespace, *name)
 		switch {
@@ -138,7 +136,7 @@ func claimsOf(view scheduling.DeviceView, pod *v1.Pod) ([]*resourcev1.ResourceCl
 		}
 		if owned {
 			if err := resourceclaim.IsForPod(pod, claim, false); err != nil {
-				return nil, err // Kubernetes' words
+				return nil, err // in Kubernetes' words
 			}
 		}
 		if !slices.Contains(out, claim) {
@@ -148,7 +146,7 @@ func claimsOf(view scheduling.DeviceView, pod *v1.Pod) ([]*resourcev1.ResourceCl
 	return out, nil
 }
 
-// taken is what claims have of devices.
+// taken returns what claims have allocated.
 func taken(claims []*resourcev1.ResourceClaim) structured.AllocatedState {
 	out := structured.AllocatedState{
 		AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
@@ -158,7 +156,7 @@ func taken(claims []*resourcev1.ResourceClaim) structured.AllocatedState {
 		for i := range c.Status.Allocation.Devices.Results {
 			r := &c.Status.Allocation.Devices.Results[i]
 			if r.AdminAccess != nil && *r.AdminAccess {
-				continue // it looks on, and takes nothing
+				continue // admin access does not allocate the device
 			}
 			id := structured.MakeDeviceID(r.Driver, r.Pool, r.Device)
 			if r.ShareID == nil {
@@ -174,7 +172,7 @@ func taken(claims []*resourcev1.ResourceClaim) structured.AllocatedState {
 	return out
 }
 
-// classes shows device classes to the allocator.
+// classes gives the allocator access to device classes.
 type classes struct{ view scheduling.DeviceView }
 
 // List implements structured.DeviceClassLister.

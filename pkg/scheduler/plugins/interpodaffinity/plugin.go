@@ -1,12 +1,11 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package interpodaffinity keeps pods near to, or apart from, other pods by the
-// required terms of the pod and of the pods already there, and ranks nodes by
-// the preferred ones.
+// Package interpodaffinity keeps pods near to, or apart from, other pods. It filters by the
+// required terms of the incoming pod and of pods on nodes, and scores by preferred terms.
 //
-// It works on groups of pods that are alike (scheduling.Group): a term is
-// matched once for each group, and counted by topology domain.
+// It works on groups of equal pods (scheduling.Group): a term is matched once for each group, and
+// counted by topology domain.
 package interpodaffinity
 
 import (
@@ -76,13 +75,13 @@ func compileFilter(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter
 type filter struct {
 	view     scheduling.View
 	pod      *scheduling.Pod
-	near     []*tally // pods all required affinity terms match, by the key of each
-	apart    []*tally // pods a required anti-affinity term matches
-	existing []*tally // pods whose anti-affinity is about the incoming one
-	self     bool     // the required affinity terms match the pod itself
-	// all are the tallies, each once.
+	near     []*tally // pods that all required affinity terms select, for the key of each term
+	apart    []*tally // pods that a required anti-affinity term selects
+	existing []*tally // pods with a required anti-affinity term that selects the incoming pod
+	self     bool     // the required affinity terms select the incoming pod itself
+	// all has each of the tallies once.
 	all map[*tally]struct{}
-	met map[string]bool // terms that meet has made a tally of
+	met map[string]bool // keys of the terms for which meet has added a tally
 }
 
 func (f *filter) watch() {
@@ -126,7 +125,7 @@ func (f *filter) nearEnough(index int) bool {
 		present = present && t.counts[d] > 0
 		any = any || t.nonzero > 0
 	}
-	// The first of pods that want to be near each other may go anywhere.
+	// The first of several pods that must be near each other may run anywhere.
 	return present || f.self && !any
 }
 
@@ -137,13 +136,13 @@ func (f *filter) adjust(n *scheduling.Node, pod *scheduling.Pod, d int) {
 	}
 }
 
-// means tells whether a term is about the incoming pod.
+// means reports whether a term selects the incoming pod.
 func (f *filter) means(t *scheduling.Term) bool {
 	return t.Matches(f.pod.Namespace, labels.Set(f.pod.Labels), f.view.NamespaceLabels)
 }
 
-// meet makes tallies of terms about the incoming pod that only pods have which
-// are not on nodes yet.
+// meet adds tallies for terms of a group that select the incoming pod, if no pod on a node has
+// these terms.
 func (f *filter) meet(g *scheduling.Group) {
 	for i := range g.Affinity.RequiredAnti {
 		term := &g.Affinity.RequiredAnti[i]

@@ -46,7 +46,7 @@ type weighted struct {
 	weight int64
 }
 
-// add leaves out what counts nowhere.
+// add adds a tally, unless it counts no pod.
 func (s *scorer) add(t *tally, weight int64) {
 	if t.nonzero > 0 {
 		*s = append(*s, weighted{t, weight})

@@ -17,10 +17,10 @@ type tally struct {
 	topology *scheduling.Topology
 	counts   []int64 // by domain
 	nonzero  int     // of counts
-	// of tells how often a pod of a group counts.
+	// of returns how often a pod of a group counts.
 	of func(g *scheduling.Group) int64
 
-	lastGroup *scheduling.Group // a memory of of
+	lastGroup *scheduling.Group // cache of the last result of of
 	lastCount int64
 }
 
@@ -70,7 +70,7 @@ func (t *tally) fill(view scheduling.View) *tally {
 	return t
 }
 
-// matched counts the pods that all of the terms match, by the topology key.
+// matched returns the tally of pods that all of the terms select, for a topology key.
 func matched(view scheduling.View, terms []scheduling.Term, key string) *tally {
 	var name strings.Builder
 	fmt.Fprintf(&name, "%s matched %q", Name, key)
@@ -89,7 +89,7 @@ func matched(view scheduling.View, terms []scheduling.Term, key string) *tally {
 	})
 }
 
-// holding counts the pods that have a term of a kind.
+// holding returns the tally of pods that have a term of one kind.
 func holding(view scheduling.View, kind scheduling.TermKind, h *scheduling.HeldTerm) *tally {
 	key := h.Term.Key
 	return scheduling.Keep(view, fmt.Sprintf("%s holding %d %s", Name, kind, key), func() *tally {
@@ -101,7 +101,7 @@ func holding(view scheduling.View, kind scheduling.TermKind, h *scheduling.HeldT
 	})
 }
 
-// holders counts how often pods of a group have a term.
+// holders returns a function that counts how often pods of a group have a term.
 func holders(kind scheduling.TermKind, key string) func(g *scheduling.Group) int64 {
 	return func(g *scheduling.Group) int64 {
 		count := int64(0)
@@ -115,7 +115,7 @@ func holders(kind scheduling.TermKind, key string) func(g *scheduling.Group) int
 	}
 }
 
-// heldAbout returns those terms of pods on nodes that are about an incoming pod.
+// heldAbout returns the terms of pods on nodes that select an incoming pod.
 func heldAbout(view scheduling.View, kind scheduling.TermKind, pod *scheduling.Pod) []*scheduling.HeldTerm {
 	var out []*scheduling.HeldTerm
 	for _, h := range view.Held(kind) {

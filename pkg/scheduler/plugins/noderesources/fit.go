@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package noderesources judges nodes by what they have left: Fit rejects those
-// with too little and prefers the emptier (or fuller) ones, Balanced prefers
-// those whose resources the pod would use evenly.
+// Package noderesources has the plugins for resources of nodes. Fit rejects nodes with too little
+// left, and prefers emptier or fuller nodes. Balanced prefers nodes whose resources would be used
+// evenly.
 package noderesources
 
 import (
@@ -25,14 +25,14 @@ type Resource struct {
 	Weight int64
 }
 
-// Strategy is how Fit ranks nodes.
+// Strategy is how Fit scores nodes.
 type Strategy string
 
 // The strategies of Fit.
 const (
 	LeastAllocated Strategy = "LeastAllocated"
 	MostAllocated  Strategy = "MostAllocated"
-	// RequestedToCapacityRatio follows a shape of points.
+	// RequestedToCapacityRatio scores by a shape of points.
 	RequestedToCapacityRatio Strategy = "RequestedToCapacityRatio"
 )
 
@@ -47,12 +47,12 @@ type Fit struct {
 	Strategy  Strategy
 	Resources []Resource
 	Shape     []Point
-	// Ignored are resource names, IgnoredGroups their prefixes before the slash,
-	// that an extender looks after.
+	// Ignored has names of resources, and IgnoredGroups their prefixes before the slash, that an
+	// extender manages.
 	Ignored, IgnoredGroups map[string]bool
 }
 
-// DefaultResources are what is scored unless configuration says otherwise.
+// DefaultResources returns the resources that count unless the configuration names others.
 func DefaultResources() []Resource {
 	return []Resource{{v1.ResourceCPU, 1}, {v1.ResourceMemory, 1}}
 }
@@ -78,8 +78,8 @@ func (f *Fit) compileFilter(view scheduling.View, pod *scheduling.Pod) (scheduli
 		}
 		scalars = append(scalars, name)
 	}
-	slices.Sort(scalars) // so that reasons come in the same order every time
-	out := &fitFilter{req: req, scalars: scalars, said: map[objection]*scheduling.Status{}}
+	slices.Sort(scalars) // for a fixed order of reasons
+	out := &fitFilter{req: req, scalars: scalars, statuses: map[objection]*scheduling.Status{}}
 	if len(scalars) == 0 {
 		return scheduling.Filter{Check: out.check}, nil
 	}
@@ -103,10 +103,10 @@ func (f *Fit) ignores(name v1.ResourceName) bool {
 type fitFilter struct {
 	req     scheduling.Resources
 	scalars []v1.ResourceName
-	// elsewhere are the scalars that a node without them is not asked for: device
-	// classes stand for them, and DynamicResources looks for their devices.
+	// elsewhere has the scalars that device classes provide. A node without such a resource is
+	// accepted; DynamicResources checks its devices.
 	elsewhere map[v1.ResourceName]bool
-	said      map[objection]*scheduling.Status // there are few, and many nodes
+	statuses  map[objection]*scheduling.Status // there are few, for many nodes
 }
 
 // classedFilter is the fitFilter of a pod that asks for extended resources, which device classes
@@ -133,7 +133,7 @@ func (f *classedFilter) update() uint64 {
 	return f.version
 }
 
-// objection is which resources are short: a bit for each.
+// objection is the set of resources that are short, one bit for each.
 type objection struct {
 	short        uint64
 	unresolvable bool
@@ -175,10 +175,10 @@ func (f *fitFilter) check(n *scheduling.Node) *scheduling.Status {
 	if o.short == 0 {
 		return nil
 	}
-	st := f.said[o]
+	st := f.statuses[o]
 	if st == nil {
 		st = f.status(o)
-		f.said[o] = st
+		f.statuses[o] = st
 	}
 	return st
 }
@@ -235,7 +235,7 @@ func (s *fitScorer) score(n *scheduling.Node) int64 {
 	return sum / weights
 }
 
-// score scores a node of which an amount is left of the capacity.
+// score returns the score of a node of which an amount is left.
 func (f *Fit) score(left, capacity int64) int64 {
 	switch f.Strategy {
 	case MostAllocated:
@@ -255,7 +255,7 @@ func percent(part, whole int64) int64 {
 	return int64(q) // at most 100
 }
 
-// shapeAt interpolates between the points around x.
+// shapeAt interpolates between the points on both sides of x.
 func shapeAt(shape []Point, x int64) int64 {
 	for i, p := range shape {
 		if x > p.Utilization {

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodevolumelimits rejects nodes to which no more volumes of a CSI
-// driver can be attached, by the limits that the node's CSINode tells.
+// Package nodevolumelimits rejects nodes to which no more volumes of a CSI driver can be attached,
+// according to the limits in the node's CSINode object.
 package nodevolumelimits
 
 import (
@@ -71,8 +71,8 @@ func claimOf(pod *v1.Pod, v *v1.Volume) string {
 	return ""
 }
 
-// attached returns which CSI volume a claim comes to: its volume, or the one
-// that its class will have made.
+// attached returns the CSI volume of a claim, and false if it has none. If the volume is not
+// provisioned yet, the claim stands for it.
 func (f *filter) attached(claim *v1.PersistentVolumeClaim) (attachment, bool) {
 	if claim.Spec.VolumeName != "" {
 		if pv := f.volumes.Volume(claim.Spec.VolumeName); pv != nil {
@@ -87,7 +87,6 @@ func (f *filter) attached(claim *v1.PersistentVolumeClaim) (attachment, bool) {
 	if class == nil {
 		return attachment{}, false
 	}
-	// The claim stands for the volume that is not there yet.
 	return attachment{class.Provisioner, "claim " + claim.Namespace + "/" + claim.Name}, class.Provisioner != ""
 }
 

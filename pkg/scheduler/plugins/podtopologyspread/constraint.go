@@ -15,17 +15,17 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// constraint is a compiled topologySpreadConstraint.
+// constraint is a parsed topologySpreadConstraint.
 type constraint struct {
 	maxSkew     int
 	minDomains  int
 	key         string
 	selector    labels.Selector
-	honorNodes  bool // nodes that miss the pod's node affinity do not count
-	honorTaints bool // nodes the pod does not tolerate do not count
+	honorNodes  bool // nodes that do not match the pod's node affinity do not count
+	honorTaints bool // nodes with taints that the pod does not tolerate do not count
 }
 
-// compile returns the constraints of one kind (DoNotSchedule or ScheduleAnyway).
+// compile returns the constraints with one action, DoNotSchedule or ScheduleAnyway.
 func compile(pod *v1.Pod, constraints []v1.TopologySpreadConstraint, action v1.UnsatisfiableConstraintAction) []constraint {
 	var out []constraint
 	for i := range constraints {
@@ -46,8 +46,8 @@ func compile(pod *v1.Pod, constraints []v1.TopologySpreadConstraint, action v1.U
 	return out
 }
 
-// selectorOf adds the pod's own values of matchLabelKeys to the selector, unless
-// the API server has merged them in already.
+// selectorOf returns the selector with the pod's own values of matchLabelKeys. The API server may
+// already have added them.
 func selectorOf(pod *v1.Pod, c *v1.TopologySpreadConstraint) labels.Selector {
 	sel, err := metav1.LabelSelectorAsSelector(c.LabelSelector)
 	if err != nil {
@@ -63,7 +63,7 @@ func selectorOf(pod *v1.Pod, c *v1.TopologySpreadConstraint) labels.Selector {
 	return sel
 }
 
-// inclusion tells which nodes count for a pod.
+// inclusion is what decides which nodes count for a pod.
 type inclusion struct {
 	affinity    nodeaffinity.RequiredNodeAffinity
 	anywhere    bool // the pod has no node selector and no required affinity
@@ -93,7 +93,7 @@ func (in inclusion) counts(c *constraint, n *scheduling.Node) bool {
 	return true
 }
 
-// hasAllKeys tells whether a node is in a domain of each constraint.
+// hasAllKeys reports whether a node has the topology key of each constraint.
 func hasAllKeys(n *scheduling.Node, constraints []constraint) bool {
 	for i := range constraints {
 		if _, ok := n.Labels[constraints[i].key]; !ok {

@@ -1,10 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podtopologyspread spreads pods over domains (zones, hosts): it
-// rejects nodes where a DoNotSchedule constraint would be skewed too far, and
-// prefers those that even out ScheduleAnyway ones, the cell's default
-// constraints among them.
+// Package podtopologyspread spreads pods over domains such as zones and hosts. It rejects nodes
+// where a DoNotSchedule constraint would be violated, and prefers nodes that even out
+// ScheduleAnyway constraints. Pods without constraints get default ones.
 package podtopologyspread
 
 import (
@@ -28,15 +27,14 @@ var (
 
 // Config is the plugin's configuration.
 type Config struct {
-	// Defaults hold for pods without constraints that belong to a Service or
-	// controller.
+	// Defaults are the constraints of pods that have none and belong to a Service or controller.
 	Defaults []v1.TopologySpreadConstraint
-	// SystemDefaulted says that Defaults are the built-in ones, which do not ask
-	// nodes to have all topology labels.
+	// SystemDefaulted is true if Defaults are the built-in ones. They do not require nodes to have
+	// all topology keys.
 	SystemDefaulted bool
 }
 
-// SystemDefaults are the constraints of pods that state none.
+// SystemDefaults returns the built-in default constraints.
 func SystemDefaults() []v1.TopologySpreadConstraint {
 	return []v1.TopologySpreadConstraint{
 		{TopologyKey: v1.LabelHostname, WhenUnsatisfiable: v1.ScheduleAnyway, MaxSkew: 3},
@@ -57,8 +55,8 @@ func New(c Config) scheduling.Plugin {
 	}
 }
 
-// constraints returns the pod's own constraints, or the defaults with the
-// selectors of what the pod belongs to.
+// constraints returns the pod's own constraints, or the defaults with the selectors of the Services
+// and the controller that the pod belongs to.
 func (c Config) constraints(view scheduling.View, pod *v1.Pod, action v1.UnsatisfiableConstraintAction) (cs []constraint, own bool) {
 	if len(pod.Spec.TopologySpreadConstraints) > 0 {
 		return compile(pod, pod.Spec.TopologySpreadConstraints, action), true
@@ -104,7 +102,7 @@ func (c Config) compileFilter(view scheduling.View, pod *scheduling.Pod) (schedu
 
 type filter struct {
 	*counts
-	self []int // 1 when a constraint selects the incoming pod itself
+	self []int // 1 if the constraint selects the incoming pod itself
 }
 
 func (f *filter) checkAt(index int) *scheduling.Status {

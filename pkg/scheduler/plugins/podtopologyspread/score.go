@@ -35,8 +35,8 @@ func newScorer(view scheduling.View, pod *v1.Pod, cs []constraint, needAll bool)
 	include := newInclusion(pod)
 	for i := range cs {
 		c := &cs[i]
-		// Of hosts every matching pod counts; of other domains those on nodes that
-		// the pod could be on, by its policies.
+		// For hosts, every matching pod counts. For other keys, pods count on nodes that the
+		// constraint's policies include.
 		counts := func(n *scheduling.Node) bool { return include.counts(c, n) && !s.ignores(n.Index) }
 		if c.key == v1.LabelHostname {
 			counts = func(*scheduling.Node) bool { return true }
@@ -51,15 +51,15 @@ func newScorer(view scheduling.View, pod *v1.Pod, cs []constraint, needAll bool)
 // scorer is a scheduling.Tally: pods with the same constraints share it.
 type scorer struct {
 	counts
-	ignored []bool // nodes without all topology keys, by index; nil: none is
+	ignored []bool // nodes without all topology keys, by index; nil if no node is ignored
 	weights []float64
 	seen    []bool // domains, for prepare
 }
 
 func (s *scorer) ignores(index int) bool { return s.ignored != nil && s.ignored[index] }
 
-// perNode makes each node a domain of its own where hosts are counted: two
-// nodes of one host name are still two.
+// perNode makes each node a domain of its own for the hostname key. Two nodes with one hostname are
+// still two.
 func (s *scorer) perNode() {
 	for _, t := range s.tallies {
 		if t.key != v1.LabelHostname {
@@ -69,15 +69,15 @@ func (s *scorer) perNode() {
 		for i, d := range t.topology.Of {
 			own.Of[i] = scheduling.NoDomain
 			if d != scheduling.NoDomain {
-				own.Of[i] = int32(i) // a number of a node
+				own.Of[i] = int32(i) // there are fewer than 2^31 nodes
 			}
 		}
 		t.topology, t.pods, t.exists = own, make([]int, own.Domains), make([]int, own.Domains)
 	}
 }
 
-// prepare finds how much each constraint weighs: the more domains the feasible
-// nodes are in, the more one pod too many matters.
+// prepare computes the weight of each constraint. The more domains the feasible nodes are in, the
+// more an additional pod matters.
 func (s *scorer) prepare(feasible []int32) {
 	considered := len(feasible)
 	if s.ignored != nil {
@@ -97,8 +97,8 @@ func (s *scorer) prepare(feasible []int32) {
 	}
 }
 
-// domainsOf counts the domains of the feasible nodes; those without the label
-// are in one together.
+// domainsOf returns the number of domains of the feasible nodes. Nodes without the label are in one
+// domain together.
 func (s *scorer) domainsOf(t *tally, feasible []int32) int {
 	if cap(s.seen) <= t.topology.Domains {
 		s.seen = make([]bool, t.topology.Domains+1)
@@ -132,7 +132,7 @@ func (s *scorer) scoreAt(index int) int64 {
 	return int64(math.Round(score))
 }
 
-// normalize prefers the fewest.
+// normalize gives the highest score to nodes with the fewest pods.
 func (s *scorer) normalize(nodes []int32, scores []int64) {
 	lowest, highest := int64(math.MaxInt64), int64(0)
 	for i, v := range scores {

@@ -14,18 +14,18 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// tally counts, for one constraint, the pods it selects by domain.
+// tally counts the pods that one constraint selects, by domain.
 type tally struct {
 	*constraint
 	topology *scheduling.Topology
-	// counted says which nodes count, by index.
+	// counted has the nodes that count, by index.
 	counted []bool
 	pods    []int // by domain
 	exists  []int // counted nodes, by domain
-	domains int   // with any counted node
+	domains int   // number of domains with a counted node
 
 	lowest int
-	stale  bool // lowest must be found again
+	stale  bool // lowest must be computed again
 }
 
 func newTally(view scheduling.View, c *constraint, counts func(*scheduling.Node) bool) *tally {
@@ -47,13 +47,13 @@ func newTally(view scheduling.View, c *constraint, counts func(*scheduling.Node)
 	return t
 }
 
-// selects reports whether pods of g count. An empty selector counts all of them;
-// an absent one, none.
+// selects reports whether pods of g count. An empty selector selects all pods; a missing one
+// selects none.
 func (c *constraint) selects(g *scheduling.Group) bool {
 	return !g.Terminating && c.selector.Matches(g.Labels)
 }
 
-// add accounts for d more pods of g on the node at index.
+// add adds d pods of g on the node at index.
 func (t *tally) add(g *scheduling.Group, index, d int) {
 	if t.counted[index] && t.selects(g) {
 		t.pods[t.topology.Of[index]] += d
@@ -61,8 +61,8 @@ func (t *tally) add(g *scheduling.Group, index, d int) {
 	}
 }
 
-// fewest is the global minimum that skew is measured against: 0 while there are
-// fewer domains than minDomains.
+// fewest returns the minimum to which the skew is compared. It is 0 while there are fewer than
+// minDomains domains.
 func (t *tally) fewest() int {
 	if t.domains < t.minDomains {
 		return 0
@@ -82,13 +82,13 @@ func (t *tally) fewest() int {
 	return t.lowest
 }
 
-// counts are the tallies of a pod's constraints. They are a scheduling.Tally.
+// counts has the tallies of a pod's constraints. It is a scheduling.Tally.
 type counts struct {
 	namespace string
 	tallies   []*tally
 }
 
-// fill counts the pods that are there.
+// fill counts the pods that are on nodes.
 func (c *counts) fill(view scheduling.View) {
 	for g := range view.Groups() {
 		if g.Namespace != c.namespace {
@@ -117,7 +117,8 @@ func (c *counts) Adjust(n *scheduling.Node, pod *scheduling.Pod, d int) {
 	}
 }
 
-// keyOf is equal for pods whose constraints count the same.
+// keyOf returns a key that is equal for pods whose constraints count the same pods on the same
+// nodes.
 func keyOf(use string, pod *v1.Pod, cs []constraint, needAll bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s %v %s", Name, use, needAll, pod.Namespace)
@@ -139,7 +140,7 @@ func keyOf(use string, pod *v1.Pod, cs []constraint, needAll bool) string {
 	}
 	enc, err := json.Marshal(what)
 	if err != nil {
-		panic("podtopologyspread: plain data does not encode: " + err.Error())
+		panic("podtopologyspread: encode key: " + err.Error())
 	}
 	b.Write(enc)
 	return b.String()

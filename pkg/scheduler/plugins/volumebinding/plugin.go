@@ -1,10 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package volumebinding rejects nodes from which a pod's volumes cannot be
-// reached or made, and plans which volume each claim that waits for its first
-// consumer gets on the node that was chosen. Carrying out the plan is the
-// scheduler's business.
+// Package volumebinding rejects nodes that cannot use a pod's volumes, or for which they cannot be
+// provisioned. For claims that wait for their first consumer, it plans which volume each claim gets
+// on the chosen node. The scheduler carries out the plan.
 package volumebinding
 
 import (
@@ -50,7 +49,7 @@ func Compile(view scheduling.View, pod *scheduling.Pod) (*Filter, *scheduling.St
 	if len(f.bound) == 0 && len(f.waiting) == 0 {
 		return nil, nil
 	}
-	// The smallest first, so that each gets the smallest volume that serves it.
+	// Start with the smallest, so that each claim gets the smallest sufficient volume.
 	slices.SortStableFunc(f.waiting, func(a, b *v1.PersistentVolumeClaim) int {
 		qa, qb := a.Spec.Resources.Requests[v1.ResourceStorage], b.Spec.Resources.Requests[v1.ResourceStorage]
 		return qa.Cmp(qb)
@@ -62,7 +61,7 @@ func Compile(view scheduling.View, pod *scheduling.Pod) (*Filter, *scheduling.St
 type Filter struct {
 	view    scheduling.VolumeView
 	bound   []*v1.PersistentVolumeClaim
-	waiting []*v1.PersistentVolumeClaim // for their first consumer
+	waiting []*v1.PersistentVolumeClaim // claims that wait for their first consumer
 }
 
 func (f *Filter) add(pod *v1.Pod, vol *v1.Volume) *scheduling.Status {
@@ -103,7 +102,7 @@ func (f *Filter) add(pod *v1.Pod, vol *v1.Volume) *scheduling.Status {
 	return nil
 }
 
-// Bound tells whether a claim has its volume for good.
+// Bound reports whether a claim is bound to its volume.
 func Bound(claim *v1.PersistentVolumeClaim) bool {
 	_, completed := claim.Annotations[volume.AnnBindCompleted]
 	return claim.Spec.VolumeName != "" && completed
@@ -129,11 +128,11 @@ func (f *Filter) Check(n *scheduling.Node) *scheduling.Status {
 	return st
 }
 
-// Plan is what must be done before a pod can be bound to a node.
+// Plan is what must be done before a pod is bound to a node.
 type Plan struct {
-	// Bind gives a claim the volume of that name.
+	// Bind has the claims that are bound to an existing volume.
 	Bind []Match
-	// Provision asks the claim's provisioner for a volume at the node.
+	// Provision has the claims for which a volume is provisioned for the node.
 	Provision []*v1.PersistentVolumeClaim
 }
 
@@ -143,7 +142,7 @@ type Match struct {
 	Volume *v1.PersistentVolume
 }
 
-// Plan plans the volumes of the waiting claims for a node that passed the filter.
+// Plan returns the plan for a node that passed the filter.
 func (f *Filter) Plan(n *scheduling.Node) Plan {
 	p, _ := f.plan(n)
 	return p
@@ -155,7 +154,7 @@ func (f *Filter) plan(n *scheduling.Node) (Plan, *scheduling.Status) {
 	for _, claim := range f.waiting {
 		selected, ok := claim.Annotations[volume.AnnSelectedNode]
 		if ok && selected != n.Name {
-			return Plan{}, nothingToBind // a volume is being made elsewhere
+			return Plan{}, nothingToBind // a volume is being provisioned for another node
 		}
 		class := f.view.Class(volume.GetPersistentVolumeClaimClass(claim))
 		if class == nil {
@@ -179,8 +178,8 @@ func (f *Filter) plan(n *scheduling.Node) (Plan, *scheduling.Status) {
 	return p, nil
 }
 
-// fits tells whether the class's driver can make a volume for the claim that the
-// node reaches, as far as the driver says.
+// fits reports whether the class's driver has the capacity to provision a volume for the claim that
+// the node can use. It is true if the driver publishes no capacities.
 func (f *Filter) fits(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass, n *scheduling.Node) bool {
 	size, asks := claim.Spec.Resources.Requests[v1.ResourceStorage]
 	published, limited := f.view.Capacities(class.Provisioner, class.Name)
@@ -193,8 +192,8 @@ func (f *Filter) fits(claim *v1.PersistentVolumeClaim, class *storagev1.StorageC
 	})
 }
 
-// reaches tells whether a node reaches what a capacity is about. A selector that does
-// not parse selects none.
+// reaches reports whether a capacity is available to a node. A selector that does not parse selects
+// no node.
 func reaches(c *storagev1.CSIStorageCapacity, n *scheduling.Node) bool {
 	if c.NodeTopology == nil {
 		return false
@@ -203,8 +202,8 @@ func reaches(c *storagev1.CSIStorageCapacity, n *scheduling.Node) bool {
 	return err == nil && s.Matches(labels.Set(n.Labels))
 }
 
-// match finds the smallest volume that serves the claim on the node. A selector
-// that does not parse matches none.
+// match returns the smallest volume for the claim that the node can use, or nil. A selector that
+// does not parse selects no volume.
 func (f *Filter) match(claim *v1.PersistentVolumeClaim, n *scheduling.Node, taken map[string]*v1.PersistentVolume) *v1.PersistentVolume {
 	available := f.view.AvailableVolumes(volume.GetPersistentVolumeClaimClass(claim))
 	pv, err := volume.FindMatchingVolume(claim, available, n.Node, taken, false, true)

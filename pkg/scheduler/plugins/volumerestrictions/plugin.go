@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package volumerestrictions keeps a second pod from using a claim whose access
-// mode is ReadWriteOncePod, and pods off nodes where another pod has the same
-// disk of a kind that only one may have.
+// Package volumerestrictions rejects pods whose claim has the access mode ReadWriteOncePod and is
+// already used by another pod. It also rejects nodes where another pod uses the same disk, for
+// kinds of disks that pods cannot share.
 package volumerestrictions
 
 import (
@@ -61,8 +61,8 @@ func compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *sch
 	return scheduling.Filter{Check: f.check, Adjust: f.adjust}, nil
 }
 
-// filter knows the other users of the pod's claims, which of them are there, and
-// the pod's disks.
+// filter has the pod's disks, and for each other user of the pod's claims whether it is on its
+// node.
 type filter struct {
 	users map[string]bool
 	disks []*v1.Volume
@@ -101,12 +101,12 @@ func (f *filter) conflicts(pod *v1.Pod) bool {
 	return false
 }
 
-// exclusive tells whether a volume is a disk that pods of a node may not share freely.
+// exclusive reports whether a volume is a disk that pods of a node cannot share freely.
 func exclusive(v *v1.Volume) bool {
 	return v.GCEPersistentDisk != nil || v.AWSElasticBlockStore != nil || v.RBD != nil || v.ISCSI != nil
 }
 
-// conflict tells whether two volumes are one disk that is not only read by both.
+// conflict reports whether two volumes are the same disk and cannot be used together on a node.
 func conflict(a, b *v1.Volume) bool {
 	switch {
 	case a.GCEPersistentDisk != nil && b.GCEPersistentDisk != nil:

@@ -1,9 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package volumezone rejects nodes outside the zone or region that a bound
-// volume's labels name. Nodes without any zone or region label are in none, and
-// are let pass.
+// Package volumezone rejects nodes that are not in the zone or region of a bound volume, according
+// to the volume's labels. Nodes without zone and region labels are accepted.
 package volumezone
 
 import (
@@ -21,7 +20,7 @@ import (
 // Name is the plugin's name in configuration, logs and metrics.
 const Name = "VolumeZone"
 
-// separator stands between the zones of one label.
+// separator separates the zones in one label.
 const separator = "__"
 
 var conflict = unresolvable("node(s) had no available volume zone")
@@ -30,8 +29,7 @@ func unresolvable(reason string) *scheduling.Status {
 	return &scheduling.Status{Code: scheduling.Unresolvable, Plugin: Name, Reasons: []string{reason}}
 }
 
-// topologyLabels are the labels of volumes that are looked at, with the label
-// of nodes that stands for them now.
+// topologyLabels has the labels of volumes that count. now is the current name of an old label.
 var topologyLabels = []struct{ of, now string }{
 	{v1.LabelFailureDomainBetaZone, v1.LabelTopologyZone},
 	{v1.LabelFailureDomainBetaRegion, v1.LabelTopologyRegion},
@@ -64,7 +62,7 @@ func compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *sch
 	return scheduling.Filter{Check: f.check}, nil
 }
 
-// filter is what the volumes' labels ask of nodes' labels.
+// filter has what the volumes' labels require of a node's labels.
 type filter []requirement
 
 type requirement struct {
@@ -92,7 +90,7 @@ func (f *filter) add(volumes scheduling.VolumeView, namespace, name string) *sch
 	return nil
 }
 
-// unbound lets pass only a claim that waits for its first consumer.
+// unbound returns an objection to an unbound claim, unless the claim waits for its first consumer.
 func unbound(volumes scheduling.VolumeView, claim *v1.PersistentVolumeClaim) *scheduling.Status {
 	name := volume.GetPersistentVolumeClaimClass(claim)
 	if name == "" {
