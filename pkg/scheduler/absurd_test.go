@@ -14,15 +14,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestAbsurdPods: whatever a pod or a node says, there is an answer, no panic,
-// and nothing stays accounted.
+// TestAbsurdPods checks that odd pods and nodes get an answer, cause no panic and do not stay
+// counted.
 func TestAbsurdPods(t *testing.T) {
 	term := func(key string, s *metav1.LabelSelector) []v1.PodAffinityTerm {
 		return []v1.PodAffinityTerm{{TopologyKey: key, LabelSelector: s}}
 	}
 	self := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}}
 	for name, change := range map[string]func(*v1.Pod){
-		"near and apart at once": func(p *v1.Pod) {
+		"affinity and anti-affinity to the same pods": func(p *v1.Pod) {
 			p.Spec.Affinity = &v1.Affinity{
 				PodAffinity:     &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term(v1.LabelTopologyZone, self)},
 				PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term(v1.LabelTopologyZone, self)},
@@ -45,20 +45,20 @@ func TestAbsurdPods(t *testing.T) {
 				MaxSkew: -1, MinDomains: &minus, TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: self,
 			}}
 		},
-		"more than there is": func(p *v1.Pod) {
+		"more than any node has": func(p *v1.Pod) {
 			p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("9E"), v1.ResourceMemory: resource.MustParse("8E")}
 		},
-		"more processor than fits into 64 bits": func(p *v1.Pod) {
+		"CPU request above 64 bits": func(p *v1.Pod) {
 			p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("10P")}
 		},
-		"more memory than fits into 64 bits": func(p *v1.Pod) {
+		"memory request above 64 bits": func(p *v1.Pod) {
 			p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceMemory: resource.MustParse("16E")}
 		},
-		"more devices than fit into 64 bits": func(p *v1.Pod) {
+		"device request above 64 bits": func(p *v1.Pod) {
 			huge := v1.ResourceList{"example.com/device": resource.MustParse("16E")}
 			p.Spec.Containers[0].Resources = v1.ResourceRequirements{Requests: huge, Limits: huge}
 		},
-		"a contradiction": func(p *v1.Pod) {
+		"contradictory node selector and affinity": func(p *v1.Pod) {
 			p.Spec.NodeSelector = map[string]string{v1.LabelHostname: "a"}
 			p.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
 				NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpNotIn, Values: []string{"a"}}}}},
@@ -88,14 +88,14 @@ func TestAbsurdPods(t *testing.T) {
 				t.Errorf("why: %+v, error %v", w, err)
 			}
 			if used := m.view.NodeByName("many").Requested.MilliCPU; used != 100 {
-				t.Errorf("%dm are accounted, want 100m", used)
+				t.Errorf("the node counts %dm, want 100m", used)
 			}
 		})
 	}
 }
 
-// TestSumOfAbsurdPods: pods that were put on a node with requests that no node can meet leave no
-// room there, however many there are.
+// TestSumOfAbsurdPods checks that pods on a node with requests which no node can meet leave no room
+// there, however many there are.
 func TestSumOfAbsurdPods(t *testing.T) {
 	m := testModel(t)
 	mustSet(t, m, testNode("n", 1000, "", "z"))
@@ -116,7 +116,7 @@ func TestSumOfAbsurdPods(t *testing.T) {
 	}
 }
 
-// TestTenThousandKinds: what is kept of kinds of pods is bounded.
+// TestTenThousandKinds checks that caches of kinds of pods are limited.
 func TestTenThousandKinds(t *testing.T) {
 	m := testModel(t)
 	for i := range 100 {

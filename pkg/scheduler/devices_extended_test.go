@@ -20,7 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// stand has a class stand for an extended resource.
+// stand lets a device class provide an extended resource.
 func stand(t *testing.T, c kubernetes.Interface, class, name string) {
 	t.Helper()
 	got, err := c.ResourceV1().DeviceClasses().Get(t.Context(), class, metav1.GetOptions{})
@@ -33,7 +33,7 @@ func stand(t *testing.T, c kubernetes.Interface, class, name string) {
 	}
 }
 
-// asks has the pod's only container ask for extended resources.
+// asks makes the pod's container request extended resources.
 func asks(what ...string) func(*v1.Pod) {
 	list := amounts(what...)
 	return func(p *v1.Pod) {
@@ -50,7 +50,7 @@ func amounts(what ...string) v1.ResourceList {
 	return list
 }
 
-// specials are the claims that were made for extended resources.
+// specials returns the claims that were created for extended resources.
 func specials(t *testing.T, c kubernetes.Interface) []resourcev1.ResourceClaim {
 	t.Helper()
 	all, err := c.ResourceV1().ResourceClaims("default").List(t.Context(), metav1.ListOptions{})
@@ -87,7 +87,7 @@ func TestExtendedResourceOfAClass(t *testing.T) {
 	if r := claim.Status.ReservedFor; len(r) != 1 || r[0].UID != p.UID {
 		t.Errorf("reserved for %v", r)
 	}
-	// No device is left: by either of its names.
+	// The devices are used up, whichever name a pod requests them by.
 	create(t, c, pod("late", asks("deviceclass.resource.kubernetes.io/small=1")))
 	await(t, c, "late", "no device", refused("2 cannot allocate all claims"))
 	if n := len(specials(t, c)); n != 1 {
@@ -100,7 +100,8 @@ func TestExtendedResourceOfAClass(t *testing.T) {
 	await(t, c, "late", "bound", bound)
 }
 
-// TestExtendedResourceOfANode: what a node has of itself comes from there.
+// TestExtendedResourceOfANode checks that a resource which the node has itself is used before
+// devices.
 func TestExtendedResourceOfANode(t *testing.T) {
 	c := withDevices(t)
 	addNode(t, c, "plugin", nil)
@@ -129,15 +130,15 @@ func TestExtendedResourceOfANode(t *testing.T) {
 	}
 	create(t, c, pod("none", asks("example.com/gpu=0")))
 	if p := await(t, c, "none", "bound", bound); p.Status.ExtendedResourceClaimStatus != nil {
-		t.Errorf("a pod that asks for none has %v", p.Status.ExtendedResourceClaimStatus)
+		t.Errorf("a pod without such a request has %v", p.Status.ExtendedResourceClaimStatus)
 	}
 	if n := len(specials(t, c)); n != 1 {
 		t.Errorf("%d claims, want 1", n)
 	}
 }
 
-// TestExtendedResourcesShareRequests: init containers that end use the devices of
-// those after them, and share one more request.
+// TestExtendedResourcesShareRequests checks that init containers which end use the devices of later
+// containers, and share one further request.
 func TestExtendedResourcesShareRequests(t *testing.T) {
 	c := withDevices(t)
 	stand(t, c, "small", "example.com/gpu")
@@ -173,7 +174,8 @@ func TestExtendedResourcesShareRequests(t *testing.T) {
 	}
 }
 
-// TestStaleExtendedClaim: what an earlier scheduler left goes, and the pod gets another claim.
+// TestStaleExtendedClaim checks that a claim left by an earlier scheduler is deleted, and that the
+// pod gets another.
 func TestStaleExtendedClaim(t *testing.T) {
 	c := unfollowed(t).Client
 	stand(t, c, "large", "example.com/gpu")
@@ -193,7 +195,7 @@ func TestStaleExtendedClaim(t *testing.T) {
 	}
 }
 
-// failsOnce fails the first request that it is told of.
+// failsOnce fails the first request that matches.
 type failsOnce struct {
 	http.RoundTripper
 	it     func(*http.Request) bool
@@ -207,26 +209,26 @@ func (f failsOnce) RoundTrip(r *http.Request) (*http.Response, error) {
 	return f.RoundTripper.RoundTrip(r)
 }
 
-// TestExtendedClaimIsTakenBack: whatever fails, the devices are there for the next
-// attempt, and nothing is left of the claim.
+// TestExtendedClaimIsTakenBack checks that after any failed request the next attempt can use the
+// devices, and no claim is left over.
 func TestExtendedClaimIsTakenBack(t *testing.T) {
 	for name, it := range map[string]func(*http.Request) bool{
-		"not made": func(r *http.Request) bool {
+		"claim not created": func(r *http.Request) bool {
 			return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/resourceclaims")
 		},
-		"not allocated": func(r *http.Request) bool {
+		"claim not allocated": func(r *http.Request) bool {
 			return r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/status") && strings.Contains(r.URL.Path, "/resourceclaims/")
 		},
-		"not told": func(r *http.Request) bool {
+		"pod status not written": func(r *http.Request) bool {
 			return r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/pods/p/status")
 		},
-		"not bound": func(r *http.Request) bool {
+		"pod not bound": func(r *http.Request) bool {
 			return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/bindingbatches")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, failed := unfollowed(t), &atomic.Bool{}
-			stand(t, s.Client, "large", "example.com/gpu") // there is one
+			stand(t, s.Client, "large", "example.com/gpu") // one device
 			config := rest.CopyConfig(s.Config)
 			config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return failsOnce{rt, it, failed} })
 			client, err := kubernetes.NewForConfig(config)

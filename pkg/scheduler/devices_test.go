@@ -28,7 +28,7 @@ func addClass(t *testing.T, c kubernetes.Interface, name, expression string) {
 	}
 }
 
-// addDevices publishes devices of a node: the model of each.
+// addDevices publishes devices of a node, given the model of each.
 func addDevices(t *testing.T, c kubernetes.Interface, node string, models ...string) {
 	t.Helper()
 	s := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "devices-of-" + node}, Spec: resourcev1.ResourceSliceSpec{
@@ -69,7 +69,7 @@ func getClaim(t *testing.T, c kubernetes.Interface, name string) *resourcev1.Res
 	return claim
 }
 
-// uses has a pod use claims that are there already.
+// uses makes a pod use existing claims.
 func uses(claims ...string) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		for _, name := range claims {
@@ -79,15 +79,15 @@ func uses(claims ...string) func(*v1.Pod) {
 	}
 }
 
-// withDevices is a cell of two nodes: a has one large and b two small devices. The
-// scheduler knows them all when it begins.
+// withDevices returns a cell of two nodes: a has one large device and b two small ones. The
+// scheduler's caches have them when it starts.
 func withDevices(t *testing.T) kubernetes.Interface {
 	c := unfollowed(t).Client
 	follow(t, c)
 	return c
 }
 
-// unfollowed is that cell before a scheduler begins.
+// unfollowed returns that cell without a scheduler.
 func unfollowed(t *testing.T) *testserver.Server {
 	s := testserver.Start(t, testserver.Options{})
 	c := s.Client
@@ -124,7 +124,7 @@ func TestClaimsGetTheirDevices(t *testing.T) {
 			t.Errorf("claim %s: reserved for %v, finalizers %v", name, claim.Status.ReservedFor, claim.Finalizers)
 		}
 	}
-	// One more has to wait until a claim gives its devices back.
+	// One more pod must wait until a claim is deallocated.
 	addClaim(t, c, "three", exactly("large", 1))
 	create(t, c, pod("waits", uses("three")))
 	const want = "0/2 nodes are available: 2 cannot allocate all claims. still not schedulable, " +
@@ -140,7 +140,7 @@ func TestClaimsGetTheirDevices(t *testing.T) {
 	}
 }
 
-// TestClaimIsShared: pods that use one claim go where its devices are.
+// TestClaimIsShared checks that pods which share a claim run on the node with its devices.
 func TestClaimIsShared(t *testing.T) {
 	c := withDevices(t)
 	addClaim(t, c, "shared", exactly("small", 1))
@@ -162,7 +162,7 @@ func TestClaimIsShared(t *testing.T) {
 	}
 }
 
-// TestFirstAvailable: the node where a claim gets what it would rather have is better.
+// TestFirstAvailable checks that a node is preferred if a claim gets an earlier alternative there.
 func TestFirstAvailable(t *testing.T) {
 	c := withDevices(t)
 	request := resourcev1.DeviceRequest{Name: "r", FirstAvailable: []resourcev1.DeviceSubRequest{
@@ -179,17 +179,17 @@ func TestFirstAvailable(t *testing.T) {
 	}
 }
 
-// TestClaimIsMade: a pod whose claim is yet to be made waits in silence, and is
-// bound when it is there; a class that is missing is told.
+// TestClaimIsMade checks that a pod whose claim does not exist yet gets no condition, and is bound
+// once the claim exists. A missing device class is reported.
 func TestClaimIsMade(t *testing.T) {
 	c := withDevices(t)
 	p := create(t, c, pod("p", func(p *v1.Pod) {
 		p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "x", ResourceClaimTemplateName: ptr.To("t")}}
 	}))
-	create(t, c, pod("after", nil)) // bound after the first was looked at
+	create(t, c, pod("after", nil)) // bound after the first pod was tried
 	await(t, c, "after", "bound", bound)
 	if p, err := c.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{}); err != nil || len(p.Status.Conditions) != 0 {
-		t.Fatalf("told before its claim is there: %+v, %v", p.Status, err)
+		t.Fatalf("status before its claim exists: %+v, %v", p.Status, err)
 	}
 	claim := &resourcev1.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: "made", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID, Controller: ptr.To(true)}}},
@@ -207,8 +207,8 @@ func TestClaimIsMade(t *testing.T) {
 	await(t, c, "p", "bound", bound)
 }
 
-// TestSelectorFails: a pod gets no node, not even one with the right devices, while
-// a selector cannot be evaluated for those of another.
+// TestSelectorFails checks that a pod gets no node, not even one with suitable devices, while a
+// selector cannot be evaluated for devices of another node.
 func TestSelectorFails(t *testing.T) {
 	c := testserver.Start(t, testserver.Options{}).Client
 	addAccount(t, c)
@@ -236,8 +236,8 @@ func TestSelectorFails(t *testing.T) {
 	}
 }
 
-// TestDevicesAreGivenOnce: pods that come all at once get each a device of their
-// own, as many as there are devices.
+// TestDevicesAreGivenOnce checks that pods which are created at the same time get a device each,
+// until there are no more devices.
 func TestDevicesAreGivenOnce(t *testing.T) {
 	c := setup(t)
 	const nodes, perNode = 4, 5
@@ -268,7 +268,7 @@ func TestDevicesAreGivenOnce(t *testing.T) {
 		r := getClaim(t, c, p.Name).Status.Allocation.Devices.Results[0]
 		device := r.Pool + "/" + r.Device
 		if other := given[device]; other != "" {
-			t.Errorf("device %s is given to %s and %s", device, other, p.Name)
+			t.Errorf("device %s is allocated to %s and %s", device, other, p.Name)
 		}
 		if given[device] = p.Name; r.Pool != p.Spec.NodeName {
 			t.Errorf("pod %s is on %s with a device of %s", p.Name, p.Spec.NodeName, r.Pool)

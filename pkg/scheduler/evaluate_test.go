@@ -56,7 +56,7 @@ func testNode(name string, milli int64, taint, zone string) *v1.Node {
 	return n
 }
 
-// testPod draws one of few kinds of pods, so that classes are met again.
+// testPod draws one of a few kinds of pods, so that classes repeat.
 func testPod(t *rapid.T, uid int) *v1.Pod {
 	kind := rapid.IntRange(0, 5).Draw(t, "kind")
 	app := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "app")
@@ -82,7 +82,7 @@ func testPod(t *rapid.T, uid int) *v1.Pod {
 	return p
 }
 
-// answers are the reasons against, and the scores of, each node by name.
+// answers returns the objection to, or the total score of, each node by name.
 func answers(t *rapid.T, v *view, p *profile.Profile, pod *v1.Pod, ev *evaluator, noms *nominations) map[string]string {
 	e, err := ev.evaluate(v, p, v.NewPod(pod), noms)
 	if err != nil {
@@ -92,7 +92,7 @@ func answers(t *rapid.T, v *view, p *profile.Profile, pod *v1.Pod, ev *evaluator
 	for i, st := range e.statuses {
 		n := v.Nodes()[i]
 		if alone := e.filter(n); e.reject == nil && (alone == nil) != (st == nil) {
-			t.Fatalf("among all nodes %s is told %v, alone %v", n.Name, st, alone)
+			t.Fatalf("node %s: among all nodes %v, alone %v", n.Name, st, alone)
 		}
 		if st != nil {
 			out[n.Name] = fmt.Sprint(st.Plugin, st.Reasons)
@@ -110,8 +110,8 @@ func answers(t *rapid.T, v *view, p *profile.Profile, pod *v1.Pod, ev *evaluator
 	return out
 }
 
-// Whatever happened to the cell in between, what is kept of a class says the
-// same as asking every plugin about every node anew.
+// TestKeptVerdictsEqualFreshOnes checks that cached results of a class equal those of a new
+// evaluation, whatever happened to the cell in between.
 func TestKeptVerdictsEqualFreshOnes(t *testing.T) {
 	p := defaultProfile(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -149,7 +149,7 @@ func TestKeptVerdictsEqualFreshOnes(t *testing.T) {
 				got := answers(t, v, p, pod, kept, noms)
 				want := answers(t, v, p, pod, newEvaluator(), noms)
 				if d := cmp.Diff(want, got); d != "" {
-					t.Fatalf("kept verdicts differ from fresh ones (-fresh +kept):\n%s", d)
+					t.Fatalf("cached results differ from new ones (-new +cached):\n%s", d)
 				}
 			},
 		})

@@ -15,8 +15,9 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// TestVictimsOfStrangers: an extender may leave out nodes and victims. One that
-// makes up others is not believed, and passed over if that is allowed.
+// TestVictimsOfStrangers checks the answers of extenders about victims. An extender may leave out
+// nodes and victims. If it adds any, that is an error, or the extender is skipped if it may be
+// ignored.
 func TestVictimsOfStrangers(t *testing.T) {
 	of := func(uids ...string) []*scheduling.Pod {
 		var out []*scheduling.Pod
@@ -27,17 +28,17 @@ func TestVictimsOfStrangers(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		answer string
-		want   string // candidates, or what the error says
-		skips  string // candidates when the extender may be ignored
+		want   string // candidates, or a part of the error
+		skips  string // candidates if the extender may be ignored
 	}{
-		"fewer nodes":      {`{"NodeNameToMetaVictims":{"b":{"Pods":[{"UID":"b1"}]}}}`, "b:b1", "b:b1"},
-		"fewer victims":    {`{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"a2"}]}}}`, "a:a2", "a:a2"},
-		"no node":          {`{}`, "", ""},
-		"unknown node":     {`{"NodeNameToMetaVictims":{"c":{"Pods":[{"UID":"a1"}]}}}`, "not asked about", "a:a1,a2 b:b1"},
-		"another's victim": {`{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"b1"}]}}}`, "not asked about", "a:a1,a2 b:b1"},
-		"nobody goes":      {`{"NodeNameToMetaVictims":{"a":{"Pods":[]},"b":{"Pods":[{"UID":"b1"}]}}}`, "names no victim", "b:b1"},
-		"nothing at all":   {`{"NodeNameToMetaVictims":{"a":null}}`, "not asked about", "a:a1,a2 b:b1"},
-		"nonsense":         {`<html>`, "answer to preempt", "a:a1,a2 b:b1"},
+		"fewer nodes":            {`{"NodeNameToMetaVictims":{"b":{"Pods":[{"UID":"b1"}]}}}`, "b:b1", "b:b1"},
+		"fewer victims":          {`{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"a2"}]}}}`, "a:a2", "a:a2"},
+		"no node":                {`{}`, "", ""},
+		"unknown node":           {`{"NodeNameToMetaVictims":{"c":{"Pods":[{"UID":"a1"}]}}}`, "not asked about", "a:a1,a2 b:b1"},
+		"victim of another node": {`{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"b1"}]}}}`, "not asked about", "a:a1,a2 b:b1"},
+		"no victim on a node":    {`{"NodeNameToMetaVictims":{"a":{"Pods":[]},"b":{"Pods":[{"UID":"b1"}]}}}`, "names no victim", "b:b1"},
+		"no answer for a node":   {`{"NodeNameToMetaVictims":{"a":null}}`, "not asked about", "a:a1,a2 b:b1"},
+		"not JSON":               {`<html>`, "answer to preempt", "a:a1,a2 b:b1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(c.answer)) }))
@@ -65,7 +66,7 @@ func TestVictimsOfStrangers(t *testing.T) {
 	}
 }
 
-// told are candidates in words.
+// told formats candidates.
 func told(found []candidate) string {
 	var nodes []string
 	for _, c := range found {

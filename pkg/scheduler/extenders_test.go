@@ -19,10 +19,10 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestExtendersThatFail: a pod that an extender is asked about is told what is
-// wrong, others are placed, and what the pod was to have is free.
+// TestExtendersThatFail checks that a pod gets a condition with the error of its extender, that
+// other pods are bound, and that nothing stays reserved for the pod.
 func TestExtendersThatFail(t *testing.T) {
-	// The request is read: only then does the server see that the client has gone.
+	// The server notices that the client has gone only after the body was read.
 	hang := func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		<-r.Context().Done()
@@ -32,17 +32,17 @@ func TestExtendersThatFail(t *testing.T) {
 		answer http.HandlerFunc
 		want   string
 	}{
-		"hangs when it is to filter": {
+		"filter hangs": {
 			configv1.Extender{FilterVerb: "do", HTTPTimeout: metav1.Duration{Duration: 50 * time.Millisecond}},
 			hang, "Client.Timeout exceeded",
 		},
-		"hangs when it is to bind": {
+		"bind hangs": {
 			configv1.Extender{BindVerb: "do", HTTPTimeout: metav1.Duration{Duration: 50 * time.Millisecond}},
 			hang, "Client.Timeout exceeded",
 		},
-		"does not bind":       {configv1.Extender{BindVerb: "do"}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"Error":"no"}`)) }, "binding rejected: no"},
-		"makes up a node":     {configv1.Extender{FilterVerb: "do", NodeCacheCapable: true}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"NodeNames":["x"]}`)) }, "not found in the input node list"},
-		"answers with a page": {configv1.Extender{FilterVerb: "do"}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`<html>`)) }, "answer to do"},
+		"bind fails":   {configv1.Extender{BindVerb: "do"}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"Error":"no"}`)) }, "binding rejected: no"},
+		"unknown node": {configv1.Extender{FilterVerb: "do", NodeCacheCapable: true}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"NodeNames":["x"]}`)) }, "not found in the input node list"},
+		"not JSON":     {configv1.Extender{FilterVerb: "do"}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`<html>`)) }, "answer to do"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ext := httptest.NewServer(c.answer)

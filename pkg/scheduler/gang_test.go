@@ -37,8 +37,8 @@ func mustBeUnbound(t *testing.T, c kubernetes.Interface, names ...string) {
 	}
 }
 
-// TestGangFitsAsAWhole: while one pod of a gang does not fit, none gets a node,
-// and what would be theirs is free for others.
+// TestGangFitsAsAWhole checks that no pod of a gang gets a node while one of them does not fit, and
+// that other pods can use the room.
 func TestGangFitsAsAWhole(t *testing.T) {
 	c := setup(t)
 	addNode(t, c, "a", nil)
@@ -64,14 +64,14 @@ func TestGangFitsAsAWhole(t *testing.T) {
 	}
 }
 
-// TestGangWaitsForItsPods: a gang is not looked at before its pods are there; one
-// that comes when it has begun is placed alone.
+// TestGangWaitsForItsPods checks that a gang is not tried before all its pods exist. A pod created
+// after the gang was bound is placed alone.
 func TestGangWaitsForItsPods(t *testing.T) {
 	c := setup(t)
 	addNode(t, c, "a", nil)
 	create(t, c, pod("g0", inGang("g", "3", "100m")))
 	create(t, c, pod("g1", inGang("g", "3", "100m")))
-	create(t, c, pod("after", nil)) // bound after the others were looked at
+	create(t, c, pod("after", nil)) // bound after the others were tried
 	await(t, c, "after", "bound", bound)
 	mustBeUnbound(t, c, "g0", "g1")
 	create(t, c, pod("g2", inGang("g", "3", "100m")))
@@ -94,7 +94,7 @@ func TestGangWaitsForItsPods(t *testing.T) {
 	await(t, c, "bad", "bound", bound)
 }
 
-// TestGangWithDevices: devices are allocated for all pods of a gang or for none.
+// TestGangWithDevices checks that devices are allocated for all pods of a gang or for none.
 func TestGangWithDevices(t *testing.T) {
 	c := withDevices(t) // three devices
 	addClaim(t, c, "extra", exactly("any", 1))
@@ -127,8 +127,8 @@ func TestGangWithDevices(t *testing.T) {
 	}
 }
 
-// TestGangPreempts: a gang that outranks others gets their room, as much as it
-// needs; one that would not fit without them either leaves them alone.
+// TestGangPreempts checks that a gang evicts pods of lower priority, no more than necessary. It
+// evicts none if it would not fit without them either.
 func TestGangPreempts(t *testing.T) {
 	c := setup(t)
 	addNode(t, c, "a", nil)
@@ -159,7 +159,7 @@ func TestGangPreempts(t *testing.T) {
 		end(t, c, name)
 	}
 	if lows := ending(t, c, 0); len(lows) > 0 {
-		t.Fatalf("%v end for a gang that does not fit", lows)
+		t.Fatalf("%v are evicted for a gang that does not fit", lows)
 	}
 	for i := range 3 {
 		create(t, c, pod(fmt.Sprint("g", i), gang("g", "3")))
@@ -175,11 +175,11 @@ func TestGangPreempts(t *testing.T) {
 		await(t, c, fmt.Sprint("g", i), "bound", bound)
 	}
 	if lows := ending(t, c, 0); len(lows) > 0 {
-		t.Errorf("%v end though the gang has its room", lows)
+		t.Errorf("%v are evicted although the gang has enough room", lows)
 	}
 }
 
-// end removes a pod, as its kubelet does.
+// end deletes a pod at once, as its kubelet does.
 func end(t *testing.T, c kubernetes.Interface, name string) {
 	t.Helper()
 	if err := c.CoreV1().Pods("default").Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
@@ -187,7 +187,8 @@ func end(t *testing.T, c kubernetes.Interface, name string) {
 	}
 }
 
-// ending waits until some pods of low priority are told to end, and names all that are.
+// ending waits until some pods of low priority are terminating, and returns the names of all that
+// are.
 func ending(t *testing.T, c kubernetes.Interface, some int) []string {
 	t.Helper()
 	found := map[string]bool{}
@@ -217,8 +218,8 @@ func ending(t *testing.T, c kubernetes.Interface, some int) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// BenchmarkGang places gangs of 5,000 pods on as many nodes: from the creation of
-// the last pod until all are seen bound.
+// BenchmarkGang places gangs of 5,000 pods on 5,000 nodes. It measures from the creation of the
+// last pod until the watch shows all pods bound.
 func BenchmarkGang(b *testing.B) {
 	const pods = 5000
 	c := testserver.Start(b, testserver.Options{Etcd: true}).Client
@@ -269,7 +270,7 @@ func BenchmarkGang(b *testing.B) {
 	}
 }
 
-// createAll makes n objects, some at a time.
+// createAll creates n objects, several at a time.
 func createAll(tb testing.TB, n int, make func(int) error) {
 	tb.Helper()
 	var g errgroup.Group

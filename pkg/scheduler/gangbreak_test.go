@@ -16,7 +16,7 @@ import (
 	"keelson.dev/api/scheduling/v1alpha1"
 )
 
-// outcome is what came out for each pod of a gang.
+// outcome is the result for each pod of a gang.
 func outcome(out []decision) []string {
 	var all []string
 	for _, d := range out {
@@ -29,8 +29,8 @@ func outcome(out []decision) []string {
 	return all
 }
 
-// TestGangBreaksChangeNothing: with a break after each pod comes out what comes out
-// without any, and in each the cell is as if nobody looked for the gang.
+// TestGangBreaksChangeNothing checks that an attempt with a break after each pod has the same
+// result as one without breaks, and that the cell shows nothing of the attempt during a break.
 func TestGangBreaksChangeNothing(t *testing.T) {
 	p := defaultProfile(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -56,23 +56,23 @@ func TestGangBreaksChangeNothing(t *testing.T) {
 	})
 }
 
-// mustBeUntouched: nothing but what runs is on the nodes, and nobody is expected there.
+// mustBeUntouched checks that only running pods count on nodes, and that no pod is nominated.
 func (c *gangCell) mustBeUntouched(t *rapid.T, s *Scheduler) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	free := c.free(func(*v1.Pod) bool { return false })
 	for node, has := range c.cpu {
 		if got := s.view.NodeByName(node).Requested.MilliCPU; got != has-free[node] {
-			t.Fatalf("%dm are taken of %s, want %dm", got, node, has-free[node])
+			t.Fatalf("pods use %dm of %s, want %dm", got, node, has-free[node])
 		}
 	}
 	if n := len(s.nominated.node); n > 0 {
-		t.Fatalf("%d pods are expected on nodes", n)
+		t.Fatalf("%d pods are nominated", n)
 	}
 }
 
-// TestGangIsOvertaken: pods come to nodes and leave them in the breaks of a gang, and
-// one of its own may go. It gets what is free in the end, or victims that are there.
+// TestGangIsOvertaken adds and removes pods during the breaks of a gang, including pods of the
+// gang. The gang gets room that is free in the end, or victims that are still there.
 func TestGangIsOvertaken(t *testing.T) {
 	p := defaultProfile(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -98,7 +98,7 @@ func TestGangIsOvertaken(t *testing.T) {
 			for _, v := range d.victims {
 				gone[v.Name] = true
 				if !slices.ContainsFunc(c.running, func(r *v1.Pod) bool { return r.Name == v.Name && r.Spec.NodeName == d.nominate }) {
-					t.Fatalf("%s is to go from %s, and is not there", v.Name, d.nominate)
+					t.Fatalf("victim %s is not on %s", v.Name, d.nominate)
 				}
 			}
 			if node := d.node + d.nominate; node != "" {
@@ -107,22 +107,22 @@ func TestGangIsOvertaken(t *testing.T) {
 			}
 		}
 		if fits > 0 && fits < c.size || fits == 0 && len(gone) > 0 {
-			t.Fatalf("%d of %d pods get nodes, and %d go", fits, c.size, len(gone))
+			t.Fatalf("%d of %d pods get nodes, and %d are evicted", fits, c.size, len(gone))
 		}
 		for node, free := range c.free(func(p *v1.Pod) bool { return gone[p.Name] }) {
 			if taken[node] > free {
-				t.Fatalf("%dm are taken of %s, where %dm are free", taken[node], node, free)
+				t.Fatalf("the gang gets %dm of %s, where %dm are free", taken[node], node, free)
 			}
 		}
 		for uid, node := range s.nominated.node {
 			if s.queue.Get(uid) == nil {
-				t.Fatalf("%s is gone, and expected on %s", uid, node)
+				t.Fatalf("deleted pod %s is nominated to %s", uid, node)
 			}
 		}
 	})
 }
 
-// come has a pod bound to a node with room by somebody else, if there is one.
+// come binds a pod to a node with room, as another scheduler would, if there is such a node.
 func (c *gangCell) come(t *rapid.T, s *Scheduler, name string) {
 	node := rapid.SampledFrom(s.view.Nodes()).Draw(t, "node").Name
 	free := c.free(func(*v1.Pod) bool { return false })[node] / 1000
@@ -135,7 +135,7 @@ func (c *gangCell) come(t *rapid.T, s *Scheduler, name string) {
 	s.podSet(nil, pod)
 }
 
-// leave has one of the running pods end, if there are any.
+// leave removes one of the running pods, if there is one.
 func (c *gangCell) leave(t *rapid.T, s *Scheduler) {
 	if len(c.running) == 0 {
 		return
@@ -146,15 +146,15 @@ func (c *gangCell) leave(t *rapid.T, s *Scheduler) {
 	s.podGone(pod)
 }
 
-// TestGangLetsThoseBeforeItIn: a pod that comes before a gang is decided about in its
-// breaks; one that comes after it is not.
+// TestGangLetsThoseBeforeItIn checks that pods which come before a gang in the queue are scheduled
+// in its breaks, and that later pods are not.
 func TestGangLetsThoseBeforeItIn(t *testing.T) {
 	c := &gangCell{cpu: map[string]int64{"n0": 1000}, size: 1}
 	c.gang = []*v1.Pod{gangPod("g", 1, 10)}
 	c.gang[0].Annotations = map[string]string{v1alpha1.AnnGang: "g", v1alpha1.AnnGangSize: "1"}
 	s, items := c.scheduler(t)
 	for _, name := range []string{"before", "later"} {
-		s.queue.Set(gangPod(name, 1, 10)) // the queue of this scheduler is in the order of names
+		s.queue.Set(gangPod(name, 1, 10)) // this scheduler's queue is ordered by name
 	}
 	for _, want := range []string{"before", ""} {
 		got := ""
@@ -166,6 +166,6 @@ func TestGangLetsThoseBeforeItIn(t *testing.T) {
 		}
 	}
 	if first, err := s.queue.Pop(t.Context()); err != nil || first.Pod.Name != "later" {
-		t.Errorf("then comes %v, error %v", first, err)
+		t.Errorf("the next pod is %v, error %v", first, err)
 	}
 }

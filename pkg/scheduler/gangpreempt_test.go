@@ -25,9 +25,9 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// gangCell is a small cell, plainly: what runs on its nodes, and a gang that is to come.
+// gangCell is a small cell in plain form: the pods that run on its nodes, and a gang to be placed.
 type gangCell struct {
-	cpu     map[string]int64 // of nodes
+	cpu     map[string]int64 // by node
 	running []*v1.Pod
 	gang    []*v1.Pod
 	size    int
@@ -38,7 +38,7 @@ func milliOf(p *v1.Pod) int64 { return p.Spec.Containers[0].Resources.Requests.C
 
 func priorityOf(p *v1.Pod) int32 { return *p.Spec.Priority }
 
-// drawGangCell draws a cell in which only CPU counts.
+// drawGangCell draws a cell in which only CPU matters.
 func drawGangCell(t *rapid.T) *gangCell {
 	c := &gangCell{cpu: map[string]int64{}}
 	small := rapid.Int64Range(1, 4)
@@ -80,12 +80,12 @@ func gangPod(name string, cpus int64, priority int32) *v1.Pod {
 	return asks(1000*cpus, func(p *v1.Pod) { p.Name, p.UID, p.Spec.Priority = name, types.UID(name), &priority })
 }
 
-// rank is below which pods may have to go for the gang.
+// rank returns the priority below which pods may be evicted for the gang.
 func (c *gangCell) rank() int32 {
 	return priorityOf(slices.MinFunc(c.gang, func(a, b *v1.Pod) int { return int(priorityOf(a) - priorityOf(b)) }))
 }
 
-// free is what each node has left beside what runs there, but for some.
+// free returns the CPU that is left on each node if some of the running pods are gone.
 func (c *gangCell) free(without func(*v1.Pod) bool) map[string]int64 {
 	free := maps.Clone(c.cpu)
 	for _, p := range c.running {
@@ -96,7 +96,7 @@ func (c *gangCell) free(without func(*v1.Pod) bool) map[string]int64 {
 	return free
 }
 
-// most is how many pods of a gang whose pods are alike fit.
+// most returns how many pods of a gang of equal pods fit.
 func (c *gangCell) most(without func(*v1.Pod) bool) int {
 	n := int64(0)
 	for _, free := range c.free(without) {
@@ -109,7 +109,7 @@ func (c *gangCell) alike() bool {
 	return !slices.ContainsFunc(c.gang, func(p *v1.Pod) bool { return milliOf(p) != milliOf(c.gang[0]) })
 }
 
-// scheduler is one that knows the cell, and has taken the gang from its queue.
+// scheduler returns a scheduler for the cell that has popped the gang.
 func (c *gangCell) scheduler(t interface {
 	Fatal(args ...any)
 	Context() context.Context
@@ -151,10 +151,9 @@ func (c *gangCell) scheduler(t interface {
 	return s, items
 }
 
-// TestGangPreemption: a gang gets nodes at once when it fits; else victims are
-// chosen below its rank, so that it fits without them and with none of them there
-// could be one less; or it does not fit, though all below its rank went, and then
-// nobody goes. Whatever comes out, nothing else is different afterwards.
+// TestGangPreemption checks the three possible results. If the gang fits, it gets nodes. Otherwise,
+// if it fits without pods of lower rank, it gets victims: it fits without them, and needs each of
+// them. Otherwise nothing is evicted. In every case nothing else has changed afterwards.
 func TestGangPreemption(t *testing.T) {
 	p := defaultProfile(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -195,10 +194,10 @@ func TestGangPreemption(t *testing.T) {
 		switch {
 		case fits == 0:
 			if len(victims) > 0 {
-				t.Fatal("pods go in vain")
+				t.Fatal("pods are evicted in vain")
 			}
 			if c.alike() && c.most(below) >= c.size {
-				t.Fatalf("%d fit when pods of less priority go, %d must", c.most(below), c.size)
+				t.Fatalf("%d fit without pods of lower priority, want at least %d", c.most(below), c.size)
 			}
 		case fits < c.size:
 			t.Fatalf("%d pods of %d get nodes", fits, c.size)
@@ -207,22 +206,22 @@ func TestGangPreemption(t *testing.T) {
 		case nominated > 0 && nominated < fits || (nominated > 0) != (len(victims) > 0):
 			t.Fatalf("%d of %d are nominated, for %d victims", nominated, fits, len(victims))
 		case nominated > 0 && c.alike() && c.most(func(*v1.Pod) bool { return false }) >= c.size:
-			t.Fatal("it fits, and pods go all the same")
+			t.Fatal("the gang fits, but pods are evicted")
 		}
 		for uid, v := range victims {
 			if !below(v.Pod) {
 				t.Fatalf("%s has priority %d, the gang %d", v.Name, v.Priority(), c.rank())
 			}
 			if holds(func(p *v1.Pod) bool { return p.UID != uid && goes(p) }) {
-				t.Fatalf("%s need not go", v.Name)
+				t.Fatalf("victim %s is not needed", v.Name)
 			}
 		}
 		c.mustBeAsBefore(t, s, items, out, taken)
 	})
 }
 
-// mustBeAsBefore: a gang that waits takes nothing of any node, and its victims are
-// where they were.
+// mustBeAsBefore checks that a waiting gang counts on no node, and that its victims are still on
+// their nodes.
 func (c *gangCell) mustBeAsBefore(t *rapid.T, s *Scheduler, items []*queue.Item, out []decision, taken map[string]int64) {
 	free := c.free(func(*v1.Pod) bool { return false })
 	for node, has := range c.cpu {
@@ -231,18 +230,18 @@ func (c *gangCell) mustBeAsBefore(t *rapid.T, s *Scheduler, items []*queue.Item,
 			want += taken[node]
 		}
 		if got := s.view.NodeByName(node).Requested.MilliCPU; got != want {
-			t.Fatalf("%dm are taken of %s, want %dm", got, node, want)
+			t.Fatalf("pods use %dm of %s, want %dm", got, node, want)
 		}
 	}
 	for i, d := range out {
 		if got := s.nominated.node[items[i].Pod.UID]; got != d.nominate {
-			t.Fatalf("%s is expected on %q, want %q", items[i].Pod.Name, got, d.nominate)
+			t.Fatalf("%s is nominated to %q, want %q", items[i].Pod.Name, got, d.nominate)
 		}
 	}
 }
 
-// TestGangPreemptionAndBudgets: budgets are shared by all victims of a gang: what
-// one has used up another does not find.
+// TestGangPreemptionAndBudgets checks that all victims of a gang count against the same disruption
+// budgets.
 func TestGangPreemptionAndBudgets(t *testing.T) {
 	p := defaultProfile(t)
 	c := &gangCell{cpu: map[string]int64{}, size: 2}
@@ -273,12 +272,12 @@ func TestGangPreemptionAndBudgets(t *testing.T) {
 		}
 	}
 	if all != 2 || guarded > 1 {
-		t.Errorf("%d victims, %d of them guarded; want two, and one guarded at most", all, guarded)
+		t.Errorf("%d victims, %d of them with a budget; want 2, at most 1 with a budget", all, guarded)
 	}
 }
 
-// TestGangSparesWhoNeedNotGo: the first pod needs the room of the least, the second
-// that of another, which then is enough for both.
+// TestGangSparesWhoNeedNotGo checks that a victim chosen early is spared if a later victim alone
+// makes enough room.
 func TestGangSparesWhoNeedNotGo(t *testing.T) {
 	p := defaultProfile(t)
 	c := &gangCell{cpu: map[string]int64{"n0": 4000}, size: 2}
@@ -300,7 +299,7 @@ func TestGangSparesWhoNeedNotGo(t *testing.T) {
 	}
 }
 
-// TestGangNeverPreempts: one pod that must not preempt keeps its gang from it.
+// TestGangNeverPreempts checks that a gang with one pod that must not preempt evicts no pod.
 func TestGangNeverPreempts(t *testing.T) {
 	p := defaultProfile(t)
 	low := gangPod("low", 1, 0)
@@ -315,8 +314,8 @@ func TestGangNeverPreempts(t *testing.T) {
 	}
 }
 
-// TestGangWaitsForItsVictims: while pods that make room for a gang end, it chooses
-// no others, and it is tried when the last is gone.
+// TestGangWaitsForItsVictims checks that a gang chooses no further victims while some are
+// terminating, and is tried when the last has left.
 func TestGangWaitsForItsVictims(t *testing.T) {
 	p := defaultProfile(t)
 	c := &gangCell{cpu: map[string]int64{}, size: 2}
@@ -362,7 +361,7 @@ func TestGangWaitsForItsVictims(t *testing.T) {
 	}
 	s.podGone(victims[1].Pod)
 	if _, _, parked, _ := s.queue.Lengths(); parked != 0 {
-		t.Errorf("%d pods wait though there is room", parked)
+		t.Errorf("%d pods wait although there is room", parked)
 	}
 	if first, err = s.queue.Pop(t.Context()); err != nil {
 		t.Fatal(err)
@@ -372,16 +371,15 @@ func TestGangWaitsForItsVictims(t *testing.T) {
 	}
 	for _, d := range s.decideGang(p, again, 2, func() {}) {
 		if d.node == "" {
-			t.Error("no node, though there is room: ", d.message)
+			t.Error("no node, although there is room: ", d.message)
 		}
 	}
 	if len(s.gangs.awaited)+len(s.nominated.node) > 0 {
-		t.Error("something stays behind")
+		t.Error("state of the gang is left over")
 	}
 }
 
-// BenchmarkClearing has a gang take the room of as many pods as it has, one on
-// each node: the decision alone.
+// BenchmarkClearing decides about a gang that must evict one pod on each node.
 func BenchmarkClearing(b *testing.B) {
 	const pods = 5000
 	p, c := defaultProfile(b), &gangCell{cpu: map[string]int64{}, size: pods}

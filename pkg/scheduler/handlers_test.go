@@ -19,8 +19,8 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/profile"
 )
 
-// TestLateEvents: an event that was under way while a pod was bound does not have
-// it bound again; one that comes while it is tried is taken over.
+// TestLateEvents checks that an event which arrives late does not requeue a bound pod, and that an
+// event during a try updates the pod.
 func TestLateEvents(t *testing.T) {
 	set, err := profile.Build(&configv1.KubeSchedulerConfiguration{}, nil)
 	if err != nil {
@@ -49,7 +49,7 @@ func TestLateEvents(t *testing.T) {
 	told.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse}}
 	s.podSet(pod, told)
 	if s.queue.Get(pod.UID) != told {
-		t.Error("the state that came while the pod was tried was not taken over")
+		t.Error("an update during the try was lost")
 	}
 	s.finish(t.Context(), p, item, d, s.cfg.Clock.Now(), nil, true)
 	s.podSet(told, told.DeepCopy())

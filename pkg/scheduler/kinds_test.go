@@ -20,8 +20,8 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// TestKindsAreWhatPodsComeTo: a pod that shares with others comes to what it comes
-// to alone, whatever it has of its own.
+// TestKindsAreWhatPodsComeTo checks that a pod which shares its spec with others compiles to the
+// same result as alone, whatever it has of its own.
 func TestKindsAreWhatPodsComeTo(t *testing.T) {
 	p := defaultProfile(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -75,7 +75,7 @@ func TestKindsAreBounded(t *testing.T) {
 		}
 	}
 	if len(k) > maxKinds {
-		t.Errorf("%d kinds are known", len(k))
+		t.Errorf("%d kinds are kept", len(k))
 	}
 }
 

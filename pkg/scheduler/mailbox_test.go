@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMailbox compares a mailbox with plain lists: of each pod what must be done
-// comes in order, the latest of the rest comes after it, and nothing twice.
+// TestMailbox compares a mailbox with plain lists. For each pod, entries that must not be dropped
+// come in order, then the latest other entry. No entry comes twice.
 func TestMailbox(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newMailbox[int]()
@@ -36,7 +36,7 @@ func TestMailbox(t *testing.T) {
 				waiting += min(len(w), 1)
 			}
 			if len(got) != min(limit, waiting) {
-				t.Fatalf("took %v, %d pods wait", got, waiting)
+				t.Fatalf("took %v, but %d pods have entries", got, waiting)
 			}
 			for _, of := range got {
 				found := false

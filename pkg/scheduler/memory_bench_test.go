@@ -19,7 +19,8 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/profile"
 )
 
-// runningPod is a pod of a controller with fifty, as its kubelet reports it.
+// runningPod returns a pod of a controller with fifty pods, with the status that its kubelet
+// reports.
 func runningPod(i int) *v1.Pod {
 	requests := v1.ResourceList{v1.ResourceCPU: resource.MustParse("80m"), v1.ResourceMemory: resource.MustParse("128Mi")}
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
@@ -54,7 +55,7 @@ func runningPod(i int) *v1.Pod {
 	return p
 }
 
-// message is an object as the API server sends it.
+// message returns an object as the API server sends it.
 func message(tb testing.TB, o interface{ Marshal() ([]byte, error) }) []byte {
 	tb.Helper()
 	enc, err := o.Marshal()
@@ -64,8 +65,8 @@ func message(tb testing.TB, o interface{ Marshal() ([]byte, error) }) []byte {
 	return enc
 }
 
-// BenchmarkMemory tells what a cell takes: its nodes and pods in the caches, and
-// the scheduler's picture of them.
+// BenchmarkMemory measures the memory of a cell: nodes and pods in the caches, and the state that
+// the scheduler computes from them.
 func BenchmarkMemory(b *testing.B) {
 	const nodes, pods = 5000, 50000
 	for b.Loop() {

@@ -13,9 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// BenchmarkPreempt has as many pods as there are full nodes push out one pod
-// each: a decision that finds the victim, and one that places the pod when the
-// victim is gone.
+// BenchmarkPreempt evicts one pod on each of many full nodes. For each pod it makes two decisions:
+// one finds the victim, and one places the pod when the victim has left.
 func BenchmarkPreempt(b *testing.B) {
 	const nodes = 5000
 	p, r := defaultProfile(b), rand.New(rand.NewPCG(1, 1))

@@ -18,9 +18,9 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// BenchmarkPushOut has 1,000 full nodes, and as many pods each of which pushes one
-// out: from the creation of the first until all are seen bound. API server,
-// scheduler and client are one process: cpu-ms/pod is what it spends on each.
+// BenchmarkPushOut creates 1,000 pods on 1,000 full nodes, each of which evicts another. It
+// measures from the first creation until the watch shows all pods bound. API server, scheduler and
+// client are one process; cpu-ms/pod is the CPU time of that process per pod.
 func BenchmarkPushOut(b *testing.B) {
 	const nodes = 1000
 	spent := time.Duration(0)
@@ -65,7 +65,7 @@ func BenchmarkPushOut(b *testing.B) {
 	b.ReportMetric(nodes*float64(b.N)/b.Elapsed().Seconds(), "pods/s")
 }
 
-// fullCell makes nodes with four pods each, and no room for a fifth.
+// fullCell creates nodes with four pods each and no room for a fifth.
 func fullCell(b *testing.B, c kubernetes.Interface, nodes int) {
 	b.Helper()
 	addAccount(b, c)
@@ -91,7 +91,7 @@ func fullCell(b *testing.B, c kubernetes.Interface, nodes int) {
 	createAll(b, 4*nodes, func(i int) error { return pushPod(b, c, "low", fmt.Sprint("n", i%nodes), i) })
 }
 
-// pushPod creates a pod of a quarter of a node.
+// pushPod creates a pod that requests a quarter of a node.
 func pushPod(b *testing.B, c kubernetes.Interface, class, node string, i int) error {
 	p := pod(fmt.Sprint(class, i), func(p *v1.Pod) {
 		p.Spec.PriorityClassName, p.Spec.NodeName, p.Spec.TerminationGracePeriodSeconds = class, node, new(int64)
@@ -110,7 +110,7 @@ func pushPod(b *testing.B, c kubernetes.Interface, class, node string, i int) er
 	return err
 }
 
-// cpuTime is what the process has spent.
+// cpuTime returns the CPU time of the process.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u unix.Rusage

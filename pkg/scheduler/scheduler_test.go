@@ -39,7 +39,7 @@ func start(t *testing.T) kubernetes.Interface {
 	return server.Client
 }
 
-// withoutBatches hides from a client that the server takes batches.
+// withoutBatches returns a client for which the server does not support batches.
 type withoutBatches struct{ http.RoundTripper }
 
 func (w withoutBatches) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -136,7 +136,7 @@ func create(t *testing.T, c kubernetes.Interface, p *v1.Pod) *v1.Pod {
 	return created
 }
 
-// await watches a pod until it is as asked.
+// await watches a pod until a condition holds.
 func await(t *testing.T, c kubernetes.Interface, name string, what string, ok func(*v1.Pod) bool) *v1.Pod {
 	t.Helper()
 	w, err := c.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{
@@ -149,7 +149,7 @@ func await(t *testing.T, c kubernetes.Interface, name string, what string, ok fu
 	var p *v1.Pod
 	for e := range w.ResultChan() {
 		if e.Type == watch.Deleted {
-			t.Fatalf("pod %s is gone; want %s", name, what)
+			t.Fatalf("pod %s was deleted; want %s", name, what)
 		}
 		if p, _ = e.Object.(*v1.Pod); p != nil && ok(p) {
 			return p
@@ -161,7 +161,8 @@ func await(t *testing.T, c kubernetes.Interface, name string, what string, ok fu
 
 func bound(p *v1.Pod) bool { return p.Spec.NodeName != "" }
 
-// refused tells whether the pod's PodScheduled condition is False with a message that has the words.
+// refused reports whether the pod's condition PodScheduled is False and its message contains the
+// words.
 func refused(words string) func(*v1.Pod) bool {
 	return func(p *v1.Pod) bool {
 		for _, c := range p.Status.Conditions {
@@ -190,8 +191,8 @@ func TestPodsAreSpread(t *testing.T) {
 	c := setup(t)
 	addNode(t, c, "a", nil)
 	addNode(t, c, "b", nil)
-	// The scheduler follows nodes and pods apart from each other. It has seen both nodes once
-	// each has a pod.
+	// The scheduler watches nodes and pods independently. Once each node has a pod, it has seen
+	// both nodes.
 	for _, name := range []string{"a", "b"} {
 		create(t, c, pod("on-"+name, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{v1.LabelHostname: name} }))
 		await(t, c, "on-"+name, "bound", bound)
@@ -244,7 +245,7 @@ func TestGatedPodWaits(t *testing.T) {
 
 func TestPreemption(t *testing.T) { preempts(t, setup(t)) }
 
-// TestPreemptionWithoutBatches: a server that takes no batches is told pod by pod.
+// TestPreemptionWithoutBatches checks preemption with a server that does not support batches.
 func TestPreemptionWithoutBatches(t *testing.T) {
 	server := testserver.Start(t, testserver.Options{})
 	addAccount(t, server.Client)
@@ -266,7 +267,7 @@ func preempts(t *testing.T, c kubernetes.Interface) {
 	}
 	create(t, c, pod("low", func(p *v1.Pod) {
 		cpu("1500m")(p)
-		p.Finalizers = []string{"example.com/hold"} // so that the end can be seen
+		p.Finalizers = []string{"example.com/hold"} // keeps the terminating pod visible
 	}))
 	await(t, c, "low", "bound", bound)
 	create(t, c, pod("high", func(p *v1.Pod) { cpu("1")(p); p.Spec.PriorityClassName = "high" }))
@@ -281,7 +282,7 @@ func preempts(t *testing.T, c kubernetes.Interface) {
 	if want := "PreemptionByScheduler: default-scheduler: preempting to accommodate a higher priority pod"; why != want {
 		t.Errorf("condition of the victim %q, want %q", why, want)
 	}
-	// The kubelet's part.
+	// What the kubelet would do.
 	if _, err := c.CoreV1().Pods("default").Patch(t.Context(), "low", types.JSONPatchType, []byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +311,8 @@ func TestAntiAffinityAndNewNode(t *testing.T) {
 	}
 }
 
-// TestShrunkPodMakesRoom: what a pod is resized to counts for others when its kubelet says that it is done.
+// TestShrunkPodMakesRoom checks that a pod which is resized makes room once its kubelet reports
+// that it has shrunk.
 func TestShrunkPodMakesRoom(t *testing.T) {
 	c := setup(t)
 	addNode(t, c, "a", nil)
@@ -328,7 +330,7 @@ func TestShrunkPodMakesRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	allocated("1800m") // it has been asked to shrink, and has not yet
+	allocated("1800m") // it is to shrink, but has not yet
 	create(t, c, pod("waits", cpu("1")))
 	await(t, c, "waits", "refused", refused("1 Insufficient cpu"))
 	allocated("500m")

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// selectorCases are the selectors that are easily confused: one that is absent
-// matches nothing, one that is there but empty matches everything.
+// selectorCases has selectors that are easily confused: a missing selector matches nothing, an
+// empty one matches everything.
 var selectorCases = map[string]struct {
 	selector *metav1.LabelSelector
 	labels   map[string]string
@@ -29,8 +29,8 @@ var selectorCases = map[string]struct {
 	"negation, no labels": {&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpDoesNotExist}}}, nil, true},
 }
 
-// TestBudgetSelectors: preemption charges the budgets that select a pod.
-// See kubernetes/kubernetes#141785.
+// TestBudgetSelectors checks that preemption charges the budgets that select a pod. See
+// kubernetes/kubernetes#141785.
 func TestBudgetSelectors(t *testing.T) {
 	for name, tc := range selectorCases {
 		t.Run(name, func(t *testing.T) {
@@ -48,9 +48,8 @@ func TestBudgetSelectors(t *testing.T) {
 	}
 }
 
-// TestSpreadSelectors: a constraint counts the pods that its selector matches: two
-// of them in the only zone with room exceed a skew of one.
-// See kubernetes/kubernetes#141339.
+// TestSpreadSelectors checks that a constraint counts the pods that its selector matches: two of
+// them in the only zone with room exceed a skew of one. See kubernetes/kubernetes#141339.
 func TestSpreadSelectors(t *testing.T) {
 	for name, tc := range selectorCases {
 		t.Run(name, func(t *testing.T) {
@@ -71,7 +70,7 @@ func TestSpreadSelectors(t *testing.T) {
 				}}
 			}))
 			if refused := errors.Is(err, ErrNoNode); refused != tc.matches {
-				t.Errorf("the pod is refused: %v (%v), want %v", refused, err, tc.matches)
+				t.Errorf("the pod is rejected: %v (%v), want %v", refused, err, tc.matches)
 			}
 		})
 	}

@@ -14,8 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/intake"
 )
 
-// TestSlimKeepsRequests: what a pod takes of its node is the same after statuses
-// have gone, in the middle of a resize too.
+// TestSlimKeepsRequests checks that a pod's requests are the same after fields of its status were
+// removed, also during a resize.
 func TestSlimKeepsRequests(t *testing.T) {
 	read, err := intake.NewReader()
 	if err != nil {
@@ -23,21 +23,21 @@ func TestSlimKeepsRequests(t *testing.T) {
 	}
 	more := v1.ResourceList{v1.ResourceCPU: resource.MustParse("300m"), v1.ResourceMemory: resource.MustParse("64Mi")}
 	for name, change := range map[string]func(*v1.Pod){
-		"as asked":                 func(*v1.Pod) {},
-		"allocated more":           func(p *v1.Pod) { p.Status.ContainerStatuses[0].AllocatedResources = more },
-		"actual other":             func(p *v1.Pod) { p.Status.ContainerStatuses[1].Resources.Requests = more },
-		"the containers' together": func(p *v1.Pod) { p.Status.AllocatedResources = more },
-		"the pod has more": func(p *v1.Pod) {
+		"status as requested":    func(*v1.Pod) {},
+		"allocated more":         func(p *v1.Pod) { p.Status.ContainerStatuses[0].AllocatedResources = more },
+		"actual amount differs":  func(p *v1.Pod) { p.Status.ContainerStatuses[1].Resources.Requests = more },
+		"allocated at pod level": func(p *v1.Pod) { p.Status.AllocatedResources = more },
+		"actual amount at pod level": func(p *v1.Pod) {
 			p.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("200m")}}
 			p.Status.AllocatedResources, p.Status.Resources = more, &v1.ResourceRequirements{Requests: more}
 		},
 		"nothing reported":  func(p *v1.Pod) { p.Status.ContainerStatuses = nil },
 		"unknown container": func(p *v1.Pod) { p.Status.ContainerStatuses[0].Name = "x" },
-		"cannot be resized": func(p *v1.Pod) {
+		"resize infeasible": func(p *v1.Pod) {
 			p.Status.ContainerStatuses[0].AllocatedResources = more
 			p.Status.Conditions = append(p.Status.Conditions, v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible})
 		},
-		"asks, and cannot": func(p *v1.Pod) {
+		"resize at pod level infeasible": func(p *v1.Pod) {
 			p.Status.Conditions = append(p.Status.Conditions, v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible})
 		},
 	} {

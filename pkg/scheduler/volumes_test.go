@@ -21,8 +21,8 @@ import (
 
 const nothingToBind = "didn't find available persistent volumes to bind"
 
-// volumeSetup has two nodes, and a class whose claims wait for their first consumer.
-// The test is the provisioner and the volume controller.
+// volumeSetup creates two nodes, and a class whose claims wait for their first consumer. The test
+// acts as the provisioner and the volume controller.
 func volumeSetup(t *testing.T, provisioner string) kubernetes.Interface {
 	t.Helper()
 	c := setup(t)
@@ -75,7 +75,7 @@ func addVolume(t *testing.T, c kubernetes.Interface, name, node string) {
 	}
 }
 
-// using returns a pod with a claim. If node is not empty the pod is tied to it.
+// using returns a pod with a claim. Unless node is empty, the pod selects that node.
 func using(name, claim, node string) *v1.Pod {
 	return pod(name, func(p *v1.Pod) {
 		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
@@ -102,7 +102,8 @@ func selected(t *testing.T, c kubernetes.Interface, claim, node string) {
 	})
 }
 
-// takeBack removes the selection, as a provisioner does that cannot make the volume.
+// takeBack removes the selected node from a claim, as a provisioner does that cannot provision the
+// volume.
 func takeBack(t *testing.T, c kubernetes.Interface, claim string) {
 	t.Helper()
 	patch := []byte(`{"metadata":{"annotations":{"volume.kubernetes.io/selected-node":null}}}`)
@@ -136,9 +137,8 @@ func remove(t *testing.T, c kubernetes.Interface, pod string) {
 	}
 }
 
-// TestSelectedNodeIsKept: while a volume is made on the node that was selected for a
-// claim, pods with the claim are refused on all others. Only the provisioner takes the
-// selection back.
+// TestSelectedNodeIsKept checks that pods with a claim are rejected on all nodes but the one
+// selected for provisioning, until the provisioner removes the selection.
 func TestSelectedNodeIsKept(t *testing.T) {
 	c := volumeSetup(t, "example.com/test")
 	addStorageClaim(t, c, "data")
@@ -148,7 +148,7 @@ func TestSelectedNodeIsKept(t *testing.T) {
 	await(t, c, "second", "refused", refused(nothingToBind))
 	selected(t, c, "data", "a")
 
-	// Not even a volume that fits is taken instead, nor does the pod's deletion change it.
+	// A suitable volume is not used instead, and deleting the pod changes nothing.
 	addVolume(t, c, "fits", "")
 	remove(t, c, "first")
 	create(t, c, using("third", "data", "b"))
@@ -165,8 +165,8 @@ func TestSelectedNodeIsKept(t *testing.T) {
 	await(t, c, "third", "bound", bound)
 }
 
-// TestProvisionedElsewhere: a pod is not bound to the selected node if the volume that
-// was made cannot be reached from there.
+// TestProvisionedElsewhere checks that a pod is not bound to the selected node if the node cannot
+// use the volume that was provisioned.
 func TestProvisionedElsewhere(t *testing.T) {
 	c := volumeSetup(t, "example.com/test")
 	addStorageClaim(t, c, "data")
@@ -187,8 +187,8 @@ func TestProvisionedElsewhere(t *testing.T) {
 	}
 }
 
-// TestSharedClaimGetsOneVolume: two pods that share a claim and are scheduled at the
-// same time have one volume bound, not one each.
+// TestSharedClaimGetsOneVolume checks that two pods which share a claim and are scheduled at the
+// same time bind one volume together.
 func TestSharedClaimGetsOneVolume(t *testing.T) {
 	c := volumeSetup(t, volume.NotSupportedProvisioner)
 	addVolume(t, c, "x", "")
@@ -208,7 +208,7 @@ func TestSharedClaimGetsOneVolume(t *testing.T) {
 		}
 		return name != "", err
 	})
-	// What comes now finds the decision about the first under way.
+	// The decision about the first pod is still being carried out.
 	create(t, c, using("third", "data", ""))
 	addStorageClaim(t, c, "other")
 	create(t, c, using("fourth", "other", ""))
@@ -227,8 +227,8 @@ func TestSharedClaimGetsOneVolume(t *testing.T) {
 	}
 }
 
-// TestVolumesAreFreeAfterTheirPod: a decision ends with its pod, or with its node, and
-// not only when the time for binding is over.
+// TestVolumesAreFreeAfterTheirPod checks that reserved volumes are released when the pod or its
+// node is deleted, rather than when the timeout ends.
 func TestVolumesAreFreeAfterTheirPod(t *testing.T) {
 	for name, end := range map[string]func(*testing.T, kubernetes.Interface){
 		"pod deleted": func(t *testing.T, c kubernetes.Interface) { remove(t, c, "first") },
@@ -254,7 +254,7 @@ func TestVolumesAreFreeAfterTheirPod(t *testing.T) {
 				return err == nil && pv.Spec.ClaimRef != nil, err
 			})
 			end(t, c)
-			// The claim goes as well. Its volume is another claim's now.
+			// The claim is deleted too. Its volume now belongs to another claim.
 			if err := c.CoreV1().PersistentVolumeClaims("default").Delete(t.Context(), "data", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}

@@ -101,7 +101,7 @@ func TestWhyHere(t *testing.T) {
 		t.Errorf("%+v", w)
 	}
 	if n := m.view.NodeByName("a"); n.Requested.MilliCPU != 500 {
-		t.Errorf("the pod is accounted with %dm after the question", n.Requested.MilliCPU)
+		t.Errorf("the node counts %dm after the question", n.Requested.MilliCPU)
 	}
 }
 

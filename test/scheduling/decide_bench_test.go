@@ -20,8 +20,8 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/profile"
 )
 
-// shapes are the kinds of pods that are placed, pod i of each, and how many are
-// placed per ten nodes before the cell is emptied.
+// shapes are the kinds of pods in the benchmark. of makes pod i of a kind. After per10 pods per ten
+// nodes the cell is emptied.
 var shapes = []struct {
 	name  string
 	per10 int
@@ -67,7 +67,7 @@ func group(p *v1.Pod, g int) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: p.Labels}
 }
 
-// largeModel has empty nodes in three zones and a hundred namespaces.
+// largeModel returns a cell with empty nodes in three zones and a hundred namespaces.
 func largeModel(b *testing.B, nodes int) *scheduler.Model {
 	profiles, err := profile.Build(&configv1.KubeSchedulerConfiguration{}, nil)
 	if err != nil {
@@ -107,8 +107,8 @@ func plainPod(i int) *v1.Pod {
 	}
 }
 
-// cpuTime is what the process has used, which tells more than the time of day
-// where others use the machine too.
+// cpuTime returns the CPU time of the process. Unlike wall-clock time it hardly depends on other
+// users of the machine.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -117,8 +117,8 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkDecide places pods one after the other: each with all nodes filtered
-// and scored, and accounted where it is placed. Full cells are emptied.
+// BenchmarkDecide places pods one after the other. For each pod all nodes are filtered and scored,
+// and the pod counts on its node. Full cells are emptied.
 func BenchmarkDecide(b *testing.B) {
 	for _, shape := range shapes {
 		for _, nodes := range []int{100, 1000, 5000, 20000} {
@@ -151,8 +151,8 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// BenchmarkCell places a whole cell from nothing: 100,000 pods on 10,000 nodes, two
-// thirds of them plain and the others of every other shape.
+// BenchmarkCell fills a cell with 100,000 pods on 10,000 nodes. Two thirds of the pods are plain;
+// the others have all other shapes.
 func BenchmarkCell(b *testing.B) {
 	const nodes, pods = 10000, 100000
 	for b.Loop() {

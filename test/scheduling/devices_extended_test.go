@@ -15,15 +15,15 @@ import (
 	"keelson.dev/keelson/pkg/scheduler"
 )
 
-// extendedAsk is what a pod asks for by the name of an extended resource.
+// extendedAsk is a pod's request for an extended resource.
 type extendedAsk struct {
 	name  v1.ResourceName
-	class string // that stands for it; "": none
+	class string // that provides it, or ""
 	count int
-	on    map[string]int // nodes that have it of themselves
+	on    map[string]int // amounts of nodes that have it themselves
 }
 
-// drawExtended has a pod ask for an extended resource as well, at times.
+// drawExtended sometimes makes a pod request an extended resource.
 func drawExtended(m *scheduler.Model, r *rand.Rand, pod *v1.Pod) (extendedAsk, error) {
 	classes := []string{"any", "large", "x"}
 	a := extendedAsk{name: "example.com/gadget", count: r.IntN(3), on: map[string]int{}}
@@ -31,9 +31,9 @@ func drawExtended(m *scheduler.Model, r *rand.Rand, pod *v1.Pod) (extendedAsk, e
 	case 0:
 		a.class = classes[r.IntN(3)]
 		a.name = v1.ResourceName("deviceclass.resource.kubernetes.io/" + a.class)
-	case 1: // nothing stands for it
+	case 1: // no class provides it
 	default:
-		// Of classes with one name the youngest counts, and then the first.
+		// If several classes provide it, the youngest counts, then the first by name.
 		youngest := int64(-1)
 		for _, name := range classes[r.IntN(3):] {
 			class, age := classNamed(name), r.Int64N(2)
@@ -64,8 +64,8 @@ func drawExtended(m *scheduler.Model, r *rand.Rand, pod *v1.Pod) (extendedAsk, e
 	return a, nil
 }
 
-// satisfiable is satisfiable for a pod that asks for this too: of the node if that
-// has it, else of its devices.
+// satisfiable is satisfiable for a pod that also has this request. A node that has the resource
+// provides it itself; otherwise its devices do.
 func (a extendedAsk) satisfiable(node string, here []device, claims [][][]ask, same []bool) bool {
 	switch {
 	case a.count == 0:

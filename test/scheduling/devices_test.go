@@ -24,13 +24,13 @@ import (
 
 const deviceDriver = "d.example.com"
 
-// device is one of a node's, as the reference sees it.
+// device is a device of a node in the reference.
 type device struct {
-	node, name, model string // model "": it has no such attribute
+	node, name, model string // model is "" if the device has no such attribute
 	large, used       bool
 }
 
-// classesOf are the device classes: an expression, and what it says.
+// classesOf has the device classes: an expression for the API, and the same condition in Go.
 var classesOf = map[string]struct {
 	expression string
 	holds      func(device) bool
@@ -41,14 +41,14 @@ var classesOf = map[string]struct {
 		func(d device) bool { return d.model == "x" }},
 }
 
-// ask is one way to satisfy a request: so many free devices of a class, or all.
+// ask is one way to satisfy a request: a number of free devices of a class, or all of them.
 type ask struct {
 	class string
-	count int // 0: all
+	count int // 0 means all
 }
 
-// TestDevices compares on which nodes pods with random claims fit with a search
-// of all choices of devices.
+// TestDevices compares the nodes that pods with random claims fit with an exhaustive search for
+// devices.
 func TestDevices(t *testing.T) {
 	set, err := profile.Build(&configv1.KubeSchedulerConfiguration{}, nil)
 	if err != nil {
@@ -64,7 +64,7 @@ func TestDevices(t *testing.T) {
 		fits, total = fits+some, total+of
 	}
 	if fits*20 < total || fits*20 > total*19 {
-		t.Errorf("%d of %d pairs of pods and nodes fit: too few or too many to tell much", fits, total)
+		t.Errorf("%d of %d pairs of pods and nodes fit: too few or too many for a useful test", fits, total)
 	}
 }
 
@@ -79,7 +79,7 @@ func compareDevices(p *profile.Profile, r *rand.Rand) (fits, total int, err erro
 	}
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "p"}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
 	var claims [][][]ask // claim, request, alternative
-	var same []bool      // of each claim: all of its devices are of one model
+	var same []bool      // for each claim, whether all its devices must be of one model
 	for i := range 1 + r.IntN(2) {
 		claim, asks, equal := drawClaim(r, fmt.Sprint("c", i))
 		if err := m.Set(claim); err != nil {
@@ -130,7 +130,7 @@ func classNamed(name string) *resourcev1.DeviceClass {
 	return class
 }
 
-// drawDevices puts nodes with devices into the model, some of them in use.
+// drawDevices adds nodes with devices to the model. Some devices are in use.
 func drawDevices(m *scheduler.Model, r *rand.Rand) ([]device, error) {
 	var all []device
 	for name := range classesOf {
@@ -190,8 +190,8 @@ func drawClaim(r *rand.Rand, name string) (claim *resourcev1.ResourceClaim, asks
 			ways = append(ways, ask{[]string{"any", "large", "x"}[r.IntN(3)], []int{0, 1, 1, 2}[r.IntN(4)]})
 		}
 		if len(ways) > 1 && same {
-			// The allocator gives a node up where all devices of an alternative
-			// cannot be of one model, and does not try the next.
+			// The allocator rejects a node if the devices of one alternative cannot be of one
+			// model. It does not try the next alternative.
 			for j := range ways {
 				ways[j].count = max(ways[j].count, 1)
 			}
@@ -210,9 +210,9 @@ func drawClaim(r *rand.Rand, name string) (claim *resourcev1.ResourceClaim, asks
 	return claim, asks, same
 }
 
-// contradictory tells whether a claim asks for all devices of a class, and for devices of
-// one model, while on some node those that it may get are not. As in Kubernetes that keeps
-// the pod from all nodes.
+// contradictory reports whether a claim asks for all devices of a class and for devices of one
+// model, while on some node the matching devices have different models. As in Kubernetes, the pod
+// then fits no node.
 func contradictory(all []device, claims [][][]ask, same []bool) bool {
 	for i, requests := range claims {
 		asks := slices.Concat(requests...)
@@ -240,7 +240,7 @@ func modeOf(a ask) (resourcev1.DeviceAllocationMode, int64) {
 	return resourcev1.DeviceAllocationModeExactCount, int64(a.count)
 }
 
-// satisfiable tries every choice of alternatives and devices on one node.
+// satisfiable tries all choices of alternatives and devices on one node.
 func satisfiable(here []device, claims [][][]ask, same []bool) bool {
 	type need struct {
 		claim int
@@ -307,8 +307,8 @@ func satisfiable(here []device, claims [][][]ask, same []bool) bool {
 	return choose(0, 0, nil)
 }
 
-// TestAdminAccess: who only looks on may have a device that is in use, and keeps
-// it from nobody.
+// TestAdminAccess checks that a claim with admin access can have a device that is in use, and does
+// not allocate it.
 func TestAdminAccess(t *testing.T) {
 	set, err := profile.Build(&configv1.KubeSchedulerConfiguration{}, nil)
 	if err != nil {

@@ -29,7 +29,7 @@ var (
 	from  = flag.Int("from", 1, "seed of the first cell; the others follow")
 )
 
-// stepsPerCell is how many pods are asked about in one cell, with changes between.
+// stepsPerCell is how many pods are compared in one cell, with changes in between.
 const stepsPerCell = 6
 
 func TestDifferential(t *testing.T) {
@@ -61,11 +61,11 @@ func TestDifferential(t *testing.T) {
 	workers.Wait()
 	t.Logf("seeds %d to %d: %d pods, %d of them fit somewhere", *from, *from+*cells-1, pods.Load(), fits.Load())
 	if n := fits.Load(); n*10 < pods.Load() || n*10 > pods.Load()*9 {
-		t.Errorf("%d of %d pods fit somewhere: too few or too many to tell much", n, pods.Load())
+		t.Errorf("%d of %d pods fit somewhere: too few or too many for a useful test", n, pods.Load())
 	}
 }
 
-// compare draws a cell, and asks both sides about several pods while the cell changes.
+// compare draws a cell, and compares both sides for several pods while the cell changes.
 func compare(p *profile.Profile, seed uint64) (fits int, err error) {
 	d := &draw{Rand: rand.New(rand.NewPCG(seed, 7))}
 	m, err := scheduler.NewModel(p, d.Rand)
@@ -110,7 +110,7 @@ func compare(p *profile.Profile, seed uint64) (fits int, err error) {
 	return fits, nil
 }
 
-// place has the scheduler choose a node, which must be one of the best.
+// place lets the scheduler choose a node, which must be one of the best.
 func place(c *cluster, m *scheduler.Model, pod *v1.Pod, want map[string]*answer) (fits int, err error) {
 	best := int64(-1)
 	for _, a := range want {
@@ -135,7 +135,7 @@ func place(c *cluster, m *scheduler.Model, pod *v1.Pod, want map[string]*answer)
 	return 1, c.set(m, on)
 }
 
-// asRead is a pod as the scheduler reads it from the API server.
+// asRead returns a pod as the scheduler reads it from the API server.
 func (c *cluster) asRead(pod *v1.Pod) *v1.Pod {
 	raw, err := pod.Marshal()
 	if err != nil {
@@ -148,7 +148,7 @@ func (c *cluster) asRead(pod *v1.Pod) *v1.Pod {
 	return out
 }
 
-// set puts an object into the model, pods as they are read.
+// set adds or replaces an object in the model. Pods are converted by asRead.
 func (c *cluster) set(m *scheduler.Model, o apiruntime.Object) error {
 	if pod, ok := o.(*v1.Pod); ok {
 		o = c.asRead(pod)
@@ -197,7 +197,7 @@ func differScores(want *answer, got scheduler.NodeExplanation) string {
 			return fmt.Sprintf("weight of %s is %d, want %d", s.Plugin, s.Weight, weights[s.Plugin])
 		}
 	}
-	for plugin := range weights { // a plugin that is indifferent counts as 0
+	for plugin := range weights { // a plugin without scores counts as 0
 		if said[plugin] != want.scores[plugin] {
 			return fmt.Sprintf("%s gives %d, want %d", plugin, said[plugin], want.scores[plugin])
 		}
@@ -263,22 +263,22 @@ func (c *cluster) objects() []apiruntime.Object {
 	return out
 }
 
-// change does one of the things that happen in a cell.
+// change applies a random change to the cell.
 func (d *draw) change(c *cluster, m *scheduler.Model) error {
 	switch d.IntN(7) {
-	case 0, 1: // a pod goes
+	case 0, 1: // remove a pod
 		if len(c.pods) > 0 {
 			i := d.IntN(len(c.pods))
 			m.RemovePod(c.pods[i].UID)
 			c.pods = slices.Delete(c.pods, i, i+1)
 		}
-	case 2: // a node is another
+	case 2: // replace a node
 		i := d.IntN(len(c.nodes))
 		n := d.node(i)
 		n.Name = c.nodes[i].Name
 		c.nodes[i] = n
 		return m.Set(n)
-	case 3: // a node goes, with its pods
+	case 3: // remove a node with its pods
 		if len(c.nodes) > 1 {
 			i := d.IntN(len(c.nodes))
 			name := c.nodes[i].Name
@@ -291,7 +291,7 @@ func (d *draw) change(c *cluster, m *scheduler.Model) error {
 			})
 			m.RemoveNode(name)
 		}
-	case 4: // a pod is labelled
+	case 4: // change the labels of a pod
 		if len(c.pods) > 0 {
 			i := d.IntN(len(c.pods))
 			p := c.pods[i].DeepCopy()
@@ -299,7 +299,7 @@ func (d *draw) change(c *cluster, m *scheduler.Model) error {
 			c.pods[i] = p
 			return c.set(m, p)
 		}
-	case 5: // a namespace is labelled
+	case 5: // change the labels of a namespace
 		ns := pick(d, "one", "two", "three")
 		c.namespaces[ns] = map[string]string{"team": pick(d, "red", "blue")}
 		return m.Set(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns, Labels: c.namespaces[ns]}})

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// draw makes random objects from few values, so that they meet each other.
+// draw creates random objects from few values, so that they match each other often.
 type draw struct {
 	*rand.Rand
 	uids int
@@ -242,8 +242,8 @@ func (d *draw) spread(p *v1.Pod) {
 	}
 }
 
-// storage draws classes, volumes and claims: bound ones, and ones that wait for
-// their first consumer.
+// storage draws classes, volumes and claims. Some claims are bound, and others wait for their first
+// consumer.
 func (d *draw) storage(c *cluster) {
 	c.claims, c.volumes = map[string]*v1.PersistentVolumeClaim{}, map[string]*v1.PersistentVolume{}
 	c.classes, c.csiNodes = map[string]*storagev1.StorageClass{}, map[string]*storagev1.CSINode{}
@@ -299,7 +299,7 @@ func (d *draw) claim(i int) *v1.PersistentVolumeClaim {
 	}
 }
 
-// claim gives some pods claims of their namespace.
+// claim adds claims of their namespace to some pods.
 func (c *cluster) claim(d *draw, p *v1.Pod) {
 	if !d.chance(20) {
 		return

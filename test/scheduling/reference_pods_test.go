@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// selects tells whether a label selector matches. None at all matches nothing,
-// an empty one everything.
+// selects reports whether a label selector matches. A missing selector matches nothing, an empty
+// one everything.
 func selects(s *metav1.LabelSelector, labels map[string]string) bool {
 	if s == nil {
 		return false
@@ -63,7 +63,8 @@ func requirementMatches(r v1.NodeSelectorRequirement, value string, has bool) bo
 	return r.Operator == v1.NodeSelectorOpGt && have > want || r.Operator == v1.NodeSelectorOpLt && have < want
 }
 
-// termMatches: all expressions must hold; a term without any matches no node.
+// termMatches reports whether all expressions of a term match. A term without expressions matches
+// no node.
 func termMatches(t v1.NodeSelectorTerm, n *v1.Node) bool {
 	if len(t.MatchExpressions)+len(t.MatchFields) == 0 {
 		return false
@@ -82,7 +83,8 @@ func termMatches(t v1.NodeSelectorTerm, n *v1.Node) bool {
 	return true
 }
 
-// nodeMatches: the node selector and, of the required affinity, one of the terms.
+// nodeMatches reports whether a node matches the node selector and one of the terms of required
+// affinity.
 func nodeMatches(pod *v1.Pod, n *v1.Node) bool {
 	for k, v := range pod.Spec.NodeSelector {
 		if got, ok := n.Labels[k]; !ok || got != v {
@@ -97,7 +99,7 @@ func nodeMatches(pod *v1.Pod, n *v1.Node) bool {
 		func(t v1.NodeSelectorTerm) bool { return termMatches(t, n) })
 }
 
-// constraint is a spread constraint with what is left out filled in.
+// constraint is a spread constraint with defaults filled in.
 type constraint struct {
 	v1.TopologySpreadConstraint
 	matches func(labels map[string]string) bool
@@ -127,7 +129,7 @@ func constraints(pod *v1.Pod, action v1.UnsatisfiableConstraintAction) []constra
 	return out
 }
 
-// counts is the number of pods on a node that a constraint counts.
+// counts returns the number of pods on a node that a constraint counts.
 func (k *constraint) counts(c *cluster, namespace, node string) int {
 	count := 0
 	for _, p := range c.on(node) {
@@ -138,7 +140,7 @@ func (k *constraint) counts(c *cluster, namespace, node string) int {
 	return count
 }
 
-// included tells whether a node takes part, by the constraint's policies.
+// included reports whether a node counts, according to the constraint's policies.
 func (k *constraint) included(pod *v1.Pod, n *v1.Node) bool {
 	if (k.NodeAffinityPolicy == nil || *k.NodeAffinityPolicy == v1.NodeInclusionPolicyHonor) && !nodeMatches(pod, n) {
 		return false
@@ -191,8 +193,8 @@ func skewed(c *cluster, pod *v1.Pod, n *v1.Node) bool {
 	return false
 }
 
-// spreadScores: pods that state no constraint at all are spread over hosts and
-// zones if they belong to a Service.
+// spreadScores returns the scores of PodTopologySpread. Pods without constraints that belong to a
+// Service are spread over hosts and zones.
 func spreadScores(c *cluster, pod *v1.Pod, nodes []*v1.Node) []int64 {
 	ks, needAll := constraints(pod, v1.ScheduleAnyway), true
 	if len(pod.Spec.TopologySpreadConstraints) == 0 {
@@ -268,7 +270,7 @@ func spreadScores(c *cluster, pod *v1.Pod, nodes []*v1.Node) []int64 {
 	return raw
 }
 
-// affinityTerms are a pod's terms of one kind.
+// affinityTerms returns a pod's terms of one kind.
 func affinityTerms(pod *v1.Pod) (near, apart []v1.PodAffinityTerm, likes, dislikes []v1.WeightedPodAffinityTerm) {
 	a := pod.Spec.Affinity
 	if a == nil {
@@ -283,7 +285,7 @@ func affinityTerms(pod *v1.Pod) (near, apart []v1.PodAffinityTerm, likes, dislik
 	return
 }
 
-// means tells whether a term of the pod owner is about the pod other.
+// means reports whether a term of the pod owner selects the pod other.
 func (c *cluster) means(owner *v1.Pod, t v1.PodAffinityTerm, other *v1.Pod) bool {
 	namespace := slices.Contains(t.Namespaces, other.Namespace)
 	if len(t.Namespaces) == 0 && t.NamespaceSelector == nil {
@@ -304,7 +306,7 @@ func (c *cluster) node(name string) *v1.Node {
 	return nil
 }
 
-// together tells whether two nodes are in one domain of a topology key.
+// together reports whether two nodes are in one domain of a topology key.
 func together(a, b *v1.Node, key string) bool {
 	if a == nil || b == nil {
 		return false
@@ -332,12 +334,12 @@ func badNeighbours(c *cluster, pod *v1.Pod, n *v1.Node) bool {
 	if len(near) == 0 {
 		return false
 	}
-	// Pods that match all terms are those to be near to.
+	// The pod must be near pods that all terms select.
 	var wanted []*v1.Pod
 	all := func(p *v1.Pod) bool {
 		return !slices.ContainsFunc(near, func(t v1.PodAffinityTerm) bool { return !c.means(pod, t, p) })
 	}
-	anywhere := false // is there one on a node with any of the keys?
+	anywhere := false // whether there is such a pod on a node with any of the keys
 	for _, p := range c.pods {
 		if all(p) {
 			wanted = append(wanted, p)
@@ -355,7 +357,7 @@ func badNeighbours(c *cluster, pod *v1.Pod, n *v1.Node) bool {
 			return together(c.node(p.Spec.NodeName), n, t.TopologyKey)
 		})
 	}
-	return !satisfied && (anywhere || !all(pod)) // the first of a kind may go anywhere
+	return !satisfied && (anywhere || !all(pod)) // the first pod of its kind may run anywhere
 }
 
 func affinityScores(c *cluster, pod *v1.Pod, nodes []*v1.Node) []int64 {

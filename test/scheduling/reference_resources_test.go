@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// amounts are cpu in milli, and the others in units.
+// amounts has CPU in thousandths, and other resources in units.
 type amounts map[v1.ResourceName]int64
 
 func amountsOf(list v1.ResourceList) amounts {
@@ -43,10 +43,9 @@ func largest(a, b amounts) amounts {
 	return out
 }
 
-// requests is what a pod takes of a node: its containers and sidecars together,
-// or the most that is needed while it is initialised; what the pod asks for as a
-// whole instead, if it does; and the overhead. With assumed, containers that do
-// not ask for cpu or memory count as 100m and 200Mi.
+// requests returns what a pod uses of a node: the sum of its containers and sidecars, or the
+// maximum during initialization, or the requests at pod level if there are any; plus overhead. With
+// assumed, containers without requests for CPU or memory count as 100m and 200Mi.
 func requests(pod *v1.Pod, assumed bool) amounts {
 	of := func(c v1.Container) amounts {
 		a := amountsOf(c.Resources.Requests)
@@ -138,7 +137,7 @@ func balancedScores(c *cluster, pod *v1.Pod, nodes []*v1.Node) []int64 {
 	return out
 }
 
-// evenness is one less the standard deviation of the used shares of cpu and memory.
+// evenness returns one minus the standard deviation of the used shares of CPU and memory.
 func evenness(has, taken amounts) int64 {
 	var shares []float64
 	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {

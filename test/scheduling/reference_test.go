@@ -12,7 +12,7 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/intake"
 )
 
-// cluster is all that a decision depends on, in plain lists.
+// cluster is everything that a decision depends on, in plain lists.
 type cluster struct {
 	reader     *intake.Reader
 	nodes      []*v1.Node
@@ -35,14 +35,14 @@ func (c *cluster) on(node string) []*v1.Pod {
 	return out
 }
 
-// answer is the verdict on one node.
+// answer is the result for one node.
 type answer struct {
-	plugin string // that objects first; "": the pod fits
+	plugin string // the first that objects, or "" if the pod fits
 	scores map[string]int64
 	total  int64
 }
 
-// filterOrder is the order in which plugins are asked.
+// filterOrder is the order of the filters.
 var filterOrder = []struct {
 	name  string
 	fails func(c *cluster, pod *v1.Pod, n *v1.Node) bool
@@ -65,13 +65,13 @@ var filterOrder = []struct {
 	{"InterPodAffinity", badNeighbours},
 }
 
-// weights are those of the default profile.
+// weights has the weights of the default profile.
 var weights = map[string]int64{
 	"TaintToleration": 3, "NodeAffinity": 2, "NodeResourcesFit": 1, "PodTopologySpread": 2, "InterPodAffinity": 2,
 	"NodeResourcesBalancedAllocation": 1, "ImageLocality": 1,
 }
 
-// reference answers for every node.
+// reference returns the answer for every node.
 func reference(c *cluster, pod *v1.Pod) map[string]*answer {
 	out := map[string]*answer{}
 	var feasible []*v1.Node
@@ -97,7 +97,7 @@ func reference(c *cluster, pod *v1.Pod) map[string]*answer {
 		"PodTopologySpread":               spreadScores(c, pod, feasible),
 		"InterPodAffinity":                affinityScores(c, pod, feasible),
 	} {
-		for i, s := range scores { // nil: the plugin is indifferent
+		for i, s := range scores { // nil if the plugin ranks all nodes equally
 			a := out[feasible[i].Name]
 			a.scores[plugin] = s
 			a.total += s * weights[plugin]
@@ -246,7 +246,7 @@ func imageScores(c *cluster, pod *v1.Pod, nodes []*v1.Node) []int64 {
 			}
 		}
 		for _, image := range images {
-			image += ":latest" // no image here has a tag
+			image += ":latest" // no image in this test has a tag
 			size, ok := has(n, image)
 			if !ok {
 				continue

@@ -19,8 +19,8 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// TestModel does random things to a cell and to a model that keeps nodes and pods alone, and
-// after each compares what the cell keeps with what follows from the model.
+// TestModel calls random methods of a cell, and applies the same to a model that has only nodes and
+// pods. After each call it compares the cell with what follows from the model.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{
@@ -41,14 +41,14 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// model is what was done to a cell, in the plainest form.
+// model has what was done to a cell, in the simplest form.
 type model struct {
 	cell  *Cell
 	nodes map[string]*v1.Node
 	pods  map[types.UID]modelPod
 
-	// What was seen of the cell before: the state of each image, the generation and state of each
-	// node, the state that had each generation, and the pods of each node at a mark.
+	// What the cell showed before: the state of each image, the generation and state of each node,
+	// the state for each generation, and the pods of each node at a mark.
 	images      map[string]imageState
 	generations map[string]uint64
 	last, seen  map[string]string
@@ -109,7 +109,8 @@ func (m *model) removeNode(t *rapid.T) {
 	delete(m.nodes, name)
 }
 
-// newPod draws a pod. The same few pods are drawn often, so that they replace each other and share groups.
+// newPod draws a pod. There are few names and labels, so that pods replace each other and share
+// groups.
 func newPod(t *rapid.T) *v1.Pod {
 	name := rapid.SampledFrom(podNames).Draw(t, "pod")
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}
@@ -150,7 +151,7 @@ func (m *model) setPod(t *rapid.T) {
 	pod.Spec.NodeName = rapid.SampledFrom(nodeNames).Draw(t, "node")
 	before, known := m.pods[pod.UID]
 	if known && rapid.Bool().Draw(t, "same spec") {
-		// What a running pod keeps: the API lets no one change it.
+		// Keep what the API server does not allow to change.
 		pod.Spec.Affinity, pod.Spec.Volumes = before.pod.Spec.Affinity, before.pod.Spec.Volumes
 		pod.Spec.Containers[0].Ports = before.pod.Spec.Containers[0].Ports
 		pod.Spec.NodeName = before.node
@@ -281,19 +282,21 @@ type nodeState struct {
 	NonZeroCPU, NonZeroMemory int64
 }
 
-// checkGeneration: a node's generation changes with its state, and no two states share one.
+// checkGeneration checks that a node's generation changes with its state, and that two states never
+// share one.
 func (m *model) checkGeneration(t *rapid.T, n *scheduling.Node, state string) {
 	if before, known := m.last[n.Name]; known && before != state && m.generations[n.Name] == n.Generation {
 		t.Fatalf("node %s has changed, its generation %d has not", n.Name, n.Generation)
 	}
 	key := fmt.Sprint(n.Generation)
 	if other, used := m.seen[key]; used && other != state {
-		t.Fatalf("generation %s was of %s and is of %s", key, other, state)
+		t.Fatalf("generation %s stands for %s and for %s", key, other, state)
 	}
 	m.seen[key], m.last[n.Name], m.generations[n.Name] = state, state, n.Generation
 }
 
-// checkPods compares where pods are and which claims they use, and that nothing is kept of others.
+// checkPods compares the places of pods and the claims that they use, and checks that nothing is
+// left of other pods.
 func (m *model) checkPods(t *rapid.T) {
 	users := map[string][]types.UID{}
 	waiting := map[string]int{}
@@ -331,12 +334,12 @@ func (m *model) checkPods(t *rapid.T) {
 	}
 }
 
-// groupOf is equal for pods that belong to one group.
+// groupOf returns a key that is equal for pods of one group.
 func groupOf(pod *v1.Pod) string {
 	return fmt.Sprint(pod.Labels["app"], pod.DeletionTimestamp != nil, pod.Spec.Affinity != nil)
 }
 
-// checkGroups compares the groups of pods, the counts of each on nodes, and the terms that they have.
+// checkGroups compares the groups of pods, their counts on nodes, and their terms.
 func (m *model) checkGroups(t *rapid.T) {
 	members := map[string]map[string]int{} // pods by group and node
 	all := map[string]bool{}
@@ -396,7 +399,7 @@ func byName(nodes map[*scheduling.Node]int) map[string]int {
 	return out
 }
 
-// checkImages: an image's version changes with the number of nodes that have it.
+// checkImages checks that an image's version changes with the number of nodes that have it.
 func (m *model) checkImages(t *rapid.T) {
 	for _, image := range []string{"i:1", "i:2", "j:1"} {
 		want := 0
@@ -416,7 +419,8 @@ func (m *model) checkImages(t *rapid.T) {
 	}
 }
 
-// checkTopology: two nodes are in one domain if their labels are equal, and in none without the label.
+// checkTopology checks that two nodes are in one domain if their labels are equal, and in none
+// without the label.
 func (m *model) checkTopology(t *rapid.T) {
 	topology := m.cell.Topology("zone")
 	domains := map[string]int32{}
@@ -438,7 +442,8 @@ func (m *model) checkTopology(t *rapid.T) {
 	}
 }
 
-// checkChanges: the pods at a mark and the changes since then give the pods of today.
+// checkChanges checks that the pods at a mark and the changes since then result in the present
+// pods.
 func (m *model) checkChanges(t *rapid.T) {
 	if m.atMark == nil {
 		return
@@ -446,7 +451,7 @@ func (m *model) checkChanges(t *rapid.T) {
 	now := m.cell.Now()
 	changes, ok := m.cell.Since(m.mark)
 	if ok != (now.Layout == m.mark.Layout) {
-		t.Fatalf("changes known: %v; layout %d then and %d now", ok, m.mark.Layout, now.Layout)
+		t.Fatalf("Since: %v; layout was %d and is %d", ok, m.mark.Layout, now.Layout)
 	}
 	if !ok {
 		return
@@ -468,7 +473,7 @@ func (m *model) checkChanges(t *rapid.T) {
 	}
 }
 
-// TestJournalIsBounded: the journal forgets old changes, and says so.
+// TestJournalIsBounded checks that the journal drops old changes, and reports that it has.
 func TestJournalIsBounded(t *testing.T) {
 	c := New()
 	c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
@@ -480,7 +485,7 @@ func TestJournalIsBounded(t *testing.T) {
 		t.Errorf("%d entries", len(c.changes.entries))
 	}
 	if _, ok := c.Since(start); ok {
-		t.Error("a forgotten change is said to be known")
+		t.Error("Since returned a dropped change")
 	}
 	recent := c.Now()
 	c.Touch("a")
@@ -525,7 +530,7 @@ func TestCompile(t *testing.T) {
 			},
 			milliCPU: 205, nonZero: 205,
 		},
-		"without requests a container spreads as if it had some": {
+		"a container without requests counts in NonZero": {
 			spec: v1.PodSpec{Containers: []v1.Container{{}}}, milliCPU: 0, nonZero: defaultMilliCPU,
 		},
 		"ports of containers and sidecars, not of init containers": {

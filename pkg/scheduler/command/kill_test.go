@@ -36,7 +36,8 @@ import (
 
 var killPods = flag.Int("kill-pods", 300, "pods that are scheduled while the scheduler is killed")
 
-// asScheduler has the test's binary be a scheduler with the arguments it names.
+// asScheduler is an environment variable. If it is set, the test binary runs as a scheduler with
+// the arguments in it.
 const asScheduler = "KEELSON_TEST_SCHEDULER"
 
 func TestMain(m *testing.M) {
@@ -50,7 +51,7 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-// process is a scheduler of its own.
+// process starts a scheduler process.
 func process(t *testing.T, kubeconfig string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -61,9 +62,9 @@ func process(t *testing.T, kubeconfig string) *exec.Cmd {
 	return cmd
 }
 
-// front is an address of the API server for one scheduler, which needs no
-// credentials there. What the scheduler has begun to write is written to the end,
-// whatever becomes of it, and Close waits for that.
+// front starts a proxy to the API server for one scheduler, which needs no credentials there.
+// Writes that have reached the proxy are completed even if the scheduler is killed. Close waits for
+// them.
 func front(t *testing.T, s *testserver.Server) *httptest.Server {
 	t.Helper()
 	transport, err := rest.TransportFor(s.UserConfig(t, "system:kube-scheduler"))
@@ -88,7 +89,7 @@ func front(t *testing.T, s *testserver.Server) *httptest.Server {
 	}))
 }
 
-// killable is a scheduler that can be killed.
+// killable is a scheduler process with its proxy.
 type killable struct {
 	front   *httptest.Server
 	process *exec.Cmd
@@ -108,16 +109,16 @@ func newKillable(t *testing.T, s *testserver.Server) *killable {
 	return &killable{f, process(t, path)}
 }
 
-// kill ends the process, and returns when nothing that it has asked for is still
-// under way: the next one would not know of it and give its room away again.
+// kill kills the process, and returns when all its requests have been answered. Otherwise the next
+// scheduler could use the same room without knowing of a late binding.
 func (k *killable) kill() {
 	_ = k.process.Process.Kill()
-	_ = k.process.Wait() // it was killed
+	_ = k.process.Wait() // the error is that it was killed
 	k.front.Close()
 }
 
-// TestKill kills the scheduler three times while it binds pods: none is lost,
-// none gets a second node, and no node more than it can hold.
+// TestKill kills the scheduler three times while it binds pods. Every pod is bound, none to a
+// second node, and no node gets more pods than fit.
 func TestKill(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Etcd: true})
 	c, ctx := s.Client, t.Context()
@@ -125,7 +126,7 @@ func TestKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	const perNode = 10
-	for i := range (*killPods + perNode - 1) / perNode { // room for exactly that many, or a few more
+	for i := range (*killPods + perNode - 1) / perNode { // room for exactly these pods, rounded up
 		addNode(t, c, fmt.Sprint("n", i), perNode)
 	}
 	scheduler := newKillable(t, s)
@@ -161,8 +162,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// followPods calls seen for all pods and what becomes of them, until it returns
-// false. A watch that is cut, since the test is slow, goes on from a new list.
+// followPods calls seen for all pods and their changes, until seen returns false. If the watch
+// ends, it continues with a new list.
 func followPods(ctx context.Context, t *testing.T, c kubernetes.Interface, seen func(*v1.Pod) bool) {
 	t.Helper()
 	pods := c.CoreV1().Pods("default")

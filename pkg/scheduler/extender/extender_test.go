@@ -15,24 +15,23 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 )
 
-// TestFilterOfStrangers: extenders that hang, lie or talk nonsense are errors,
-// and end.
+// TestFilterOfStrangers checks that wrong answers and missing answers of an extender are errors.
 func TestFilterOfStrangers(t *testing.T) {
 	ended := make(chan struct{})
 	defer close(ended)
 	nodes := []*v1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, {ObjectMeta: metav1.ObjectMeta{Name: "b"}}}
 	for name, c := range map[string]struct {
 		answer func(w http.ResponseWriter)
-		want   string // nodes, or what the error says
+		want   string // nodes, or a part of the error
 	}{
-		"honest":           {func(w http.ResponseWriter) { _, _ = w.Write([]byte(`{"NodeNames":["b"],"FailedNodes":{"a":"no"}}`)) }, "b"},
-		"unknown node":     {func(w http.ResponseWriter) { _, _ = w.Write([]byte(`{"NodeNames":["c"]}`)) }, "not found in the input node list"},
-		"twice":            {func(w http.ResponseWriter) { _, _ = w.Write([]byte(`{"NodeNames":["b","b"]}`)) }, "not found in the input node list"},
-		"error":            {func(w http.ResponseWriter) { _, _ = w.Write([]byte(`{"Error":"broken"}`)) }, "broken"},
-		"nonsense":         {func(w http.ResponseWriter) { _, _ = w.Write([]byte(`<html>`)) }, "answer to filter"},
-		"refusal":          {func(w http.ResponseWriter) { w.WriteHeader(http.StatusTeapot) }, "code 418"},
-		"hangs":            {func(http.ResponseWriter) { <-ended }, "extender"},
-		"nothing is named": {func(w http.ResponseWriter) { _, _ = w.Write([]byte(`{}`)) }, ""},
+		"correct":      {func(w http.ResponseWriter) { _, _ = w.Write([]byte(`{"NodeNames":["b"],"FailedNodes":{"a":"no"}}`)) }, "b"},
+		"unknown node": {func(w http.ResponseWriter) { _, _ = w.Write([]byte(`{"NodeNames":["c"]}`)) }, "not found in the input node list"},
+		"twice":        {func(w http.ResponseWriter) { _, _ = w.Write([]byte(`{"NodeNames":["b","b"]}`)) }, "not found in the input node list"},
+		"error":        {func(w http.ResponseWriter) { _, _ = w.Write([]byte(`{"Error":"broken"}`)) }, "broken"},
+		"not JSON":     {func(w http.ResponseWriter) { _, _ = w.Write([]byte(`<html>`)) }, "answer to filter"},
+		"status code":  {func(w http.ResponseWriter) { w.WriteHeader(http.StatusTeapot) }, "code 418"},
+		"hangs":        {func(http.ResponseWriter) { <-ended }, "extender"},
+		"empty answer": {func(w http.ResponseWriter) { _, _ = w.Write([]byte(`{}`)) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { c.answer(w) }))

@@ -26,8 +26,7 @@ func effective(t *testing.T, c *configv1.KubeSchedulerConfiguration) *configv1.K
 	return out
 }
 
-// TestEffective: what a configuration does not say is told with the defaults, and means the same
-// when it is said.
+// TestEffective checks that defaults are filled in, and that filling them in again changes nothing.
 func TestEffective(t *testing.T) {
 	out := effective(t, &configv1.KubeSchedulerConfiguration{})
 	if len(out.Profiles) != 1 || *out.Profiles[0].SchedulerName != "default-scheduler" || *out.PodInitialBackoffSeconds != 1 || *out.PodMaxBackoffSeconds != 10 ||
@@ -61,11 +60,12 @@ func TestEffective(t *testing.T) {
 		t.Errorf("arguments of %d plugins", len(args))
 	}
 	if again := effective(t, out); !reflect.DeepEqual(again, out) {
-		t.Errorf("said again it is %s", text(t, again))
+		t.Errorf("filled in again it is %s", text(t, again))
 	}
 }
 
-// TestEffectiveKeeps what is said, and tells nothing of plugins that do not run.
+// TestEffectiveKeeps checks that given values are kept, and that disabled plugins have no
+// arguments.
 func TestEffectiveKeeps(t *testing.T) {
 	c := &configv1.KubeSchedulerConfiguration{PodMaxBackoffSeconds: ptr.To(int64(60)), Profiles: []configv1.KubeSchedulerProfile{
 		{
@@ -79,7 +79,7 @@ func TestEffectiveKeeps(t *testing.T) {
 	before := c.DeepCopy()
 	out := effective(t, c)
 	if !reflect.DeepEqual(c, before) {
-		t.Error("what was given is changed")
+		t.Error("the given configuration was changed")
 	}
 	own := out.Profiles[0]
 	for _, p := range own.Plugins.MultiPoint.Enabled {

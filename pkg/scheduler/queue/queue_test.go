@@ -47,7 +47,7 @@ func pod(name string, priority int32) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: 1}, Spec: v1.PodSpec{Priority: &priority}}
 }
 
-// next is the name of the pod that would be tried now, which is in flight then; "": none.
+// next returns the name of the next pod, which is in flight then, or "" if there is none.
 func next(q *Queue) (string, *Item) {
 	item, _ := q.tryPop()
 	if item == nil {
@@ -65,7 +65,8 @@ func mustNext(t *testing.T, q *Queue, want string) *Item {
 	return item
 }
 
-// TestOrder: by priority, and what cannot be placed is not in the way of others.
+// TestOrder checks that pods come by priority, and that pods which cannot be placed do not delay
+// others.
 func TestOrder(t *testing.T) {
 	q, clk := newQueue(t)
 	for _, p := range []*v1.Pod{pod("low", 1), pod("high", 9), pod("late", 5), pod("later", 5)} {
@@ -89,14 +90,14 @@ func canceled(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestEventsThatHelp: a pod waits for those it was told of, also when they come
-// while it is decided about.
+// TestEventsThatHelp checks that a pod waits for the events it named, and that such an event during
+// a try is not lost.
 func TestEventsThatHelp(t *testing.T) {
 	q, clk := newQueue(t)
 	q.Set(pod("p", 1))
 	item := mustNext(t, q, "p")
 	q.Unschedulable(item, scheduling.NodeAdded, false)
-	clk.Step(time.Minute) // past the back-off
+	clk.Step(time.Minute) // longer than the backoff
 	q.Happened(scheduling.PodRemoved)
 	mustNext(t, q, "")
 	q.Happened(scheduling.NodeAdded)
@@ -115,7 +116,7 @@ func TestEventsThatHelp(t *testing.T) {
 	mustNext(t, q, "p")
 }
 
-// TestChangedPods: a gate that opens, and a change of the pod, are reasons to try it.
+// TestChangedPods checks that a pod is tried when its gate opens and when it changes.
 func TestChangedPods(t *testing.T) {
 	q, clk := newQueue(t)
 	gated := pod("g", 1)
@@ -140,12 +141,11 @@ func TestChangedPods(t *testing.T) {
 	mustNext(t, q, "g")
 	q.Delete("g")
 	if a, b, c, d := q.Lengths(); a+b+c+d != 0 || q.Get("g") != nil {
-		t.Error("a deleted pod is still there")
+		t.Error("a deleted pod is still in the queue")
 	}
 }
 
-// TestOneState: whoever has a pod in flight sees one state of it, and whoever asks the
-// queue sees the latest.
+// TestOneState checks that a pod in flight does not change, while Get returns its latest state.
 func TestOneState(t *testing.T) {
 	q, clk := newQueue(t)
 	first, second := pod("a", 1), pod("a", 7)
@@ -159,12 +159,13 @@ func TestOneState(t *testing.T) {
 	q.Unschedulable(item, 0, false)
 	clk.Step(initial)
 	q.Set(pod("b", 3))
-	if again := mustNext(t, q, "a"); again.Pod != second { // by its new priority
+	if again := mustNext(t, q, "a"); again.Pod != second { // ordered by its new priority
 		t.Errorf("taken out in generation %d", again.Pod.Generation)
 	}
 }
 
-// TestBackoff: it doubles to its bound, and an error is not tried again before it is over.
+// TestBackoff checks that the backoff doubles up to its maximum, and that a pod is not tried
+// earlier after an error.
 func TestBackoff(t *testing.T) {
 	q, clk := newQueue(t)
 	q.Set(pod("p", 1))
@@ -179,7 +180,7 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// TestClockJumps: whatever the clock does, a pod is tried again soon after.
+// TestClockJumps checks that a pod is tried again soon, whatever the clock does.
 func TestClockJumps(t *testing.T) {
 	for name, jump := range map[string]time.Duration{"back": -20 * 365 * 24 * time.Hour, "ahead": 20 * 365 * 24 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -203,7 +204,7 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
-// TestGang: a gang is taken out as a whole, or not at all.
+// TestGang checks that a gang is popped as a whole or not at all.
 func TestGang(t *testing.T) {
 	q, _ := newQueue(t)
 	member := func(name string) *v1.Pod {
@@ -230,6 +231,6 @@ func TestGang(t *testing.T) {
 		q.Done(item.Pod.UID)
 	}
 	if len(q.gangs) != 0 {
-		t.Error("a gang that is gone is remembered")
+		t.Error("a gang without pods is kept")
 	}
 }

@@ -48,7 +48,7 @@ func waiting(name, selected string) *v1.PersistentVolumeClaim {
 	return c
 }
 
-// TestPlan: what is planned for a pod of claims that wait, on node a.
+// TestPlan checks the plan for a pod with claims that wait, on node a.
 func TestPlan(t *testing.T) {
 	free := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "free"}, Spec: v1.PersistentVolumeSpec{
 		Capacity: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
@@ -61,7 +61,7 @@ func TestPlan(t *testing.T) {
 		claims  []*v1.PersistentVolumeClaim
 		volumes []*v1.PersistentVolume
 		pod     []v1.VolumeSource
-		// bind and provision are the claims of the plan; reason is why there is none.
+		// bind and provision are the claims in the plan. reason is why there is no plan.
 		bind, provision []string
 		reason          string
 	}{
@@ -70,11 +70,11 @@ func TestPlan(t *testing.T) {
 		"another node is selected":       {claims: []*v1.PersistentVolumeClaim{waiting("c", "b")}, pod: []v1.VolumeSource{named("c")}, reason: "node(s) didn't find available persistent volumes to bind"},
 		"a volume is free":               {claims: []*v1.PersistentVolumeClaim{waiting("c", "")}, volumes: []*v1.PersistentVolume{free}, pod: []v1.VolumeSource{named("c")}, bind: []string{"c"}},
 		"selected, and a volume is free": {claims: []*v1.PersistentVolumeClaim{waiting("c", "a")}, volumes: []*v1.PersistentVolume{free}, pod: []v1.VolumeSource{named("c")}, provision: []string{"c"}},
-		"elsewhere, and a volume is free": {
+		"another node is selected, and a volume is free": {
 			claims: []*v1.PersistentVolumeClaim{waiting("c", "b")}, volumes: []*v1.PersistentVolume{free}, pod: []v1.VolumeSource{named("c")},
 			reason: "node(s) didn't find available persistent volumes to bind",
 		},
-		"one of two is elsewhere": {
+		"another node is selected for one of two": {
 			claims: []*v1.PersistentVolumeClaim{waiting("c", ""), waiting("d", "b")}, pod: []v1.VolumeSource{named("c"), named("d")},
 			reason: "node(s) didn't find available persistent volumes to bind",
 		},
