@@ -31,14 +31,17 @@ func TestVictimsOfStrangers(t *testing.T) {
 		want   string // candidates, or a part of the error
 		skips  string // candidates if the extender may be ignored
 	}{
-		"fewer nodes":            {`{"NodeNameToMetaVictims":{"b":{"Pods":[{"UID":"b1"}]}}}`, "b:b1", "b:b1"},
-		"fewer victims":          {`{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"a2"}]}}}`, "a:a2", "a:a2"},
-		"no node":                {`{}`, "", ""},
-		"unknown node":           {`{"NodeNameToMetaVictims":{"c":{"Pods":[{"UID":"a1"}]}}}`, "not asked about", "a:a1,a2 b:b1"},
-		"victim of another node": {`{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"b1"}]}}}`, "not asked about", "a:a1,a2 b:b1"},
-		"no victim on a node":    {`{"NodeNameToMetaVictims":{"a":{"Pods":[]},"b":{"Pods":[{"UID":"b1"}]}}}`, "names no victim", "b:b1"},
-		"no answer for a node":   {`{"NodeNameToMetaVictims":{"a":null}}`, "not asked about", "a:a1,a2 b:b1"},
-		"not JSON":               {`<html>`, "answer to preempt", "a:a1,a2 b:b1"},
+		"fewer nodes":   {`{"NodeNameToMetaVictims":{"b":{"Pods":[{"UID":"b1"}]}}}`, "b:b1", "b:b1"},
+		"fewer victims": {`{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"a2"}]}}}`, "a:a2", "a:a2"},
+		"no node":       {`{}`, "", ""},
+		"unknown node": {`{"NodeNameToMetaVictims":{"c":{"Pods":[{"UID":"a1"}]}}}`, "not asked about",
+			"a:a1,a2 b:b1"},
+		"victim of another node": {`{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"b1"}]}}}`, "not asked about",
+			"a:a1,a2 b:b1"},
+		"no victim on a node": {`{"NodeNameToMetaVictims":{"a":{"Pods":[]},"b":{"Pods":[{"UID":"b1"}]}}}`,
+			"names no victim", "b:b1"},
+		"no answer for a node": {`{"NodeNameToMetaVictims":{"a":null}}`, "not asked about", "a:a1,a2 b:b1"},
+		"not JSON":             {`<html>`, "answer to preempt", "a:a1,a2 b:b1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(c.answer)) }))

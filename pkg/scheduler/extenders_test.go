@@ -40,9 +40,16 @@ func TestExtendersThatFail(t *testing.T) {
 			configv1.Extender{BindVerb: "do", HTTPTimeout: metav1.Duration{Duration: 50 * time.Millisecond}},
 			hang, "Client.Timeout exceeded",
 		},
-		"bind fails":   {configv1.Extender{BindVerb: "do"}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"Error":"no"}`)) }, "binding rejected: no"},
-		"unknown node": {configv1.Extender{FilterVerb: "do", NodeCacheCapable: true}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"NodeNames":["x"]}`)) }, "not found in the input node list"},
-		"not JSON":     {configv1.Extender{FilterVerb: "do"}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`<html>`)) }, "answer to do"},
+		"bind fails": {configv1.Extender{BindVerb: "do"},
+			func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = w.Write([]byte(`{"Error":"no"}`))
+			}, "binding rejected: no"},
+		"unknown node": {configv1.Extender{FilterVerb: "do", NodeCacheCapable: true},
+			func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = w.Write([]byte(`{"NodeNames":["x"]}`))
+			}, "not found in the input node list"},
+		"not JSON": {configv1.Extender{FilterVerb: "do"},
+			func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`<html>`)) }, "answer to do"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ext := httptest.NewServer(c.answer)

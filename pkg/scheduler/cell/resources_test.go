@@ -27,7 +27,8 @@ func TestAllocatableIsExact(t *testing.T) {
 		"9223372036854775808": math.MaxInt64,
 	} {
 		q := resource.MustParse(text)
-		r := FromList(v1.ResourceList{v1.ResourceMemory: q, v1.ResourceEphemeralStorage: q, v1.ResourcePods: q, "example.com/d": q})
+		r := FromList(v1.ResourceList{v1.ResourceMemory: q, v1.ResourceEphemeralStorage: q, v1.ResourcePods: q,
+			"example.com/d": q})
 		for name, got := range map[string]int64{
 			"memory": r.Memory, "storage": r.EphemeralStorage, "pods": r.Pods, "device": r.Scalar["example.com/d"],
 		} {
@@ -58,7 +59,8 @@ func TestSumsAreExact(t *testing.T) {
 			}
 			for _, r := range []scheduling.Resources{n.Requested, n.NonZero} {
 				if r.Memory != clipped(memory) || r.Scalar["example.com/d"] != clipped(devices) {
-					t.Fatalf("the node counts %d and %d, want %v and %v", r.Memory, r.Scalar["example.com/d"], memory, devices)
+					t.Fatalf("the node counts %d and %d, want %v and %v", r.Memory, r.Scalar["example.com/d"], memory,
+						devices)
 				}
 			}
 		}

@@ -24,9 +24,13 @@ func TestFilterOfStrangers(t *testing.T) {
 		answer func(w http.ResponseWriter)
 		want   string // nodes, or a part of the error
 	}{
-		"correct":      {func(w http.ResponseWriter) { _, _ = w.Write([]byte(`{"NodeNames":["b"],"FailedNodes":{"a":"no"}}`)) }, "b"},
-		"unknown node": {func(w http.ResponseWriter) { _, _ = w.Write([]byte(`{"NodeNames":["c"]}`)) }, "not found in the input node list"},
-		"twice":        {func(w http.ResponseWriter) { _, _ = w.Write([]byte(`{"NodeNames":["b","b"]}`)) }, "not found in the input node list"},
+		"correct": {func(w http.ResponseWriter) {
+			_, _ = w.Write([]byte(`{"NodeNames":["b"],"FailedNodes":{"a":"no"}}`))
+		}, "b"},
+		"unknown node": {func(w http.ResponseWriter) { _, _ = w.Write([]byte(`{"NodeNames":["c"]}`)) },
+			"not found in the input node list"},
+		"twice": {func(w http.ResponseWriter) { _, _ = w.Write([]byte(`{"NodeNames":["b","b"]}`)) },
+			"not found in the input node list"},
 		"error":        {func(w http.ResponseWriter) { _, _ = w.Write([]byte(`{"Error":"broken"}`)) }, "broken"},
 		"not JSON":     {func(w http.ResponseWriter) { _, _ = w.Write([]byte(`<html>`)) }, "answer to filter"},
 		"status code":  {func(w http.ResponseWriter) { w.WriteHeader(http.StatusTeapot) }, "code 418"},

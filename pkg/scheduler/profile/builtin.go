@@ -151,7 +151,8 @@ func setShape(f *noderesources.Fit, s *configv1.ScoringStrategy) error {
 			f.Shape = append(f.Shape, noderesources.Point{Utilization: int64(p.Utilization), Score: int64(p.Score)})
 		}
 		if !sort.SliceIsSorted(f.Shape, func(i, j int) bool { return f.Shape[i].Utilization < f.Shape[j].Utilization }) {
-			return fmt.Errorf("scoringStrategy.requestedToCapacityRatio.shape: utilization values must be sorted in increasing order")
+			return fmt.Errorf("scoringStrategy.requestedToCapacityRatio.shape: " +
+				"utilization values must be sorted in increasing order")
 		}
 	default:
 		return fmt.Errorf("scoringStrategy.type %q is not one of LeastAllocated, MostAllocated, "+

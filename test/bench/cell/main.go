@@ -91,15 +91,18 @@ func each(ctx context.Context, n int, f func(ctx context.Context, i int) error) 
 func node(i int) *v1.Node {
 	name := fmt.Sprint("node-", i)
 	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
-		v1.LabelHostname: name, v1.LabelTopologyZone: fmt.Sprint("zone-", i%3), v1.LabelOSStable: "linux", v1.LabelArchStable: "amd64",
+		v1.LabelHostname: name, v1.LabelTopologyZone: fmt.Sprint("zone-",
+			i%3), v1.LabelOSStable: "linux", v1.LabelArchStable: "amd64",
 	}}}
 	n.Status.Allocatable = v1.ResourceList{
-		v1.ResourceCPU: resource.MustParse("32"), v1.ResourceMemory: resource.MustParse("256Gi"), v1.ResourcePods: resource.MustParse("110"),
+		v1.ResourceCPU: resource.MustParse("32"), v1.ResourceMemory: resource.MustParse("256Gi"),
+		v1.ResourcePods: resource.MustParse("110"),
 	}
 	n.Status.Capacity = n.Status.Allocatable
 	for image := range 20 {
 		n.Status.Images = append(n.Status.Images, v1.ContainerImage{
-			Names: []string{fmt.Sprintf("registry.example.com/production/app-%d:2.14.3", (i+image)%200)}, SizeBytes: 100 << 20,
+			Names: []string{fmt.Sprintf("registry.example.com/production/app-%d:2.14.3",
+				(i+image)%200)}, SizeBytes: 100 << 20,
 		})
 	}
 	return n
@@ -107,7 +110,8 @@ func node(i int) *v1.Node {
 
 // pod returns a bound pod of a controller with fifty pods. It has two containers and six labels.
 func pod(i, nodes int) *v1.Pod {
-	requests := v1.ResourceList{v1.ResourceCPU: resource.MustParse("80m"), v1.ResourceMemory: resource.MustParse("128Mi")}
+	requests := v1.ResourceList{v1.ResourceCPU: resource.MustParse("80m"),
+		v1.ResourceMemory: resource.MustParse("128Mi")}
 	p := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("web-7d4b9c6f5d-%05d", i), Labels: map[string]string{
 			"app.kubernetes.io/name": "web", "app.kubernetes.io/instance": fmt.Sprint("web-", i/50),

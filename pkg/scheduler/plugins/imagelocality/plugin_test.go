@@ -47,7 +47,8 @@ func TestScore(t *testing.T) {
 			map[string]int64{"a": 48, "b": 0},
 		},
 		"on all nodes": {
-			[]*v1.Node{plugintest.Node("a", having(1000*mb, "i:1")), plugintest.Node("b", having(2000*mb, "i:1"))}, running("i:1"),
+			[]*v1.Node{plugintest.Node("a", having(1000*mb, "i:1")),
+				plugintest.Node("b", having(2000*mb, "i:1"))}, running("i:1"),
 			map[string]int64{"a": 100, "b": 100},
 		},
 		"no tag is latest": {

@@ -24,7 +24,8 @@ const (
 )
 
 func term(key, app string, change ...func(*v1.PodAffinityTerm)) v1.PodAffinityTerm {
-	t := v1.PodAffinityTerm{TopologyKey: key, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}
+	t := v1.PodAffinityTerm{TopologyKey: key,
+		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}
 	for _, f := range change {
 		f(&t)
 	}
@@ -81,7 +82,8 @@ func TestFilter(t *testing.T) {
 		pod   *v1.Pod
 		want  map[string]string
 	}{
-		"nothing asked": {[]*v1.Pod{plugintest.Pod("a", app("db"), on("x1"))}, plugintest.Pod("p"), map[string]string{}},
+		"nothing asked": {[]*v1.Pod{plugintest.Pod("a", app("db"), on("x1"))}, plugintest.Pod("p"),
+			map[string]string{}},
 		"near, in the zone": {
 			[]*v1.Pod{plugintest.Pod("a", app("db"), on("x1"))}, plugintest.Pod("p", near(term(zone, "db"))),
 			map[string]string{"y1": noAffinity, "none": noAffinity},
@@ -119,7 +121,8 @@ func TestFilter(t *testing.T) {
 			map[string]string{"x1": antiAffinity, "x2": antiAffinity},
 		},
 		"apart, but from another namespace": {
-			[]*v1.Pod{plugintest.Pod("a", app("db"), on("x1"), inNamespace("red"))}, plugintest.Pod("p", apart(term(zone, "db"))),
+			[]*v1.Pod{plugintest.Pod("a", app("db"), on("x1"), inNamespace("red"))}, plugintest.Pod("p",
+				apart(term(zone, "db"))),
 			map[string]string{},
 		},
 		"a pod on a node keeps away": {
@@ -127,7 +130,8 @@ func TestFilter(t *testing.T) {
 			map[string]string{"x1": existingAnti, "x2": existingAnti},
 		},
 		"a pod on a node keeps others away": {
-			[]*v1.Pod{plugintest.Pod("a", apart(term(zone, "web")), on("x1"))}, plugintest.Pod("p", app("db")), map[string]string{},
+			[]*v1.Pod{plugintest.Pod("a", apart(term(zone, "web")), on("x1"))}, plugintest.Pod("p",
+				app("db")), map[string]string{},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -165,15 +169,18 @@ func TestScore(t *testing.T) {
 			map[string]int64{"x1": 25, "x2": 100, "y1": 0, "none": 0},
 		},
 		"a pod on a node prefers the incoming one": {
-			interpodaffinity.Config{}, []*v1.Pod{plugintest.Pod("a", preferNear(5, term(zone, "web")), plugintest.On("y1"))},
+			interpodaffinity.Config{}, []*v1.Pod{plugintest.Pod("a", preferNear(5, term(zone, "web")),
+				plugintest.On("y1"))},
 			plugintest.Pod("p", app("web")), map[string]int64{"x1": 0, "x2": 0, "y1": 100, "none": 0},
 		},
 		"which can be ignored": {
 			interpodaffinity.Config{IgnoreExistingPreferred: true},
-			[]*v1.Pod{plugintest.Pod("a", preferNear(5, term(zone, "web")), plugintest.On("y1"))}, plugintest.Pod("p", app("web")), nil,
+			[]*v1.Pod{plugintest.Pod("a", preferNear(5, term(zone, "web")), plugintest.On("y1"))}, plugintest.Pod("p",
+				app("web")), nil,
 		},
 		"a pod on a node requires the incoming one": {
-			interpodaffinity.Config{HardWeight: 1}, []*v1.Pod{plugintest.Pod("a", near(term(zone, "web")), plugintest.On("y1"))},
+			interpodaffinity.Config{HardWeight: 1}, []*v1.Pod{plugintest.Pod("a", near(term(zone, "web")),
+				plugintest.On("y1"))},
 			plugintest.Pod("p", app("web")), map[string]int64{"x1": 0, "x2": 0, "y1": 100, "none": 0},
 		},
 		"which counts nothing with weight 0": {
@@ -197,12 +204,14 @@ func TestAdjustEqualsAnew(t *testing.T) {
 	draw := func(t *rapid.T, name string) *v1.Pod {
 		terms := func(what string) (out []v1.PodAffinityTerm) {
 			for range rapid.IntRange(0, 2).Draw(t, what) {
-				out = append(out, term(rapid.SampledFrom([]string{v1.LabelTopologyZone, v1.LabelHostname}).Draw(t, "key"),
-					rapid.SampledFrom([]string{"db", "web"}).Draw(t, "app")))
+				out = append(out,
+					term(rapid.SampledFrom([]string{v1.LabelTopologyZone, v1.LabelHostname}).Draw(t, "key"),
+						rapid.SampledFrom([]string{"db", "web"}).Draw(t, "app")))
 			}
 			return out
 		}
-		return plugintest.Pod(name, app(rapid.SampledFrom([]string{"db", "web"}).Draw(t, "own app")), near(terms("near")...), apart(terms("apart")...))
+		return plugintest.Pod(name, app(rapid.SampledFrom([]string{"db", "web"}).Draw(t, "own app")),
+			near(terms("near")...), apart(terms("apart")...))
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		var there []*v1.Pod

@@ -43,7 +43,8 @@ func New(added *v1.NodeAffinity) (scheduling.Plugin, error) {
 	return scheduling.Plugin{
 		Name: Name,
 		Filter: &scheduling.FilterPoint{
-			Scope: scheduling.NodeScope, Events: scheduling.NodeAdded | scheduling.NodeLabelsChanged, Compile: p.compileFilter,
+			Scope: scheduling.NodeScope, Compile: p.compileFilter,
+			Events: scheduling.NodeAdded | scheduling.NodeLabelsChanged,
 		},
 		Score: &scheduling.ScorePoint{Scope: scheduling.NodeScope, Compile: p.compileScore},
 	}, nil

@@ -47,16 +47,20 @@ func TestFilter(t *testing.T) {
 		enforced = "[node(s) didn't match scheduler-enforced node affinity]"
 		zone     = v1.LabelTopologyZone
 	)
-	nodes := []*v1.Node{plugintest.Node("a", plugintest.InZone("x")), plugintest.Node("b", plugintest.InZone("y")), plugintest.Node("c")}
+	nodes := []*v1.Node{plugintest.Node("a", plugintest.InZone("x")), plugintest.Node("b", plugintest.InZone("y")),
+		plugintest.Node("c")}
 	for name, tc := range map[string]struct {
 		added *v1.NodeAffinity
 		pod   *v1.Pod
 		want  map[string]string
 	}{
 		"nothing asked": {nil, plugintest.Pod("p"), map[string]string{}},
-		"selector":      {nil, plugintest.Pod("p", selecting(zone, "x")), map[string]string{"b": mismatch, "c": mismatch}},
-		"one term":      {nil, plugintest.Pod("p", with(required(in(zone, "x", "y")))), map[string]string{"c": mismatch}},
-		"either term":   {nil, plugintest.Pod("p", with(required(in(zone, "x"), in(v1.LabelHostname, "c")))), map[string]string{"b": mismatch}},
+		"selector": {nil, plugintest.Pod("p", selecting(zone, "x")),
+			map[string]string{"b": mismatch, "c": mismatch}},
+		"one term": {nil, plugintest.Pod("p", with(required(in(zone, "x", "y")))),
+			map[string]string{"c": mismatch}},
+		"either term": {nil, plugintest.Pod("p", with(required(in(zone, "x"), in(v1.LabelHostname, "c")))),
+			map[string]string{"b": mismatch}},
 		"selector and term": {
 			nil, plugintest.Pod("p", selecting(zone, "x"), with(required(in(zone, "y")))),
 			map[string]string{"a": mismatch, "b": mismatch, "c": mismatch},
@@ -66,9 +70,12 @@ func TestFilter(t *testing.T) {
 				{Key: "metadata.name", Operator: v1.NodeSelectorOpIn, Values: []string{"c"}},
 			}}))), map[string]string{"a": mismatch, "b": mismatch},
 		},
-		"no terms":            {nil, plugintest.Pod("p", with(required())), map[string]string{"a": mismatch, "b": mismatch, "c": mismatch}},
-		"added":               {required(in(zone, "x")), plugintest.Pod("p"), map[string]string{"b": enforced, "c": enforced}},
-		"added and the pod's": {required(in(zone, "x", "y")), plugintest.Pod("p", selecting(zone, "y")), map[string]string{"a": mismatch, "c": enforced}},
+		"no terms": {nil, plugintest.Pod("p", with(required())),
+			map[string]string{"a": mismatch, "b": mismatch, "c": mismatch}},
+		"added": {required(in(zone, "x")), plugintest.Pod("p"),
+			map[string]string{"b": enforced, "c": enforced}},
+		"added and the pod's": {required(in(zone, "x", "y")), plugintest.Pod("p", selecting(zone, "y")),
+			map[string]string{"a": mismatch, "c": enforced}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, plugintest.NewView(nodes).Reject(plugin(t, tc.added), tc.pod)); diff != "" {
@@ -80,7 +87,9 @@ func TestFilter(t *testing.T) {
 
 func TestScore(t *testing.T) {
 	prefer := func(weight int32, term v1.NodeSelectorTerm) *v1.NodeAffinity {
-		return &v1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []v1.PreferredSchedulingTerm{{Weight: weight, Preference: term}}}
+		return &v1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []v1.PreferredSchedulingTerm{
+			{Weight: weight, Preference: term},
+		}}
 	}
 	nodes := []*v1.Node{plugintest.Node("a", plugintest.InZone("x")), plugintest.Node("b", plugintest.InZone("y"))}
 	x, y := in(v1.LabelTopologyZone, "x"), in(v1.LabelTopologyZone, "y")

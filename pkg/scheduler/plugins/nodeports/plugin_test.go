@@ -39,7 +39,8 @@ func TestFilter(t *testing.T) {
 		"all addresses, another protocol": {port("192.0.2.1", v1.ProtocolUDP, 80), port("", v1.ProtocolTCP, 80), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			view := plugintest.NewView([]*v1.Node{plugintest.Node("n")}, plugintest.Pod("o", plugintest.On("n"), tc.there))
+			view := plugintest.NewView([]*v1.Node{plugintest.Node("n")},
+				plugintest.Pod("o", plugintest.On("n"), tc.there))
 			if got := view.Reject(nodeports.New(), plugintest.Pod("p", tc.pod))["n"]; got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}

@@ -63,7 +63,8 @@ func (f *Fit) Plugin() scheduling.Plugin {
 		Name: FitName,
 		Filter: &scheduling.FilterPoint{
 			Scope: scheduling.NodeScope, Compile: f.compileFilter,
-			Events: scheduling.NodeAdded | scheduling.NodeResourcesGrown | scheduling.PodRemoved | scheduling.ClassesChanged,
+			Events: scheduling.NodeAdded | scheduling.NodeResourcesGrown | scheduling.PodRemoved |
+				scheduling.ClassesChanged,
 		},
 		Score: &scheduling.ScorePoint{Scope: scheduling.NodeScope, Compile: f.compileScore},
 	}

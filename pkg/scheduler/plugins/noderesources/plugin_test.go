@@ -56,7 +56,8 @@ func TestFitRejects(t *testing.T) {
 			want: "~[Insufficient cpu]",
 		},
 		"more than the empty node has": {
-			node: plugintest.Node("n", small), pod: plugintest.Pod("p", plugintest.Requesting("cpu", "2", "memory", "1Mi")),
+			node: plugintest.Node("n", small), pod: plugintest.Pod("p",
+				plugintest.Requesting("cpu", "2", "memory", "1Mi")),
 			want: "[Insufficient cpu]",
 		},
 		"several resources in a fixed order": {
@@ -85,24 +86,29 @@ func TestFitRejects(t *testing.T) {
 			fit: noderesources.Fit{IgnoredGroups: map[string]bool{"example.com": true}},
 		},
 		"device class, node without the resource": {
-			node: plugintest.Node("n"), pod: plugintest.Pod("p", plugintest.Requesting("example.com/d", "9")), class: true,
+			node: plugintest.Node("n"), pod: plugintest.Pod("p",
+				plugintest.Requesting("example.com/d", "9")), class: true,
 		},
 		"device class, node with too little": {
-			node: plugintest.Node("n", devices), pod: plugintest.Pod("p", plugintest.Requesting("example.com/d", "9")), class: true,
+			node: plugintest.Node("n", devices), pod: plugintest.Pod("p",
+				plugintest.Requesting("example.com/d", "9")), class: true,
 			want: "[Insufficient example.com/d]",
 		},
 		"last byte of 2^63-1": {
 			node: plugintest.Node("n", huge), pod: plugintest.Pod("p", plugintest.Requesting("memory", "1")),
-			pods: []*v1.Pod{plugintest.Pod("o", plugintest.On("n"), plugintest.Requesting("memory", "9223372036854775806"))},
+			pods: []*v1.Pod{plugintest.Pod("o", plugintest.On("n"),
+				plugintest.Requesting("memory", "9223372036854775806"))},
 		},
 		"one byte more than 2^63-1": {
 			node: plugintest.Node("n", huge), pod: plugintest.Pod("p", plugintest.Requesting("memory", "2")),
-			pods: []*v1.Pod{plugintest.Pod("o", plugintest.On("n"), plugintest.Requesting("memory", "9223372036854775806"))},
+			pods: []*v1.Pod{plugintest.Pod("o", plugintest.On("n"),
+				plugintest.Requesting("memory", "9223372036854775806"))},
 			want: "~[Insufficient memory]",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			view, byResource := plugintest.NewView([]*v1.Node{tc.node}, tc.pods...), map[v1.ResourceName]*resourcev1.DeviceClass{}
+			view, byResource := plugintest.NewView([]*v1.Node{tc.node},
+				tc.pods...), map[v1.ResourceName]*resourcev1.DeviceClass{}
 			if tc.class {
 				byResource["example.com/d"] = &resourcev1.DeviceClass{}
 			}
@@ -120,7 +126,8 @@ func TestFitVersion(t *testing.T) {
 	c := classes{byResource: map[v1.ResourceName]*resourcev1.DeviceClass{}}
 	view.DeviceView = c
 	fit := &noderesources.Fit{}
-	f, _ := fit.Plugin().Filter.Compile(view, view.NewPod(plugintest.Pod("p", plugintest.Requesting("example.com/d", "1"))))
+	f, _ := fit.Plugin().Filter.Compile(view,
+		view.NewPod(plugintest.Pod("p", plugintest.Requesting("example.com/d", "1"))))
 	before := f.Version()
 	if f.Check(view.NodeByName("n")) == nil {
 		t.Error("fits without the resource")
@@ -146,10 +153,12 @@ func TestFitScores(t *testing.T) {
 		want map[string]int64
 	}{
 		"least allocated": {
-			noderesources.Fit{Strategy: noderesources.LeastAllocated}, map[string]int64{"empty": 75, "half": 25, "full": 0},
+			noderesources.Fit{Strategy: noderesources.LeastAllocated}, map[string]int64{"empty": 75, "half": 25,
+				"full": 0},
 		},
 		"most allocated": {
-			noderesources.Fit{Strategy: noderesources.MostAllocated}, map[string]int64{"empty": 25, "half": 75, "full": 100},
+			noderesources.Fit{Strategy: noderesources.MostAllocated}, map[string]int64{"empty": 25, "half": 75,
+				"full": 100},
 		},
 		"shape": {
 			noderesources.Fit{Strategy: noderesources.RequestedToCapacityRatio, Shape: []noderesources.Point{
@@ -172,7 +181,8 @@ func TestScoresOfAnyAmount(t *testing.T) {
 	amount := rapid.OneOf(rapid.Int64Range(0, 1000), rapid.Int64Range(0, math.MaxInt64))
 	rapid.Check(t, func(t *rapid.T) {
 		has, used, want := amount.Draw(t, "has"), amount.Draw(t, "used"), amount.Draw(t, "want")
-		n := &scheduling.Node{Allocatable: scheduling.Resources{Memory: has}, NonZero: scheduling.Resources{Memory: used}}
+		n := &scheduling.Node{Allocatable: scheduling.Resources{Memory: has},
+			NonZero: scheduling.Resources{Memory: used}}
 		total := new(big.Int).Add(big.NewInt(used), big.NewInt(want))
 		if total.Cmp(big.NewInt(has)) > 0 {
 			total = big.NewInt(has)
@@ -181,7 +191,8 @@ func TestScoresOfAnyAmount(t *testing.T) {
 		for strategy, part := range map[noderesources.Strategy]*big.Int{
 			noderesources.LeastAllocated: left, noderesources.MostAllocated: total,
 		} {
-			fit := &noderesources.Fit{Strategy: strategy, Resources: []noderesources.Resource{{Name: v1.ResourceMemory, Weight: 1}}}
+			fit := &noderesources.Fit{Strategy: strategy,
+				Resources: []noderesources.Resource{{Name: v1.ResourceMemory, Weight: 1}}}
 			s := fit.Plugin().Score.Compile(nil, &scheduling.Pod{NonZero: scheduling.Resources{Memory: want}})
 			expected := int64(0)
 			if has > 0 {

@@ -97,7 +97,8 @@ func TestFilter(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			view := plugintest.NewView([]*v1.Node{plugintest.Node("n")}, plugintest.Pod("o", plugintest.On("n"), claiming(tc.there...)))
+			view := plugintest.NewView([]*v1.Node{plugintest.Node("n")},
+				plugintest.Pod("o", plugintest.On("n"), claiming(tc.there...)))
 			view.VolumeView = storage{limit: tc.limit, attached: tc.attached}
 			got := view.Reject(nodevolumelimits.New(), plugintest.Pod("p", claiming(tc.pod...)))
 			if fmt.Sprint(got) != fmt.Sprint(tc.want) {

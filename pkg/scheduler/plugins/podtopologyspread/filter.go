@@ -57,7 +57,8 @@ func New(c Config) scheduling.Plugin {
 
 // constraints returns the pod's own constraints, or the defaults with the selectors of the Services
 // and the controller that the pod belongs to.
-func (c Config) constraints(view scheduling.View, pod *v1.Pod, action v1.UnsatisfiableConstraintAction) (cs []constraint, own bool) {
+func (c Config) constraints(view scheduling.View, pod *v1.Pod,
+	action v1.UnsatisfiableConstraintAction) (cs []constraint, own bool) {
 	if len(pod.Spec.TopologySpreadConstraints) > 0 {
 		return compile(pod, pod.Spec.TopologySpreadConstraints, action), true
 	}

@@ -26,7 +26,8 @@ func web(name string, change ...func(*v1.Pod)) *v1.Pod {
 	return plugintest.Pod(name, append([]func(*v1.Pod){plugintest.Labelled("app", "web")}, change...)...)
 }
 
-func spread(key string, action v1.UnsatisfiableConstraintAction, change ...func(*v1.TopologySpreadConstraint)) func(*v1.Pod) {
+func spread(key string, action v1.UnsatisfiableConstraintAction,
+	change ...func(*v1.TopologySpreadConstraint)) func(*v1.Pod) {
 	c := v1.TopologySpreadConstraint{
 		MaxSkew: 1, TopologyKey: key, WhenUnsatisfiable: action,
 		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
@@ -60,15 +61,20 @@ func TestFilter(t *testing.T) {
 		pod   *v1.Pod
 		want  map[string]string
 	}{
-		"no pods yet":      {nil, nil, web("p", hard(zone)), map[string]string{}},
-		"one zone is full": {nil, []*v1.Pod{web("a", inX)}, web("p", hard(zone)), map[string]string{"x1": skew, "x2": skew}},
-		"even":             {nil, []*v1.Pod{web("a", inX), web("b", inY)}, web("p", hard(zone)), map[string]string{}},
+		"no pods yet": {nil, nil, web("p", hard(zone)), map[string]string{}},
+		"one zone is full": {nil, []*v1.Pod{web("a", inX)}, web("p", hard(zone)),
+			map[string]string{"x1": skew, "x2": skew}},
+		"even": {nil, []*v1.Pod{web("a", inX), web("b", inY)}, web("p", hard(zone)), map[string]string{}},
 		"larger skew allowed": {
-			nil, []*v1.Pod{web("a", inX)}, web("p", hard(zone, func(c *v1.TopologySpreadConstraint) { c.MaxSkew = 2 })), map[string]string{},
+			nil, []*v1.Pod{web("a", inX)}, web("p",
+				hard(zone, func(c *v1.TopologySpreadConstraint) { c.MaxSkew = 2 })), map[string]string{},
 		},
-		"other application":     {nil, []*v1.Pod{plugintest.Pod("a", inX)}, web("p", hard(zone)), map[string]string{}},
-		"other namespace":       {nil, []*v1.Pod{web("a", inX, func(p *v1.Pod) { p.Namespace = "other" })}, web("p", hard(zone)), map[string]string{}},
-		"terminating pod":       {nil, []*v1.Pod{web("a", inX, func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} })}, web("p", hard(zone)), map[string]string{}},
+		"other application": {nil, []*v1.Pod{plugintest.Pod("a", inX)}, web("p", hard(zone)), map[string]string{}},
+		"other namespace": {nil, []*v1.Pod{web("a", inX, func(p *v1.Pod) { p.Namespace = "other" })},
+			web("p", hard(zone)), map[string]string{}},
+		"terminating pod": {nil,
+			[]*v1.Pod{web("a", inX, func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} })}, web("p",
+				hard(zone)), map[string]string{}},
 		"does not match itself": {nil, []*v1.Pod{web("a", inX)}, plugintest.Pod("p", hard(zone)), map[string]string{}},
 		"node without the label": {
 			append(twoZones(), plugintest.Node("none")), nil, web("p", hard(zone)), map[string]string{"none": label},
@@ -84,16 +90,19 @@ func TestFilter(t *testing.T) {
 		},
 		"unless taints are honoured": {
 			append(twoZones(), tainted), []*v1.Pod{web("a", inX), web("b", inY)},
-			web("p", hard(zone, func(c *v1.TopologySpreadConstraint) { c.NodeTaintsPolicy = ptr.To(v1.NodeInclusionPolicyHonor) })),
+			web("p", hard(zone,
+				func(c *v1.TopologySpreadConstraint) { c.NodeTaintsPolicy = ptr.To(v1.NodeInclusionPolicyHonor) })),
 			map[string]string{},
 		},
 		"zone outside the node selector does not count": {
 			nil, []*v1.Pod{web("a", inX)},
-			web("p", hard(zone), func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{zone: "x"} }), map[string]string{},
+			web("p", hard(zone),
+				func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{zone: "x"} }), map[string]string{},
 		},
 		"unless node affinity is ignored": {
 			nil, []*v1.Pod{web("a", inX)},
-			web("p", hard(zone, func(c *v1.TopologySpreadConstraint) { c.NodeAffinityPolicy = ptr.To(v1.NodeInclusionPolicyIgnore) }),
+			web("p", hard(zone,
+				func(c *v1.TopologySpreadConstraint) { c.NodeAffinityPolicy = ptr.To(v1.NodeInclusionPolicyIgnore) }),
 				func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{zone: "x"} }),
 			map[string]string{"x1": skew, "x2": skew},
 		},
@@ -103,7 +112,8 @@ func TestFilter(t *testing.T) {
 		},
 		"another version of the application does not count": {
 			nil, []*v1.Pod{web("a", inX, plugintest.Labelled("version", "1"))},
-			web("p", plugintest.Labelled("version", "2"), hard(zone, func(c *v1.TopologySpreadConstraint) { c.MatchLabelKeys = []string{"version"} })),
+			web("p", plugintest.Labelled("version", "2"),
+				hard(zone, func(c *v1.TopologySpreadConstraint) { c.MatchLabelKeys = []string{"version"} })),
 			map[string]string{},
 		},
 	} {

@@ -25,7 +25,8 @@ func New() scheduling.Plugin {
 	return scheduling.Plugin{
 		Name: Name,
 		Filter: &scheduling.FilterPoint{
-			Scope: scheduling.NodeScope, Events: scheduling.NodeAdded | scheduling.NodeTaintsChanged, Compile: compileFilter,
+			Scope: scheduling.NodeScope, Compile: compileFilter,
+			Events: scheduling.NodeAdded | scheduling.NodeTaintsChanged,
 		},
 		Score: &scheduling.ScorePoint{Scope: scheduling.NodeScope, Compile: compileScore},
 	}

@@ -24,12 +24,14 @@ func TestFilter(t *testing.T) {
 		tolerations []v1.Toleration
 		rejected    bool
 	}{
-		"no toleration":            {gpu, nil, true},
-		"equal":                    {gpu, []v1.Toleration{{Key: "gpu", Value: "a100", Effect: v1.TaintEffectNoSchedule}}, false},
-		"other value":              {gpu, []v1.Toleration{{Key: "gpu", Value: "h100"}}, true},
-		"exists":                   {gpu, []v1.Toleration{{Key: "gpu", Operator: v1.TolerationOpExists}}, false},
-		"exists for any key":       {gpu, []v1.Toleration{{Operator: v1.TolerationOpExists}}, false},
-		"other effect":             {gpu, []v1.Toleration{{Key: "gpu", Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}}, true},
+		"no toleration": {gpu, nil, true},
+		"equal": {gpu,
+			[]v1.Toleration{{Key: "gpu", Value: "a100", Effect: v1.TaintEffectNoSchedule}}, false},
+		"other value":        {gpu, []v1.Toleration{{Key: "gpu", Value: "h100"}}, true},
+		"exists":             {gpu, []v1.Toleration{{Key: "gpu", Operator: v1.TolerationOpExists}}, false},
+		"exists for any key": {gpu, []v1.Toleration{{Operator: v1.TolerationOpExists}}, false},
+		"other effect": {gpu,
+			[]v1.Toleration{{Key: "gpu", Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}}, true},
 		"NoExecute":                {v1.Taint{Key: "k", Effect: v1.TaintEffectNoExecute}, nil, true},
 		"PreferNoSchedule is soft": {v1.Taint{Key: "k", Effect: v1.TaintEffectPreferNoSchedule}, nil, false},
 	} {
@@ -47,15 +49,17 @@ func TestFilter(t *testing.T) {
 func TestScore(t *testing.T) {
 	soft := func(key string) v1.Taint { return v1.Taint{Key: key, Effect: v1.TaintEffectPreferNoSchedule} }
 	view := plugintest.NewView([]*v1.Node{
-		plugintest.Node("none"), plugintest.Node("one", tainted(soft("a"))), plugintest.Node("two", tainted(soft("a"), soft("b"))),
+		plugintest.Node("none"), plugintest.Node("one", tainted(soft("a"))), plugintest.Node("two",
+			tainted(soft("a"), soft("b"))),
 		plugintest.Node("hard", tainted(v1.Taint{Key: "a", Effect: v1.TaintEffectNoSchedule})),
 	})
 	for name, tc := range map[string]struct {
 		tolerations []v1.Toleration
 		want        map[string]int64
 	}{
-		"none":     {nil, map[string]int64{"none": 100, "one": 50, "two": 0, "hard": 100}},
-		"one of b": {[]v1.Toleration{{Key: "b", Operator: v1.TolerationOpExists}}, map[string]int64{"none": 100, "one": 0, "two": 0, "hard": 100}},
+		"none": {nil, map[string]int64{"none": 100, "one": 50, "two": 0, "hard": 100}},
+		"one of b": {[]v1.Toleration{{Key: "b", Operator: v1.TolerationOpExists}},
+			map[string]int64{"none": 100, "one": 0, "two": 0, "hard": 100}},
 		"for another effect": {
 			[]v1.Toleration{{Key: "a", Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoSchedule}},
 			map[string]int64{"none": 100, "one": 50, "two": 0, "hard": 100},

@@ -39,15 +39,23 @@ func TestFits(t *testing.T) {
 		view published
 		want bool
 	}{
-		"driver publishes none":         {published{}, true},
-		"no capacity at all":            {published{limited: true}, false},
-		"enough here":                   {published{limited: true, list: []*storagev1.CSIStorageCapacity{{NodeTopology: zone("a"), Capacity: size("2Gi")}}}, true},
-		"enough elsewhere":              {published{limited: true, list: []*storagev1.CSIStorageCapacity{{NodeTopology: zone("b"), Capacity: size("2Gi")}}}, false},
-		"too little here":               {published{limited: true, list: []*storagev1.CSIStorageCapacity{{NodeTopology: zone("a"), Capacity: size("1Gi")}}}, false},
-		"maximum volume size too small": {published{limited: true, list: []*storagev1.CSIStorageCapacity{{NodeTopology: zone("a"), Capacity: size("9Gi"), MaximumVolumeSize: size("1Gi")}}}, false},
-		"more than 64 bits":             {published{limited: true, list: []*storagev1.CSIStorageCapacity{{NodeTopology: zone("a"), Capacity: size("16E")}}}, true},
-		"no topology":                   {published{limited: true, list: []*storagev1.CSIStorageCapacity{{Capacity: size("2Gi")}}}, false},
-		"no amount":                     {published{limited: true, list: []*storagev1.CSIStorageCapacity{{NodeTopology: zone("a")}}}, false},
+		"driver publishes none": {published{}, true},
+		"no capacity at all":    {published{limited: true}, false},
+		"enough here": {published{limited: true,
+			list: []*storagev1.CSIStorageCapacity{{NodeTopology: zone("a"), Capacity: size("2Gi")}}}, true},
+		"enough elsewhere": {published{limited: true,
+			list: []*storagev1.CSIStorageCapacity{{NodeTopology: zone("b"), Capacity: size("2Gi")}}}, false},
+		"too little here": {published{limited: true,
+			list: []*storagev1.CSIStorageCapacity{{NodeTopology: zone("a"), Capacity: size("1Gi")}}}, false},
+		"maximum volume size too small": {published{limited: true,
+			list: []*storagev1.CSIStorageCapacity{{NodeTopology: zone("a"), Capacity: size("9Gi"),
+				MaximumVolumeSize: size("1Gi")}}}, false},
+		"more than 64 bits": {published{limited: true,
+			list: []*storagev1.CSIStorageCapacity{{NodeTopology: zone("a"), Capacity: size("16E")}}}, true},
+		"no topology": {published{limited: true,
+			list: []*storagev1.CSIStorageCapacity{{Capacity: size("2Gi")}}}, false},
+		"no amount": {published{limited: true,
+			list: []*storagev1.CSIStorageCapacity{{NodeTopology: zone("a")}}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &Filter{view: tc.view}

@@ -23,7 +23,9 @@ type claims struct {
 }
 
 func (c claims) Claim(string, string) *v1.PersistentVolumeClaim {
-	return &v1.PersistentVolumeClaim{Spec: v1.PersistentVolumeClaimSpec{AccessModes: []v1.PersistentVolumeAccessMode{c.mode}}}
+	return &v1.PersistentVolumeClaim{Spec: v1.PersistentVolumeClaimSpec{
+		AccessModes: []v1.PersistentVolumeAccessMode{c.mode},
+	}}
 }
 
 func (c claims) ClaimUsers(namespace, name string) []types.UID {
@@ -39,11 +41,13 @@ func claim(name string) func(*v1.Pod) {
 }
 
 func gce(name string, readOnly bool) func(*v1.Pod) {
-	return volume(v1.VolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: name, ReadOnly: readOnly}})
+	return volume(v1.VolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: name,
+		ReadOnly: readOnly}})
 }
 
 func rbd(monitor, image string) func(*v1.Pod) {
-	return volume(v1.VolumeSource{RBD: &v1.RBDVolumeSource{CephMonitors: []string{"m0", monitor}, RBDPool: "p", RBDImage: image}})
+	return volume(v1.VolumeSource{RBD: &v1.RBDVolumeSource{CephMonitors: []string{"m0", monitor}, RBDPool: "p",
+		RBDImage: image}})
 }
 
 func iscsi(iqn string, readOnly bool) func(*v1.Pod) {
@@ -51,13 +55,15 @@ func iscsi(iqn string, readOnly bool) func(*v1.Pod) {
 }
 
 func ebs(id string, readOnly bool) func(*v1.Pod) {
-	return volume(v1.VolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: id, ReadOnly: readOnly}})
+	return volume(v1.VolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: id,
+		ReadOnly: readOnly}})
 }
 
 func TestFilter(t *testing.T) {
 	const (
-		inUse = "~[node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod]"
-		disk  = "~[node(s) had no available disk]"
+		inUse = "~[node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode " +
+			"already in-use by another pod]"
+		disk = "~[node(s) had no available disk]"
 	)
 	nowhere, onA := map[string]string{"a": inUse, "b": inUse}, map[string]string{"a": disk}
 	for name, tc := range map[string]struct {

@@ -40,25 +40,33 @@ func TestFilter(t *testing.T) {
 		return &storagev1.StorageClass{VolumeBindingMode: &mode}
 	}
 	nodes := []*v1.Node{
-		plugintest.Node("x", plugintest.InZone("x")), plugintest.Node("y", plugintest.InZone("y")), plugintest.Node("none"),
+		plugintest.Node("x", plugintest.InZone("x")), plugintest.Node("y",
+			plugintest.InZone("y")), plugintest.Node("none"),
 		plugintest.Node("old", func(n *v1.Node) { n.Labels[v1.LabelFailureDomainBetaZone] = "x" }),
 	}
 	for name, tc := range map[string]struct {
 		storage storage
 		want    map[string]string
 	}{
-		"zone":          {storage{claim: bound, volume: volume(v1.LabelTopologyZone, "x")}, map[string]string{"y": conflict, "old": conflict}},
-		"old label":     {storage{claim: bound, volume: volume(v1.LabelFailureDomainBetaZone, "x")}, map[string]string{"y": conflict}},
-		"several zones": {storage{claim: bound, volume: volume(v1.LabelTopologyZone, "x__y")}, map[string]string{"old": conflict}},
+		"zone": {storage{claim: bound, volume: volume(v1.LabelTopologyZone, "x")},
+			map[string]string{"y": conflict, "old": conflict}},
+		"old label": {storage{claim: bound, volume: volume(v1.LabelFailureDomainBetaZone, "x")},
+			map[string]string{"y": conflict}},
+		"several zones": {storage{claim: bound, volume: volume(v1.LabelTopologyZone, "x__y")},
+			map[string]string{"old": conflict}},
 		"region that no node has": {
-			storage{claim: bound, volume: volume(v1.LabelTopologyRegion, "r")}, map[string]string{"x": conflict, "y": conflict, "old": conflict},
+			storage{claim: bound, volume: volume(v1.LabelTopologyRegion, "r")}, map[string]string{"x": conflict,
+				"y": conflict, "old": conflict},
 		},
-		"no label":       {storage{claim: bound, volume: &v1.PersistentVolume{}}, map[string]string{}},
-		"no claim":       {storage{}, map[string]string{"": `[persistentvolumeclaim "c" not found]`}},
-		"no volume":      {storage{claim: bound}, map[string]string{"": `[persistentvolume "v" not found]`}},
-		"first consumer": {storage{claim: unbound, class: class(storagev1.VolumeBindingWaitForFirstConsumer)}, map[string]string{}},
-		"unbound":        {storage{claim: unbound, class: class(storagev1.VolumeBindingImmediate)}, map[string]string{"": "[PersistentVolume had no name]"}},
-		"no class":       {storage{claim: unbound}, map[string]string{"": `[storageclass.storage.k8s.io "fast" not found]`}},
+		"no label":  {storage{claim: bound, volume: &v1.PersistentVolume{}}, map[string]string{}},
+		"no claim":  {storage{}, map[string]string{"": `[persistentvolumeclaim "c" not found]`}},
+		"no volume": {storage{claim: bound}, map[string]string{"": `[persistentvolume "v" not found]`}},
+		"first consumer": {storage{claim: unbound, class: class(storagev1.VolumeBindingWaitForFirstConsumer)},
+			map[string]string{}},
+		"unbound": {storage{claim: unbound, class: class(storagev1.VolumeBindingImmediate)},
+			map[string]string{"": "[PersistentVolume had no name]"}},
+		"no class": {storage{claim: unbound},
+			map[string]string{"": `[storageclass.storage.k8s.io "fast" not found]`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			view := plugintest.NewView(nodes)
