@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestAbsurdPods checks that odd pods and nodes get an answer, cause no panic and do not stay
+// TestOddPods checks that odd pods and nodes get an answer, cause no panic and do not stay
 // counted.
-func TestAbsurdPods(t *testing.T) {
+func TestOddPods(t *testing.T) {
 	term := func(key string, s *metav1.LabelSelector) []v1.PodAffinityTerm {
 		return []v1.PodAffinityTerm{{TopologyKey: key, LabelSelector: s}}
 	}
@@ -94,9 +94,9 @@ func TestAbsurdPods(t *testing.T) {
 	}
 }
 
-// TestSumOfAbsurdPods checks that pods on a node with requests which no node can meet leave no room
-// there, however many there are.
-func TestSumOfAbsurdPods(t *testing.T) {
+// TestSumOfHugeRequests checks that pods on a node with requests which no node can meet leave no
+// room there, however many there are.
+func TestSumOfHugeRequests(t *testing.T) {
 	m := testModel(t)
 	mustSet(t, m, testNode("n", 1000, "", "z"))
 	for i := range 3 {

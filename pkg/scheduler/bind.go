@@ -20,8 +20,8 @@ import (
 // bind carries out a decision: it prepares volumes and devices, which may take minutes, and then
 // binds the pod.
 func (s *Scheduler) bind(ctx context.Context, p *profile.Profile, item *queue.Item, d decision, start time.Time) {
-	b := &binding{profile: p.Name, pod: item.Pod, node: d.node, done: func(err error, told bool) {
-		s.finish(ctx, p, item, d, start, err, told)
+	b := &binding{profile: p.Name, pod: item.Pod, node: d.node, done: func(err error, eventWritten bool) {
+		s.finish(ctx, p, item, d, start, err, eventWritten)
 	}}
 	ext := binderOf(s.cfg.Profiles.Extenders, item.Pod)
 	if d.volumes.empty() && len(d.claims) == 0 && ext == nil {
@@ -31,13 +31,13 @@ func (s *Scheduler) bind(ctx context.Context, p *profile.Profile, item *queue.It
 	// Waiting for a provisioner or an extender must not delay other pods.
 	s.running.Go(func() {
 		if len(d.claims) > 0 {
-			b.done = func(err error, told bool) {
+			b.done = func(err error, eventWritten bool) {
 				// In a goroutine of its own, so that other answers are not delayed.
 				s.running.Go(func() {
 					if err != nil {
 						s.unreserve(ctx, item.Pod, d, err)
 					}
-					s.finish(ctx, p, item, d, start, err, told)
+					s.finish(ctx, p, item, d, start, err, eventWritten)
 				})
 			}
 		}
@@ -57,9 +57,10 @@ func (s *Scheduler) bind(ctx context.Context, p *profile.Profile, item *queue.It
 	})
 }
 
-// finish handles the result of a binding. told reports whether the server has already written the
-// event.
-func (s *Scheduler) finish(ctx context.Context, p *profile.Profile, item *queue.Item, d decision, start time.Time, err error, told bool) {
+// finish handles the result of a binding. eventWritten reports whether the server has already
+// written the event.
+func (s *Scheduler) finish(ctx context.Context, p *profile.Profile, item *queue.Item, d decision, start time.Time,
+	err error, eventWritten bool) {
 	pod := item.Pod
 	if err != nil {
 		s.undo(pod, d)
@@ -71,7 +72,7 @@ func (s *Scheduler) finish(ctx context.Context, p *profile.Profile, item *queue.
 	s.mu.Unlock()
 	s.queue.Done(pod.UID)
 	s.metrics.bound(p.Name, s.cfg.Clock.Since(start), s.cfg.Clock.Since(item.Since))
-	if !told {
+	if !eventWritten {
 		s.events[p.Name].scheduled(pod, d.node)
 	}
 }

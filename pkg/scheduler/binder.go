@@ -31,8 +31,9 @@ type binding struct {
 	profile string
 	pod     *v1.Pod
 	node    string
-	// done is called with the result. told reports whether the server has written the event.
-	done func(err error, told bool)
+	// done is called with the result. eventWritten reports whether the server has written the
+	// event.
+	done func(err error, eventWritten bool)
 }
 
 // binder binds pods: many in one request if the server supports that, otherwise by pods/binding.

@@ -64,8 +64,8 @@ func (d *devices) latest(c *resourcev1.ResourceClaim) *resourcev1.ResourceClaim 
 	return w.ResourceClaim
 }
 
-// seen handles a claim that the watch shows. gone is true if it was deleted.
-func (d *devices) seen(c *resourcev1.ResourceClaim, gone bool) {
+// observe handles a claim that the watch shows. gone is true if it was deleted.
+func (d *devices) observe(c *resourcev1.ResourceClaim, gone bool) {
 	if w, ok := d.chosen[c.UID]; ok && (gone || w.written && revision(c) >= revision(w.ResourceClaim)) {
 		delete(d.chosen, c.UID)
 	}
@@ -149,17 +149,17 @@ func (d *devices) release(plan dynamicresources.Plan) {
 	}
 }
 
-// wrote stores a claim that the scheduler has written.
-func (d *devices) wrote(c *resourcev1.ResourceClaim) {
+// storeWritten stores a claim that the scheduler has written.
+func (d *devices) storeWritten(c *resourcev1.ResourceClaim) {
 	d.chosen[c.UID] = chosenClaim{c, true}
 	now := found(d.claims.ResourceClaims(c.Namespace).Get(c.Name))
 	switch {
 	case now == nil && isSpecial(c):
 		// The scheduler has just created it, so the cache does not have it yet.
 	case now == nil || now.UID != c.UID:
-		d.seen(c, true) // deleted since
+		d.observe(c, true) // deleted since
 	default:
-		d.seen(now, false)
+		d.observe(now, false)
 	}
 }
 
@@ -199,7 +199,7 @@ func (s *Scheduler) prepareClaims(ctx context.Context, p *profile.Profile, pod *
 		if err := s.reserveClaim(ctx, pod, d.claims[i]); err != nil {
 			return err
 		}
-		if err := s.tellClaim(ctx, pod, d.claims[i]); err != nil {
+		if err := s.writeExtendedStatus(ctx, pod, d.claims[i]); err != nil {
 			return err
 		}
 	}
@@ -246,7 +246,7 @@ func (s *Scheduler) reserveClaim(ctx context.Context, pod *v1.Pod, u dynamicreso
 		written, err := api.UpdateStatus(ctx, next, metav1.UpdateOptions{})
 		if err == nil {
 			s.mu.Lock()
-			s.view.devices.wrote(written)
+			s.view.devices.storeWritten(written)
 			s.mu.Unlock()
 		}
 		return err

@@ -95,8 +95,9 @@ func (s *Scheduler) makeClaim(ctx context.Context, pod *v1.Pod, u *dynamicresour
 	return nil
 }
 
-// tellClaim writes into the pod's status which of the claim's requests its containers use.
-func (s *Scheduler) tellClaim(ctx context.Context, pod *v1.Pod, u dynamicresources.Use) error {
+// writeExtendedStatus writes into the pod's status which of the claim's requests its containers
+// use.
+func (s *Scheduler) writeExtendedStatus(ctx context.Context, pod *v1.Pod, u dynamicresources.Use) error {
 	if u.Extended == nil {
 		return nil
 	}

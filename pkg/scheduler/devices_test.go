@@ -202,7 +202,7 @@ func TestClaimIsMade(t *testing.T) {
 	if _, err := c.CoreV1().Pods("default").UpdateStatus(t.Context(), p, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, c, "p", "told that there is no class", refused("request r: device class new does not exist"))
+	await(t, c, "p", "condition about the missing class", refused("request r: device class new does not exist"))
 	addClass(t, c, "new", "true")
 	await(t, c, "p", "bound", bound)
 }

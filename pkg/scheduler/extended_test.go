@@ -15,10 +15,10 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// TestVictimsOfStrangers checks the answers of extenders about victims. An extender may leave out
+// TestExtenderVictims checks the answers of extenders about victims. An extender may leave out
 // nodes and victims. If it adds any, that is an error, or the extender is skipped if it may be
 // ignored.
-func TestVictimsOfStrangers(t *testing.T) {
+func TestExtenderVictims(t *testing.T) {
 	of := func(uids ...string) []*scheduling.Pod {
 		var out []*scheduling.Pod
 		for _, uid := range uids {
@@ -54,7 +54,7 @@ func TestVictimsOfStrangers(t *testing.T) {
 				found, err := preemptAlso(t.Context(), gangPod("p", 1, 9), []*extender.Extender{ext}, []candidate{
 					{node: "a", victims: of("a1", "a2")}, {node: "b", victims: of("b1")},
 				})
-				said, want := told(found), c.want
+				said, want := format(found), c.want
 				if ignorable {
 					want = c.skips
 				}
@@ -69,8 +69,8 @@ func TestVictimsOfStrangers(t *testing.T) {
 	}
 }
 
-// told formats candidates.
-func told(found []candidate) string {
+// format formats candidates.
+func format(found []candidate) string {
 	var nodes []string
 	for _, c := range found {
 		var names []string

@@ -65,7 +65,7 @@ func TestExtendersThatFail(t *testing.T) {
 				one := v1.ResourceList{"example.com/x": resource.MustParse("1")}
 				p.Spec.Containers[0].Resources.Limits, p.Spec.Containers[0].Resources.Requests["example.com/x"] = one, one["example.com/x"]
 			}))
-			await(t, server.Client, "asks", "told "+c.want, func(p *v1.Pod) bool {
+			await(t, server.Client, "asks", "condition with "+c.want, func(p *v1.Pod) bool {
 				for _, cond := range p.Status.Conditions {
 					if cond.Type == v1.PodScheduled && cond.Reason == "SchedulerError" && strings.Contains(cond.Message, c.want) {
 						return true

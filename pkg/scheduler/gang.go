@@ -192,11 +192,11 @@ func (s *Scheduler) bindGang(ctx context.Context, p *profile.Profile, placed []*
 	failed := s.prepareGang(ctx, p, placed)
 	all := make([]*binding, len(placed))
 	for i, m := range placed {
-		all[i] = &binding{profile: p.Name, pod: m.item.Pod, node: m.node, done: func(err error, told bool) {
+		all[i] = &binding{profile: p.Name, pod: m.item.Pod, node: m.node, done: func(err error, eventWritten bool) {
 			if err != nil && len(m.claims) > 0 {
 				s.unreserve(ctx, m.item.Pod, m.decision, err)
 			}
-			s.finish(ctx, p, m.item, m.decision, start, err, told)
+			s.finish(ctx, p, m.item, m.decision, start, err, eventWritten)
 		}}
 	}
 	switch {

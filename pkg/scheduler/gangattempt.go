@@ -93,7 +93,7 @@ func (a *attempt) placeAll() {
 		if !a.preempts && a.fits+len(a.items)-i < a.size {
 			return // the remaining pods cannot change the result
 		}
-		if !a.breathe() {
+		if !a.breakIfDue() {
 			return
 		}
 		a.place(i)

@@ -24,15 +24,15 @@ type breaks struct {
 	overtaken bool      // what had been found was no longer possible after a break
 }
 
-// breathe makes a break if it is time for one. It returns false if the attempt was overtaken; then
-// everything stays reversed.
-func (a *attempt) breathe() bool {
+// breakIfDue makes a break if it is time for one. It returns false if the attempt was overtaken;
+// then everything stays reversed.
+func (a *attempt) breakIfDue() bool {
 	if a.yield == nil || a.s.cfg.Clock.Since(a.since) < a.s.hold {
 		return true
 	}
-	a.takeBack(len(a.lifted), len(a.placed))
+	a.suspend(len(a.lifted), len(a.placed))
 	a.s.unlocked(a.yield)
-	a.overtaken = !a.repeat()
+	a.overtaken = !a.resume()
 	a.since = a.s.cfg.Clock.Now()
 	return !a.overtaken
 }
@@ -44,8 +44,8 @@ func (s *Scheduler) unlocked(f func()) {
 	f()
 }
 
-// takeBack puts the first victims back on their nodes, and takes the first placed pods off theirs.
-func (a *attempt) takeBack(victims, pods int) {
+// suspend puts the first victims back on their nodes, and takes the first placed pods off theirs.
+func (a *attempt) suspend(victims, pods int) {
 	for _, i := range a.placed[:pods] {
 		a.s.forget(a.items[i].Pod, a.out[i])
 		a.nominate(i, a.nominated[i])
@@ -57,18 +57,18 @@ func (a *attempt) takeBack(victims, pods int) {
 	}
 }
 
-// repeat does again what takeBack reversed. If that is not possible, it changes nothing and returns
+// resume does again what suspend reversed. If that is not possible, it changes nothing and returns
 // false.
-func (a *attempt) repeat() bool {
+func (a *attempt) resume() bool {
 	for i := range a.lifted {
 		if l := &a.lifted[i]; l.off && !a.liftAgain(l) {
-			a.takeBack(i, 0)
+			a.suspend(i, 0)
 			return false
 		}
 	}
 	for n, i := range a.placed {
 		if !a.placeAgain(i) {
-			a.takeBack(len(a.lifted), n)
+			a.suspend(len(a.lifted), n)
 			return false
 		}
 	}

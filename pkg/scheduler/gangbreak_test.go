@@ -146,9 +146,9 @@ func (c *gangCell) leave(t *rapid.T, s *Scheduler) {
 	s.podGone(pod)
 }
 
-// TestGangLetsThoseBeforeItIn checks that pods which come before a gang in the queue are scheduled
-// in its breaks, and that later pods are not.
-func TestGangLetsThoseBeforeItIn(t *testing.T) {
+// TestEarlierPodsAreScheduledInBreaks checks that pods which come before a gang in the queue are
+// scheduled in its breaks, and that later pods are not.
+func TestEarlierPodsAreScheduledInBreaks(t *testing.T) {
 	c := &gangCell{cpu: map[string]int64{"n0": 1000}, size: 1}
 	c.gang = []*v1.Pod{gangPod("g", 1, 10)}
 	c.gang[0].Annotations = map[string]string{v1alpha1.AnnGang: "g", v1alpha1.AnnGangSize: "1"}

@@ -59,7 +59,7 @@ func (a *attempt) clear() bool {
 // placeRest places pods that have no node, until the gang has enough.
 func (c *clearing) placeRest() {
 	for i := range c.items {
-		if c.waits || c.fits >= c.size || !c.breathe() {
+		if c.waits || c.fits >= c.size || !c.breakIfDue() {
 			return
 		}
 		if c.out[i].node == "" && !c.placeCleared(i) && c.possible(i+1) < c.size {
@@ -137,7 +137,7 @@ func (c *clearing) spare(budgets []budget) {
 		for i := range c.lifted {
 			l := &c.lifted[i]
 			if charge(left, l.pod.Pod) == violating && len(l.pod.Group.Affinity.RequiredAnti) == 0 {
-				if !c.breathe() {
+				if !c.breakIfDue() {
 					return
 				}
 				c.tryBack(l, here[l.node])

@@ -276,9 +276,9 @@ func TestGangPreemptionAndBudgets(t *testing.T) {
 	}
 }
 
-// TestGangSparesWhoNeedNotGo checks that a victim chosen early is spared if a later victim alone
+// TestGangSparesUnneededVictims checks that a victim chosen early is spared if a later victim alone
 // makes enough room.
-func TestGangSparesWhoNeedNotGo(t *testing.T) {
+func TestGangSparesUnneededVictims(t *testing.T) {
 	p := defaultProfile(t)
 	c := &gangCell{cpu: map[string]int64{"n0": 4000}, size: 2}
 	c.running = []*v1.Pod{gangPod("least", 1, 0), gangPod("large", 3, 1)}

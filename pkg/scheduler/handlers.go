@@ -45,7 +45,7 @@ func (s *Scheduler) handlers() handlers {
 // claimSet handles a resource claim. gone is true if it was deleted.
 func (s *Scheduler) claimSet(c *resourcev1.ResourceClaim, gone bool) {
 	s.mu.Lock()
-	s.view.devices.seen(c, gone)
+	s.view.devices.observe(c, gone)
 	s.mu.Unlock()
 	s.devicesMoved.raise()
 	s.queue.Happened(scheduling.DevicesChanged)

@@ -45,14 +45,14 @@ func TestLateEvents(t *testing.T) {
 	if err != nil || d.node != "a" {
 		t.Fatalf("decided for %q, %v; want a", d.node, err)
 	}
-	told := pod.DeepCopy()
-	told.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse}}
-	s.podSet(pod, told)
-	if s.queue.Get(pod.UID) != told {
+	updated := pod.DeepCopy()
+	updated.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse}}
+	s.podSet(pod, updated)
+	if s.queue.Get(pod.UID) != updated {
 		t.Error("an update during the try was lost")
 	}
 	s.finish(t.Context(), p, item, d, s.cfg.Clock.Now(), nil, true)
-	s.podSet(told, told.DeepCopy())
+	s.podSet(updated, updated.DeepCopy())
 	if s.queue.Get(pod.UID) != nil {
 		t.Error("a bound pod is tried again")
 	}

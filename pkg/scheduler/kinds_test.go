@@ -20,9 +20,9 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// TestKindsAreWhatPodsComeTo checks that a pod which shares its spec with others compiles to the
+// TestKindsEqualCompile checks that a pod which shares its spec with others compiles to the
 // same result as alone, whatever it has of its own.
-func TestKindsAreWhatPodsComeTo(t *testing.T) {
+func TestKindsEqualCompile(t *testing.T) {
 	p := defaultProfile(t)
 	rapid.Check(t, func(t *rapid.T) {
 		r, err := intake.NewReader()

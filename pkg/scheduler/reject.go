@@ -41,7 +41,7 @@ func (s *Scheduler) patchStatus(ctx context.Context, pod *v1.Pod, v *verdict) er
 	if v.nominated != pod.Status.NominatedNodeName {
 		status["nominatedNodeName"] = v.nominated
 	}
-	if c := v.condition; c != nil && !said(pod, c) {
+	if c := v.condition; c != nil && !hasCondition(pod, c) {
 		stamped := *c
 		stamped.ObservedGeneration = pod.Generation
 		stamped.LastTransitionTime = metav1.NewTime(s.cfg.Clock.Now())
@@ -75,8 +75,8 @@ func condition(pod *v1.Pod, t v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
-// said reports whether the pod's status already has the condition c.
-func said(pod *v1.Pod, c *v1.PodCondition) bool {
+// hasCondition reports whether the pod's status already has the condition c.
+func hasCondition(pod *v1.Pod, c *v1.PodCondition) bool {
 	old := condition(pod, c.Type)
 	return old != nil && old.Status == c.Status && old.Reason == c.Reason && old.Message == c.Message && old.ObservedGeneration == pod.Generation
 }

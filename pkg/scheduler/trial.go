@@ -33,11 +33,11 @@ func (e *evaluation) trial(n *scheduling.Node) *trial {
 // adjust adds a pod to the node (d is 1) or removes it (d is -1).
 func (t *trial) adjust(pod *scheduling.Pod, d int) {
 	cell.Adjust(t.node, pod, d)
-	t.tell(pod, d)
+	t.notify(pod, d)
 	t.log = append(t.log, adjustment{pod, d})
 }
 
-func (t *trial) tell(pod *scheduling.Pod, d int) {
+func (t *trial) notify(pod *scheduling.Pod, d int) {
 	for i := range t.e.cell {
 		if adjust := t.e.cell[i].Adjust; adjust != nil {
 			adjust(t.node, pod, d)
@@ -54,6 +54,6 @@ func (t *trial) fits() *scheduling.Status {
 
 func (t *trial) end() {
 	for i := len(t.log) - 1; i >= 0; i-- {
-		t.tell(t.log[i].pod, -t.log[i].n)
+		t.notify(t.log[i].pod, -t.log[i].n)
 	}
 }

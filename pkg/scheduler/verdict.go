@@ -58,8 +58,8 @@ func (s *Scheduler) runVerdicts(ctx context.Context) {
 		for p, of := range byProfile {
 			for len(of) > 0 {
 				n := fitting(of)
-				if !s.passBatch(ctx, p, of[:n]) {
-					s.passEach(ctx, of[:n])
+				if !s.sendBatch(ctx, p, of[:n]) {
+					s.sendEach(ctx, of[:n])
 				}
 				of = of[n:]
 			}
@@ -83,8 +83,8 @@ func fitting(some []*verdict) int {
 	return len(some)
 }
 
-// passBatch sends verdicts in one request. It returns false if they must be sent one by one.
-func (s *Scheduler) passBatch(ctx context.Context, p *profile.Profile, some []*verdict) bool {
+// sendBatch sends verdicts in one request. It returns false if they must be sent one by one.
+func (s *Scheduler) sendBatch(ctx context.Context, p *profile.Profile, some []*verdict) bool {
 	if len(some[0].victims) > v1alpha1.MaxVictims {
 		return false
 	}
@@ -114,16 +114,16 @@ func (s *Scheduler) passBatch(ctx context.Context, p *profile.Profile, some []*v
 		if err == nil {
 			result = answer.Results[i]
 		}
-		s.unwritten(ctx, v.Namespace, v.Name, cmp.Or(err, answered(&result.Result)))
+		s.logStatusError(ctx, v.Namespace, v.Name, cmp.Or(err, answered(&result.Result)))
 		for j, victim := range of {
 			if err == nil && len(result.Victims) != len(of) {
 				err = fmt.Errorf("%d results for %d victims", len(result.Victims), len(of))
 			}
 			if err != nil {
-				s.evicted(ctx, victim, err)
+				s.finishEviction(ctx, victim, err)
 				continue
 			}
-			s.evicted(ctx, victim, answered(&result.Victims[j]))
+			s.finishEviction(ctx, victim, answered(&result.Victims[j]))
 		}
 	}
 	return true
@@ -131,15 +131,15 @@ func (s *Scheduler) passBatch(ctx context.Context, p *profile.Profile, some []*v
 
 // outgoing returns a verdict as it is sent, with its victims, or nil if it has nothing new.
 func (s *Scheduler) outgoing(v *verdict) (*v1alpha1.Verdict, []*scheduling.Pod) {
-	pod := s.present(v.pod)
+	pod := s.latestPod(v.pod)
 	if pod == nil {
-		s.spare(v)
+		s.cancelEvictions(v)
 		return nil, nil
 	}
 	out := &v1alpha1.Verdict{PodRef: ref(pod), NominatedNode: v.nominated}
 	switch c := v.condition; {
 	case c == nil:
-	case said(pod, c):
+	case hasCondition(pod, c):
 		s.events[v.profile.Name].failed(pod, c.Message) // the repeated event becomes a series
 	default:
 		out.Reason, out.Message, out.Generation, out.Event = c.Reason, c.Message, pod.Generation, true
@@ -173,8 +173,8 @@ func ref(p *v1.Pod) v1alpha1.PodRef {
 	return v1alpha1.PodRef{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 }
 
-// present returns a pod's latest state, or nil if it has a node or does not exist.
-func (s *Scheduler) present(pod *v1.Pod) *v1.Pod {
+// latestPod returns a pod's latest state, or nil if it has a node or does not exist.
+func (s *Scheduler) latestPod(pod *v1.Pod) *v1.Pod {
 	s.mu.Lock()
 	_, _, placed := s.view.Placed(pod.UID)
 	s.mu.Unlock()
@@ -184,26 +184,26 @@ func (s *Scheduler) present(pod *v1.Pod) *v1.Pod {
 	return s.queue.Get(pod.UID)
 }
 
-// passEach sends verdicts one by one, to a server that does not support batches.
-func (s *Scheduler) passEach(ctx context.Context, some []*verdict) {
+// sendEach sends verdicts one by one, to a server that does not support batches.
+func (s *Scheduler) sendEach(ctx context.Context, some []*verdict) {
 	var next atomic.Int64
 	var workers sync.WaitGroup
 	for range min(singleReporters, len(some)) {
 		workers.Go(func() {
 			for i := next.Add(1) - 1; int(i) < len(some); i = next.Add(1) - 1 {
-				s.pass(ctx, some[i])
+				s.send(ctx, some[i])
 			}
 		})
 	}
 	workers.Wait()
 }
 
-// pass sends one verdict. It writes the nomination first: if the scheduler is killed in between,
+// send sends one verdict. It writes the nomination first: if the scheduler is killed in between,
 // the room made by evictions must not go to other pods.
-func (s *Scheduler) pass(ctx context.Context, v *verdict) {
-	pod := s.present(v.pod)
+func (s *Scheduler) send(ctx context.Context, v *verdict) {
+	pod := s.latestPod(v.pod)
 	if pod == nil {
-		s.spare(v)
+		s.cancelEvictions(v)
 		return
 	}
 	if v.condition != nil {
@@ -211,26 +211,27 @@ func (s *Scheduler) pass(ctx context.Context, v *verdict) {
 	}
 	err := s.patchStatus(ctx, pod, v)
 	gone := apierrors.IsNotFound(err) || apierrors.IsConflict(err)
-	s.unwritten(ctx, pod.Namespace, pod.Name, err)
+	s.logStatusError(ctx, pod.Namespace, pod.Name, err)
 	for _, victim := range s.remaining(v) {
 		if !gone {
 			err = s.evict(ctx, pod, victim)
 		}
-		if s.evicted(ctx, victim, err); err == nil {
+		if s.finishEviction(ctx, victim, err); err == nil {
 			s.events[v.profile.Name].preempted(victim.Pod, pod, v.nominated)
 		}
 	}
 }
 
-// spare cancels the evictions of a verdict, because its pod needs no room any more.
-func (s *Scheduler) spare(v *verdict) {
+// cancelEvictions cancels the evictions of a verdict, because its pod needs no room any more.
+func (s *Scheduler) cancelEvictions(v *verdict) {
 	for _, victim := range v.victims {
-		s.stays(victim)
+		s.cancelEviction(victim)
 	}
 }
 
-// stays cancels the eviction of a pod. A gang that waits only for this victim is tried again.
-func (s *Scheduler) stays(victim *scheduling.Pod) {
+// cancelEviction cancels the eviction of a pod. A gang that waits only for this victim is tried
+// again.
+func (s *Scheduler) cancelEviction(victim *scheduling.Pod) {
 	s.mu.Lock()
 	delete(s.view.evicting, victim.UID)
 	ready := s.gangs.left(victim.UID)
@@ -240,20 +241,21 @@ func (s *Scheduler) stays(victim *scheduling.Pod) {
 	}
 }
 
-// unwritten logs that a pod's status could not be written, unless the pod does not exist any more.
-func (s *Scheduler) unwritten(ctx context.Context, namespace, name string, err error) {
+// logStatusError logs that a pod's status could not be written, unless the pod does not exist any
+// more.
+func (s *Scheduler) logStatusError(ctx context.Context, namespace, name string, err error) {
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
 		s.cfg.Log.Warn("Failed to write pod status", "pod", namespace+"/"+name, "err", err)
 	}
 }
 
-// evicted handles the result of an eviction.
-func (s *Scheduler) evicted(ctx context.Context, victim *scheduling.Pod, err error) {
+// finishEviction handles the result of an eviction.
+func (s *Scheduler) finishEviction(ctx context.Context, victim *scheduling.Pod, err error) {
 	if err == nil {
 		s.metrics.victims.Inc()
 		return
 	}
-	s.stays(victim)
+	s.cancelEviction(victim)
 	if ctx.Err() != nil {
 		return
 	}

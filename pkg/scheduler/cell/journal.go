@@ -65,8 +65,8 @@ func (c *Cell) Now() Mark {
 	return Mark{Layout: j.layout, Shape: j.shape, seq: j.base + uint64(len(j.entries))}
 }
 
-// Since returns the changes since m, oldest first. ok is false if the journal no longer has them, or
-// if nodes were added or removed. The slice is valid until the cell changes.
+// Since returns the changes since m, oldest first. ok is false if the journal no longer has them,
+// or if nodes were added or removed. The slice is valid until the cell changes.
 func (c *Cell) Since(m Mark) (changes []Change, ok bool) {
 	j := &c.changes
 	if m.seq < j.base || m.Layout != j.layout {
@@ -103,8 +103,8 @@ func (c *Cell) Topology(key string) *scheduling.Topology {
 	return t
 }
 
-// sameShare reports whether two states of a pod certainly have the same requests and the same group.
-// If in doubt it returns false, and the pod is compiled again.
+// sameShare reports whether two states of a pod certainly have the same requests and the same
+// group. If in doubt it returns false, and the pod is compiled again.
 func sameShare(a, b *v1.Pod) bool {
 	return (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) && maps.Equal(a.Labels, b.Labels) &&
 		plain(a) && plain(b) && sameQuantities(a.Spec.Overhead, b.Spec.Overhead) &&

@@ -15,8 +15,8 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 )
 
-// TestFilterOfStrangers checks that wrong answers and missing answers of an extender are errors.
-func TestFilterOfStrangers(t *testing.T) {
+// TestFilterAnswers checks that wrong answers and missing answers of an extender are errors.
+func TestFilterAnswers(t *testing.T) {
 	ended := make(chan struct{})
 	defer close(ended)
 	nodes := []*v1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, {ObjectMeta: metav1.ObjectMeta{Name: "b"}}}

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package imagelocality prefers nodes that already have the pod's images. An image counts by its
-// size and by the share of nodes that have it, so that pods do not all follow one image to one node.
+// size and by the share of nodes that have it, so that pods do not all follow one image to one
+// node.
 package imagelocality
 
 import (

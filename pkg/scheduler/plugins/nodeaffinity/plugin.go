@@ -87,7 +87,8 @@ func (p plugin) compileFilter(_ scheduling.View, pod *scheduling.Pod) (schedulin
 func (p plugin) compileScore(_ scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
 	var terms *nodeaffinity.PreferredSchedulingTerms
 	if wanted := preferred(pod.Pod); len(wanted) > 0 {
-		// The API server rejects terms that do not parse. Should one arrive, the pod prefers nothing.
+		// The API server rejects terms that do not parse. Should one arrive, the pod prefers
+		// nothing.
 		if compiled, err := nodeaffinity.NewPreferredSchedulingTerms(wanted); err == nil {
 			terms = compiled
 		}

@@ -95,8 +95,8 @@ func text(st *scheduling.Status) string {
 	return fmt.Sprint(st.Reasons)
 }
 
-// Score returns the normalized scores of all nodes, by name. It is nil if the plugin ranks all nodes
-// equally for the pod.
+// Score returns the normalized scores of all nodes, by name. It is nil if the plugin ranks all
+// nodes equally for the pod.
 func (v *View) Score(p scheduling.Plugin, pod *v1.Pod) map[string]int64 {
 	s := p.Score.Compile(v, v.NewPod(pod))
 	if s.Score == nil && s.ScoreAt == nil {

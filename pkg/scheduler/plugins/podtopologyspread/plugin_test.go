@@ -171,8 +171,8 @@ func TestScore(t *testing.T) {
 		"defaults without an owner": {config: system, pod: web("p"), want: nil},
 		"defaults with an owner": {
 			config: system, owner: owner, pod: web("p"),
-			// By zone twice log(4) for x and once for y, by host once log(5) everywhere, and 4+2 for the
-			// allowed skew: 10 and 9, of which the lowest is best.
+			// By zone twice log(4) for x and once for y, by host once log(5) everywhere, and 4+2
+			// for the allowed skew: 10 and 9, of which the lowest is best.
 			want: map[string]int64{"x1": 90, "x2": 90, "y1": 100},
 		},
 	} {
