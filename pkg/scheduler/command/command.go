@@ -48,7 +48,7 @@ func parse(args []string, stderr io.Writer) (*options, *configv1.KubeSchedulerCo
 	o.Flags.Add(fs)
 	o.serving.Add(fs)
 	o.election.Add(fs)
-	fs.StringVar(&o.config, "config", "", "file with a KubeSchedulerConfiguration; flags that are given win over it")
+	fs.StringVar(&o.config, "config", "", "file with a KubeSchedulerConfiguration; flags on the command line override it")
 	if err := daemon.Parse(fs, args); err != nil {
 		return nil, nil, err
 	}

@@ -1,0 +1,69 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package profile
+
+import (
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+
+	"keelson.dev/scheduling"
+)
+
+// TestExtraPlugin checks that a plugin from outside is placed at each extension point that it
+// implements and where it is enabled.
+func TestExtraPlugin(t *testing.T) {
+	all := func(name string) Factory {
+		return func([]byte) (scheduling.Plugin, error) {
+			return scheduling.Plugin{
+				Name:   name,
+				Filter: &scheduling.FilterPoint{Scope: scheduling.CellScope, Events: scheduling.PodChanged},
+				Score:  &scheduling.ScorePoint{Scope: scheduling.NodeScope},
+				Gate:   func(*v1.Pod) *scheduling.Status { return nil },
+			}, nil
+		}
+	}
+	enabled := configv1.PluginSet{Enabled: []configv1.Plugin{{Name: "Extra"}}}
+	for name, tc := range map[string]struct {
+		plugins              configv1.Plugins
+		extra                Registry
+		filter, score, gates int // additional to the defaults
+		err                  string
+	}{
+		"all points":      {configv1.Plugins{MultiPoint: enabled}, Registry{"Extra": all("Extra")}, 1, 1, 1, ""},
+		"filter alone":    {configv1.Plugins{Filter: enabled}, Registry{"Extra": all("Extra")}, 1, 0, 0, ""},
+		"not implemented": {configv1.Plugins{QueueSort: enabled}, Registry{"Extra": all("Extra")}, 0, 0, 0, ""},
+		"not registered":  {configv1.Plugins{Filter: enabled}, nil, 0, 0, 0, "is not known"},
+		"another name":    {configv1.Plugins{Filter: enabled}, Registry{"Extra": all("Other")}, 0, 0, 0, `name "Other"`},
+		"built in":        {configv1.Plugins{}, Registry{"NodeName": all("NodeName")}, 0, 0, 0, "is built in"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			defaults, err := Build(&configv1.KubeSchedulerConfiguration{}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			set, err := Build(&configv1.KubeSchedulerConfiguration{
+				Profiles: []configv1.KubeSchedulerProfile{{Plugins: &tc.plugins}},
+			}, tc.extra)
+			if tc.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.err) {
+					t.Errorf("error %v, want %q", err, tc.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			was, is := defaults.Profiles[v1.DefaultSchedulerName], set.Profiles[v1.DefaultSchedulerName]
+			filter, score := len(is.CellFilters)-len(was.CellFilters), len(is.NodeScores)-len(was.NodeScores)
+			gates := len(is.Gates) - len(was.Gates)
+			if filter != tc.filter || score != tc.score || gates != tc.gates {
+				t.Errorf("%d filters, %d scores and %d gates more than by default; want %d, %d and %d",
+					filter, score, gates, tc.filter, tc.score, tc.gates)
+			}
+		})
+	}
+}
