@@ -32,7 +32,7 @@ import (
 // ErrSpecial reports that a file is a pipe, a socket or a device.
 var ErrSpecial = errors.New("not a regular file")
 
-// maxAttempts is how often a path is resolved if renames interfere with the resolution.
+// maxAttempts is how often a path is resolved if renames interfere.
 const maxAttempts = 1000
 
 // Open opens a regular file or a directory below dir for reading. Symbolic links that stay below
@@ -85,8 +85,8 @@ func open(dir, name string, resolve uint64) (*os.File, error) {
 // Path returns a path to the file behind a descriptor of this process, even if the file was renamed.
 func Path(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// OpenAt opens a path below the directory that root is open on, with flags of open(2). Symbolic
-// links that stay below root are followed.
+// OpenAt opens a path below the directory root, with flags of open(2). It follows symbolic links
+// that stay below root.
 func OpenAt(root int, path string, flags uint64) (int, error) {
 	fd, err := openat2(root, path, flags, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_MAGICLINKS)
 	if err != nil {
@@ -95,11 +95,11 @@ func OpenAt(root int, path string, flags uint64) (int, error) {
 	return fd, nil
 }
 
-// Resolve returns the path, relative to dir, of an existing file below dir, with all symbolic
-// links resolved. Unlike the functions that open files, it follows links from the root of this
-// process's file system, so an absolute link to a target below dir is allowed. The error is
-// EXDEV if the file is not below dir. Links may be replaced as soon as Resolve has looked at
-// them: open the result with At or OpenNoLinks.
+// Resolve returns the path, relative to dir, of an existing file below dir, with all symbolic links
+// resolved. Unlike the functions that open files, it follows links from the root of this process's
+// file system, so an absolute link to a target below dir is allowed. The error is EXDEV if the file
+// is not below dir. Links may be replaced at any time after that, so open the result with OpenAt or
+// OpenNoLinks.
 func Resolve(dir, name string) (string, error) {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {

@@ -1,18 +1,18 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package halfclose lets a proxied stream deliver what one side has sent when the other side's data
-// cannot be delivered any more.
+// Package halfclose lets a proxied stream deliver what one side has sent even if the other side's
+// data cannot be delivered any more.
 //
 // A command may exit before it has read its input. The server of the stream then writes the last
 // output and the exit code, and closes its connection, while the client is still sending. The proxy
-// of k8s.io/apimachinery ends both directions as soon as one fails, and a close with unread data
-// resets a TCP connection, which drops what has not been sent. In both cases the client would take
-// the end of the connection for success.
+// of k8s.io/apimachinery ends both directions as soon as one fails, and closing a TCP connection
+// with unread data resets it, which drops data that was not delivered yet. In both cases the client
+// would take the end of the connection for success.
 //
-// So a connection of Dial discards what its peer does not take any more, and leaves the end to the
-// other direction. A connection hijacked from Linger announces its end, and reads what the client
-// still sends, before it is closed. Neither keeps data.
+// So a connection from Dial discards data that its peer does not accept, and lets the other
+// direction end the stream. A connection that was hijacked from Linger first closes its writing
+// side, and reads what the client still sends, before it is closed. Neither buffers data.
 package halfclose
 
 import (

@@ -33,8 +33,8 @@ func (r responder) Error(_ http.ResponseWriter, _ *http.Request, err error) { r.
 
 const last = "the last output and the exit code"
 
-// server upgrades each connection, writes what it has to say, and closes the connection without
-// reading what the client has sent, which resets it.
+// server upgrades each connection, writes its output, and closes the connection without reading
+// what the client has sent, which resets it.
 func server(t *testing.T) *url.URL {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -45,7 +45,7 @@ func server(t *testing.T) *url.URL {
 		}
 		defer conn.Close()
 		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
-		_, _ = io.CopyN(io.Discard, rw, 1<<20) // the client sends more
+		_, _ = io.CopyN(io.Discard, rw, 1<<20) // the client sends more than that
 		_, _ = io.WriteString(conn, last)
 	}))
 	t.Cleanup(s.Close)
@@ -56,8 +56,9 @@ func server(t *testing.T) *url.URL {
 	return at
 }
 
-// TestLastWords: through a chain of proxies, such as the API server and the kubelet, a client that
-// goes on sending receives all that the server has sent before it closed the connection.
+// TestLastWords checks that through a chain of proxies, such as the API server and the kubelet, a
+// client that is still sending receives everything that the server sent before it closed the
+// connection.
 func TestLastWords(t *testing.T) {
 	at := server(t)
 	for range 2 {
@@ -109,12 +110,12 @@ func TestLastWords(t *testing.T) {
 	}
 }
 
-// endless is input without an end.
+// endless is a reader that never ends.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-// TestDialFails: an error of the dialer is returned.
+// TestDialFails checks that an error of the dialer is returned.
 func TestDialFails(t *testing.T) {
 	dial := halfclose.Dial(func(context.Context, string, string) (net.Conn, error) { return nil, io.ErrUnexpectedEOF })
 	if conn, err := dial(t.Context(), "tcp", "x"); conn != nil || !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -122,7 +123,8 @@ func TestDialFails(t *testing.T) {
 	}
 }
 
-// TestPlainAnswers: answers of handlers that do not hijack the connection are as they were.
+// TestPlainAnswers checks that responses of handlers that do not hijack the connection are
+// unchanged.
 func TestPlainAnswers(t *testing.T) {
 	w := httptest.NewRecorder()
 	l := halfclose.Linger(w, clock.Real(), time.Minute)

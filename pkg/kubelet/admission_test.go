@@ -12,8 +12,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// TestSwapFixed: what a container has of the swap hangs on the memory that it asks for, which
-// then cannot change while it runs.
+// TestSwapFixed checks that the memory request of a container that may use swap cannot change while
+// it runs, because its share of the swap depends on it.
 func TestSwapFixed(t *testing.T) {
 	pod := func(request, limit, cpu string, policy v1.ResourceResizeRestartPolicy) *v1.Pod {
 		r := v1.ResourceRequirements{

@@ -25,13 +25,13 @@ import (
 // cleanupPeriod is how often the node is searched for leftovers of pods.
 const cleanupPeriod = 30 * time.Second
 
-// cleanup releases what pods left on the node that are in neither the API nor the runtime.
+// cleanup releases what the node still holds for pods that are in neither the API nor the runtime.
 type cleanup struct {
 	cfg     Config
 	client  *cri.Client
 	workers interface{ HasWorker(uid types.UID) bool }
 
-	// Holders of what pods leave.
+	// Parts that hold something for pods.
 
 	volumes    *volume.Manager
 	logs       *logs.Keeper
@@ -121,7 +121,7 @@ func (c *cleanup) releaseAll(ctx context.Context) error {
 	return nil
 }
 
-// forget drops the state kept for a pod of which nothing is left on the node.
+// forget drops the state kept for a pod that has left nothing on the node.
 func (c *cleanup) forget(uid types.UID) {
 	c.preemption.released(uid)
 	c.preemption.forget(uid)

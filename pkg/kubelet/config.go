@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/daemon"
 )
 
-// Config is what a Kubelet is built from.
+// Config holds a Kubelet's settings.
 type Config struct {
 	// Kubelet is the configuration, with defaults applied.
 	Kubelet *kubeletconfig.KubeletConfiguration
@@ -55,13 +55,13 @@ type Config struct {
 	// DiskVolumes serves the driver for volumes on the node's own disk.
 	DiskVolumes bool
 
-	// What the kubelet talks to.
+	// Connections to other programs.
 
 	Client kubernetes.Interface
 	// GetCertificate returns the server's certificate. If it is nil, the certificate is read from the
 	// files that the configuration names.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	// Tracing is where spans are sent; nil sends none.
+	// Tracing exports spans; nil disables that.
 	Tracing *daemon.Tracing
 	Clock   clock.Clock
 	Log     *slog.Logger
@@ -71,7 +71,8 @@ type Config struct {
 // Plugins are programs that provide credentials for image registries. Both fields are empty if there
 // are none.
 type Plugins struct {
-	// Config is a CredentialProviderConfig file or a directory of such files; BinDir has the programs.
+	// Config is a CredentialProviderConfig file or a directory of such files. BinDir is the
+	// directory of the programs.
 	Config, BinDir string
 }
 
@@ -105,7 +106,7 @@ func maxBackoff(c *kubeletconfig.KubeletConfiguration) time.Duration {
 	return c.CrashLoopBackOff.MaxContainerRestartPeriod.Duration
 }
 
-// parallelPulls returns how many images may be pulled at the same time; 0 means any number.
+// parallelPulls returns the maximum number of concurrent image pulls; 0 means no limit.
 func parallelPulls(c *kubeletconfig.KubeletConfiguration) int {
 	switch {
 	case c.SerializeImagePulls != nil && *c.SerializeImagePulls:

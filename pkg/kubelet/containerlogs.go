@@ -32,7 +32,7 @@ func newLogs(cfg Config, client *cri.Client) (*logs.Keeper, error) {
 // so the runtime is asked once per container; on an idle node only the list of containers is read.
 type containerLogs struct {
 	client *cri.Client
-	paths  map[string]string // of the containers that ran last time, by container ID
+	paths  map[string]string // of the containers that ran at the last call, by container ID
 }
 
 var _ logs.Runtime = (*containerLogs)(nil)

@@ -13,7 +13,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// logging is a runtime with containers that run, by ID, and counts who asks for one of them.
+// logging is a runtime with running containers, by ID. It counts requests for their statuses.
 type logging struct {
 	runtimeapi.RuntimeServiceClient
 	running []string
@@ -35,8 +35,8 @@ func (f *logging) ContainerStatus(_ context.Context, r *runtimeapi.ContainerStat
 	}}, nil
 }
 
-// TestLogsOfIdleContainers: where a log is is asked once for each container, and not remembered
-// of those that are gone.
+// TestLogsOfIdleContainers checks that the path of a log is requested once for each container, and
+// that paths of removed containers are dropped.
 func TestLogsOfIdleContainers(t *testing.T) {
 	f := &logging{}
 	l := &containerLogs{client: &cri.Client{Runtime: f}}

@@ -13,8 +13,8 @@ import (
 	"k8s.io/component-helpers/nodedeclaredfeatures/types"
 )
 
-// TestDeclared: a pod that needs what the kubelet can do finds the node fit, unless the
-// configuration takes it away.
+// TestDeclared checks that the node declares the features that pods may require, unless the
+// configuration disables them.
 func TestDeclared(t *testing.T) {
 	pod := &v1.PodSpec{Containers: []v1.Container{{RestartPolicyRules: []v1.ContainerRestartRule{{Action: v1.ContainerRestartRuleActionRestartAllContainers}}}}}
 	needs, err := nodedeclaredfeatures.DefaultFramework.InferForPodScheduling(&types.PodInfo{Spec: pod}, version.MustParse("1.36.0"))

@@ -19,7 +19,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// fakeRuntime is a runtime that is well, and tells how it makes cgroups.
+// fakeRuntime is a ready runtime that reports a cgroup driver.
 type fakeRuntime struct {
 	runtimeapi.RuntimeServiceClient
 	answer *runtimeapi.RuntimeConfigResponse
@@ -44,13 +44,14 @@ func linux(d runtimeapi.CgroupDriver) *runtimeapi.RuntimeConfigResponse {
 	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: d}}
 }
 
-// TestCgroupDriver: the runtime's word wins; the configuration is for those that do not know the
-// question; and a runtime that does not answer it is not ready, but asked again.
+// TestCgroupDriver checks that the driver that the runtime reports takes precedence, that the
+// configured one is used for runtimes that do not support the call, and that a runtime whose call
+// fails is not ready and is asked again.
 func TestCgroupDriver(t *testing.T) {
 	for name, c := range map[string]struct {
 		configured string
 		runtime    fakeRuntime
-		driver     string // "" as long as it is not known
+		driver     string // empty while it is not known
 		losing     bool
 	}{
 		"SystemdOfTheRuntime":  {"cgroupfs", fakeRuntime{answer: linux(runtimeapi.CgroupDriver_SYSTEMD)}, "systemd", false},

@@ -27,9 +27,9 @@ const (
 	enforceKubeCompressible   = "kube-reserved-compressible"
 )
 
-// enforced are the limits that enforceNodeAllocatable asks for.
+// enforced are the limits that enforceNodeAllocatable requires.
 type enforced struct {
-	pods   *qos.PodLimits // of all pods together; nil for none
+	pods   *qos.PodLimits // for all pods together; nil for none
 	others map[string]qos.PodLimits
 }
 
@@ -72,7 +72,8 @@ func checkEnforced(c *kubeletconfig.KubeletConfiguration) error {
 	return nil
 }
 
-// limitsOf returns the limits of a cgroup that may use these resources; only the limit of CPU unless all.
+// limitsOf returns the limits of a cgroup that may use these resources. Unless all is true only CPU
+// is limited.
 func limitsOf(l v1.ResourceList, all bool) qos.PodLimits {
 	out := qos.PodLimits{HugePages: map[string]int64{}}
 	if cpu, ok := l[v1.ResourceCPU]; ok {

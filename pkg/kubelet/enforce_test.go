@@ -33,7 +33,8 @@ func TestCheckEnforced(t *testing.T) {
 	}
 }
 
-// TestEnforced: pods together may have what is not reserved; what eviction keeps free is room to act in.
+// TestEnforced checks that all pods together may use what is not reserved, including what eviction
+// keeps free.
 func TestEnforced(t *testing.T) {
 	c := &kubeletconfig.KubeletConfiguration{
 		EnforceNodeAllocatable: []string{"pods", "system-reserved", "kube-reserved-compressible"},

@@ -84,7 +84,7 @@ func (s limitedSink) Patch(event *v1.Event, data []byte) (*v1.Event, error) {
 func (e *events) pod(pod *v1.Pod, container, eventType, reason, message string) {
 	ref, err := reference.GetReference(scheme.Scheme, pod)
 	if err != nil {
-		return // the scheme knows pods, so this does not happen
+		return // pods are in the scheme, so this does not happen
 	}
 	if container != "" {
 		ref.FieldPath = fieldPath(pod, container)

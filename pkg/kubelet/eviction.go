@@ -33,7 +33,7 @@ func (s *shared) evict(e eviction.Eviction) {
 	}, e.Grace)
 }
 
-// pressures returns the pressure conditions that hold, for the node's status.
+// pressures returns the pressure conditions that are true, for the node's status.
 func pressures(m *eviction.Manager) map[v1.NodeConditionType]string {
 	out := map[v1.NodeConditionType]string{}
 	for _, c := range m.Pressures() {

@@ -32,7 +32,7 @@ func TestMaxPods(t *testing.T) {
 	}
 }
 
-// sink and turns note who comes when.
+// sink and turns record the order of calls.
 type sink struct{ order *[]string }
 
 func (s sink) note(e *v1.Event, what string) (*v1.Event, error) {
@@ -50,7 +50,7 @@ type turns struct {
 
 func (t turns) Accept() { *t.order = append(*t.order, "turn") }
 
-// TestEventRate: each write of an event waits for its turn, unless there is no bound.
+// TestEventRate checks that each write of an event waits for the rate limiter, if there is one.
 func TestEventRate(t *testing.T) {
 	var order []string
 	s := limitedSink{sink{&order}, turns{order: &order}}
@@ -71,8 +71,8 @@ func TestEventRate(t *testing.T) {
 	}
 }
 
-// TestRuntimeRequestTimeout: images may have an endpoint of their own, and who does not answer
-// is not waited for.
+// TestRuntimeRequestTimeout checks that images may have an endpoint of their own, and that a call
+// times out.
 func TestRuntimeRequestTimeout(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)

@@ -32,8 +32,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/worker"
 )
 
-// hardware is what of the node belongs to one pod at a time: devices of device plugins, resource
-// claims of DRA drivers, ranges of user IDs, CPUs and memory of NUMA nodes.
+// hardware holds the parts of the node that are assigned to one pod at a time: devices of device
+// plugins, resource claims of DRA drivers, ranges of user IDs, CPUs and memory of NUMA nodes.
 type hardware struct {
 	align   *numa.Manager
 	cpus    *cpus.Manager
@@ -53,9 +53,9 @@ var (
 	_ worker.Placement = (*hardware)(nil)
 )
 
-// newHardware reads what the machine has; no pod gets what is reserved of it. The handler storage
-// registers storage drivers. It calls cpusChanged when the CPUs change that pods without CPUs of their
-// own share.
+// newHardware reads the machine's layout. What kept contains is not assigned to pods. The handler
+// storage registers storage drivers. cpusChanged is called when the shared CPUs change, on which
+// pods without CPUs of their own run.
 func newHardware(s *shared, kept reserved, r *runtime, storage plugins.Handler, cpusChanged func()) (*hardware, error) {
 	cfg := s.cfg
 	length := int64(userns.DefaultLength)
@@ -212,7 +212,7 @@ func (h *hardware) Health(pod *v1.Pod, c *v1.Container) []v1.ResourceStatus {
 	return append(h.devices.Health(pod.UID, c.Name), h.claims.Health(pod, c)...)
 }
 
-// release frees what a pod holds until nothing of it runs any more.
+// release releases the hardware of a pod whose containers have all ended.
 func (h *hardware) release(ctx context.Context, uid types.UID) error {
 	if err := h.claims.Unprepare(ctx, uid); err != nil {
 		return err
@@ -223,7 +223,7 @@ func (h *hardware) release(ctx context.Context, uid types.UID) error {
 	return h.users.Free(uid)
 }
 
-// pods returns the pods that hold something.
+// pods returns the pods that have hardware assigned.
 func (h *hardware) pods() []types.UID {
 	return slices.Concat(h.users.Pods(), h.claims.Pods(), h.devices.Pods(), h.cpus.Pods(), h.memory.Pods())
 }

@@ -14,7 +14,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/eviction"
 )
 
-// observe measures what eviction decides by.
+// observe measures the resources that eviction watches.
 func (u *usage) observe(ctx context.Context) (eviction.Observation, error) {
 	dir, dirErr := u.runtime.imageDir(ctx)
 	o, err := eviction.Observe(u.cfg.RootDir, dir)
@@ -52,7 +52,7 @@ func (r *runtime) imageDir(ctx context.Context) (string, error) {
 	return "", errors.New("the runtime does not report where its images are")
 }
 
-// imagesInUse returns the images of all containers that the runtime has, by name and by ID.
+// imagesInUse returns the images of all containers in the runtime, by name and by ID.
 func (r *runtime) imagesInUse(ctx context.Context) (map[string]bool, error) {
 	list, err := r.client.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// relistPeriod is how often the runtime is listed without a reason.
+// relistPeriod is how often the runtime is listed without an event.
 const relistPeriod = 10 * time.Second
 
 // podWorkers are the workers of pods.
@@ -67,7 +67,7 @@ func (p *podEvents) watch(ctx context.Context, workers podWorkers) error {
 	}
 }
 
-// relist compares what the runtime has with what it had at the last listing.
+// relist lists the runtime and compares the result with the previous listing.
 func (p *podEvents) relist(ctx context.Context, workers podWorkers) error {
 	clock := p.shared.cfg.Clock
 	t := clock.NewTicker(relistPeriod)

@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/podresources"
 )
 
-// assigned shows what containers were assigned of the node's hardware.
+// assigned reports the hardware that is assigned to containers.
 type assigned struct {
 	pods     *podView
 	hardware *hardware

@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/server"
 )
 
-// podView shows the node's pods with their newest statuses.
+// podView provides the node's pods with their newest statuses.
 type podView struct {
 	sources  *sources
 	statuses interface {

@@ -23,7 +23,7 @@ import (
 // defaultGrace is the grace period in seconds of a pod whose spec has none.
 const defaultGrace = 30
 
-// minPatience is the least time that a critical pod waits for a victim to end.
+// minPatience is the minimum time that a critical pod waits for a victim to end.
 const minPatience = 10 * time.Second
 
 // preemptionsFile stores the victims. A kubelet that is killed meanwhile continues to end them after its
@@ -38,7 +38,7 @@ type preemptions struct {
 	path  string
 
 	mu sync.Mutex
-	// victims are the pods that end, until nothing is left of them on the node. mu guards the file too.
+	// victims are the pods that are being ended and have not left the node. mu guards the file too.
 	victims map[types.UID]*victim
 	rooms   map[types.UID]*room // by the critical pod
 	loaded  map[types.UID]bool  // victims of an earlier kubelet process
@@ -81,7 +81,7 @@ func (p *preemptions) save() {
 	}
 }
 
-// begin records that the pod uid ends for another pod. It reports whether uid did not end already.
+// begin records that the pod uid must end for another pod. It reports whether this is new.
 func (p *preemptions) begin(pod, uid types.UID, grace int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,7 +120,7 @@ func (p *preemptions) resumed(uid types.UID) bool {
 	return p.loaded[uid]
 }
 
-// forget records that nothing is left of a pod on the node.
+// forget records that a pod has left nothing on the node.
 func (p *preemptions) forget(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,7 +153,8 @@ func (p *preemptions) until(pod types.UID) time.Time {
 	return r.until
 }
 
-// podEnded records that nothing of a pod runs any more, and returns the pods that need not wait any longer.
+// podEnded records that all containers of a pod have ended, and returns the pods that need not wait
+// any longer.
 func (p *preemptions) podEnded(pod types.UID) []types.UID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -196,7 +197,7 @@ func (p *preemption) preempt(critical, victim *v1.Pod, missing v1.ResourceName) 
 	p.shared.metrics.pods.Preempted(string(missing))
 }
 
-// preempted is why a pod ends that makes room for a critical one.
+// preempted returns the verdict on a pod that ends for a critical one.
 func preempted() status.Verdict {
 	return status.Verdict{
 		Phase: v1.PodFailed, Reason: "Preempting", Message: "Preempted in order to admit critical pod",

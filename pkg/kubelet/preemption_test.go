@@ -15,8 +15,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// TestPreemptions: a critical pod waits for all that make room for it, each of which ends once,
-// and for none of them for ever.
+// TestPreemptions checks that a critical pod waits for all its victims, but not forever, and that
+// each victim is ended once.
 func TestPreemptions(t *testing.T) {
 	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	c := clocktesting.NewFakeClock(start)
@@ -58,8 +58,8 @@ func TestPreemptions(t *testing.T) {
 	}
 }
 
-// TestPreemptionsOutliveTheKubelet: one that is killed while pods end goes on to end them, and
-// to wait for them, until nothing is left of them.
+// TestPreemptionsOutliveTheKubelet checks that a restarted kubelet continues to end victims and to
+// wait for them, until they have left the node.
 func TestPreemptionsOutliveTheKubelet(t *testing.T) {
 	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	c, dir := clocktesting.NewFakeClock(start), t.TempDir()

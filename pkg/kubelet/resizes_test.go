@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// TestRequestedResizes: of each resource of each container it is counted what is asked for, of
-// an init container too.
+// TestRequestedResizes checks that each changed resource of each container is counted, including
+// init containers.
 func TestRequestedResizes(t *testing.T) {
 	of := func(request, limit string) v1.ResourceRequirements {
 		r := v1.ResourceRequirements{Requests: v1.ResourceList{}, Limits: v1.ResourceList{}}
@@ -63,7 +63,7 @@ kubelet_container_requested_resizes_total{operation="remove",requirement="reques
 	}
 }
 
-// TestWaitingResizes: the statuses of pods say who waits.
+// TestWaitingResizes checks that pending resizes are counted from the statuses of pods.
 func TestWaitingResizes(t *testing.T) {
 	with := func(conditions ...v1.PodCondition) *v1.Pod {
 		return &v1.Pod{Status: v1.PodStatus{Conditions: conditions}}

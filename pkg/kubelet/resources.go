@@ -23,7 +23,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// resources is what the machine has, and what of it pods may use.
+// resources is the machine's capacity, and the part of it that pods may use.
 type resources struct {
 	machine  node.Machine
 	capacity v1.ResourceList
@@ -70,18 +70,19 @@ func maxPods(c *kubeletconfig.KubeletConfiguration, cpus int) int32 {
 	return int32(min(int64(c.MaxPods), int64(c.PodsPerCore)*int64(cpus)))
 }
 
-// reserved is what of the machine is for no pod.
+// reserved is the part of the machine that pods cannot use.
 type reserved struct {
-	// nodes is what the system and Kubernetes keep, list that and what eviction keeps free.
+	// nodes is what is reserved for the system and for Kubernetes. list also contains what eviction
+	// keeps free.
 	nodes, list v1.ResourceList
-	// cpus are the CPUs that were named, count how many there are if none were.
+	// cpus are the reserved CPUs. If none are specified, count is their number.
 	cpus  cpuset.CPUSet
 	count int
-	// memory is all that the machine has.
+	// memory is the memory of the machine.
 	memory int64
 }
 
-// reservations are what of the capacity pods do not get.
+// reservations returns the part of the capacity that pods do not get.
 func reservations(c *kubeletconfig.KubeletConfiguration, capacity v1.ResourceList) (reserved, error) {
 	out := reserved{nodes: v1.ResourceList{}, memory: capacity.Memory().Value()}
 	err := checkEnforced(c)
@@ -101,7 +102,8 @@ func reservations(c *kubeletconfig.KubeletConfiguration, capacity v1.ResourceLis
 			out.nodes[v1.ResourceName(name)] = q
 		}
 	}
-	if n := out.cpus.Size(); n > 0 { // it is said which, so how many does not count
+	// The CPUs are specified, so their number in the lists does not count.
+	if n := out.cpus.Size(); n > 0 {
 		out.nodes[v1.ResourceCPU] = *resource.NewQuantity(int64(n), resource.DecimalSI)
 	}
 	cpu := out.nodes[v1.ResourceCPU]
@@ -121,7 +123,7 @@ func reservations(c *kubeletconfig.KubeletConfiguration, capacity v1.ResourceLis
 	return out, nil
 }
 
-// threshold reads an eviction threshold: an amount, or a percentage of the capacity.
+// threshold parses an eviction threshold, which is an amount or a percentage of the capacity.
 func threshold(text string, capacity resource.Quantity) (resource.Quantity, error) {
 	percent, ok := strings.CutSuffix(text, "%")
 	if !ok {
@@ -136,12 +138,12 @@ func threshold(text string, capacity resource.Quantity) (resource.Quantity, erro
 
 const (
 	capSysResource = 24
-	// oomUnlimited is the least oom_score_adj there is.
+	// oomUnlimited is the lowest oom_score_adj.
 	oomUnlimited = -1000
 )
 
-// minOOMScore is the least oom_score_adj the kubelet may give: without the
-// capability for more that is its own.
+// minOOMScore returns the lowest oom_score_adj that the kubelet may set. Without the capability to
+// lower it this is the kubelet's own.
 func minOOMScore() int64 {
 	if b, err := os.ReadFile("/proc/self/status"); err == nil {
 		for _, line := range strings.Split(string(b), "\n") {

@@ -22,15 +22,16 @@ import (
 )
 
 const (
-	// startPoll is how often a runtime that is not ready is polled, statePoll one that is.
+	// startPoll is the interval between polls of a runtime that is not ready, and statePoll of one
+	// that is.
 	startPoll = 50 * time.Millisecond
 	statePoll = 5 * time.Second
 	// callTimeout is how long a call for the node's status may take.
 	callTimeout = 5 * time.Second
-	// startGrace is how long a kubelet that starts waits for the runtime and the network before it
+	// startGrace is how long a starting kubelet waits for the runtime and the network before it
 	// reports that the node is not ready.
 	startGrace = 10 * time.Second
-	// maxImages bounds the images in the node's status.
+	// maxImages is the maximum number of images in the node's status.
 	maxImages = 50
 	podIface  = "eth0"
 )
@@ -47,8 +48,8 @@ type runtime struct {
 	changed func()
 
 	mu    sync.Mutex
-	known answer              // as the runtime last answered
-	last  []v1.ContainerImage // as last listed
+	known answer              // the last answer of the runtime
+	last  []v1.ContainerImage // the last list of images
 }
 
 var _ worker.RuntimeState = (*runtime)(nil)

@@ -72,7 +72,7 @@ func (measured) ListPodSandboxStats(context.Context, *runtimeapi.ListPodSandboxS
 	}}}, nil
 }
 
-// runtimeOf serves a runtime, and returns the client of it.
+// runtimeOf serves the runtime measured, and returns a client of it.
 func runtimeOf(t *testing.T, registry *prometheus.Registry) *cri.Client {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
@@ -93,7 +93,7 @@ func runtimeOf(t *testing.T, registry *prometheus.Registry) *cri.Client {
 	return client
 }
 
-// scraped is the HTTPS server of a kubelet that runs nothing, with one pod in its runtime.
+// scraped is the HTTPS server of a kubelet without workers, with one pod in its runtime.
 type scraped struct {
 	api    *testserver.Server
 	probes *prometheus.Registry
@@ -137,7 +137,7 @@ func newScraped(t *testing.T) *scraped {
 	u := &usage{
 		cfg: cfg, begun: cfg.Clock.Now(), machine: m, runtime: r, sources: src, cgroups: cgroups, volumes: volumes,
 	}
-	t.Cleanup(func() { // ends the goroutines of queues and of the recorder
+	t.Cleanup(func() { // this ends the goroutines of queues and of the recorder
 		over, cancel := context.WithCancel(context.Background())
 		cancel()
 		if err := errors.Join(statuses.Run(over), volumes.Run(over)); err != nil {
@@ -179,8 +179,8 @@ func (s *scraped) serve(t *testing.T, config server.Config) {
 	})
 }
 
-// account makes a service account with a role ("": none), and returns its token once the API
-// server knows of the role.
+// account creates a service account with a role, or without one if role is "". It returns the
+// account's token once the API server knows the role.
 func (s *scraped) account(t *testing.T, name, role, knownBy string) string {
 	t.Helper()
 	ctx, c := t.Context(), s.api.Client
@@ -223,7 +223,8 @@ func (s *scraped) get(t *testing.T, token, path string) (int, string) {
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}} //nolint:gosec // its certificate is its own
+	// The kubelet's certificate is self-signed.
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}} //nolint:gosec
 	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -236,7 +237,7 @@ func (s *scraped) get(t *testing.T, token, path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// probe has a container probed once.
+// probe runs a probe of a container once.
 func (s *scraped) probe(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -258,8 +259,8 @@ func (s *scraped) probe(t *testing.T) {
 	<-changed
 }
 
-// TestScrape: what Prometheus, metrics-server and dashboards read comes from the kubelet's HTTPS
-// server, each to whom its right allows it.
+// TestScrape reads the metrics that Prometheus, metrics-server and dashboards use from the
+// kubelet's HTTPS server, and checks which permission each requires.
 func TestScrape(t *testing.T) {
 	s := newScraped(t)
 	s.probe(t)

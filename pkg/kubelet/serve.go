@@ -23,7 +23,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/server"
 )
 
-// serving is what the kubelet serves: its HTTPS API, health checks and the socket with pods' resources.
+// serving consists of the kubelet's servers: its HTTPS API, health checks and the pod resources
+// API.
 type serving struct {
 	cfg          Config
 	heartbeat    *heartbeat

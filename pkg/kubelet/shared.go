@@ -11,13 +11,13 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/worker"
 )
 
-// shared is what most parts of the kubelet use. It depends on no other part.
+// shared holds what most parts of the kubelet use. It depends on no other part.
 type shared struct {
 	cfg    Config
 	events *events
 	// workers wakes and ends pods.
 	workers *worker.Registry
-	// node is the Node object as last read; Poke updates its status.
+	// node is the Node object as last read. Poke updates its status.
 	node      *node.Handle
 	heartbeat *heartbeat
 	metrics   nodeMetrics
@@ -36,7 +36,7 @@ type nodeMetrics struct {
 	pods    *metrics.Pods
 	starts  starts
 	resizes resizes
-	// upkeep is about what keeps the node in order.
+	// upkeep holds the metrics about keeping the node in order.
 	upkeep  *metrics.Node
 	storage *metrics.Storage
 	// probes have a registry of their own because there are many of them.

@@ -30,7 +30,7 @@ func newStarts(r prometheus.Registerer) starts {
 			Help:    "Duration of each phase of a pod's start. The phase kubelet is the total minus the time spent waiting for the runtime, images and handlers.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}, []string{"phase"}),
 	}
-	// All phases are there from the start, so that a rate does not miss the first pod.
+	// All series exist from the start, so that a rate does not miss the first pod.
 	for _, p := range worker.Phases() {
 		s.phases.WithLabelValues(string(p))
 	}

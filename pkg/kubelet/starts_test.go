@@ -13,7 +13,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/worker"
 )
 
-// TestPhases: what is not waited for is the kubelet's own share.
+// TestPhases checks that time that is in no phase counts as the kubelet's own.
 func TestPhases(t *testing.T) {
 	s := newStarts(prometheus.NewRegistry())
 	s.observe(200*time.Millisecond, map[worker.Phase]time.Duration{

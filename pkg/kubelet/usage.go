@@ -22,7 +22,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/server"
 )
 
-// usage measures what the node and its pods use. Most figures of pods are the runtime's.
+// usage measures the resource usage of the node and its pods. Most values of pods come from the
+// runtime.
 type usage struct {
 	cfg       Config
 	begun     time.Time // of the kubelet

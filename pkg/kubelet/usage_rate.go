@@ -15,11 +15,11 @@ const (
 	// rateWindow is the time over which a rate is computed, if counts of that age exist. Over a shorter
 	// time a process that was blocked and catches up would look busy.
 	rateWindow = 10 * time.Second
-	// minRate is the least time over which a rate is computed.
+	// minRate is the minimum time over which a rate is computed.
 	minRate = time.Second
-	// countsApart is the least time between two counts that are kept.
+	// countsApart is the minimum time between two counts that are kept.
 	countsApart = rateWindow / 4
-	// countsKept is how old a count may get before a rate since then means nothing.
+	// countsKept is the maximum age of a count. A rate since an older one would mean nothing.
 	countsKept = 2 * time.Minute
 )
 

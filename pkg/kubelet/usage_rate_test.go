@@ -17,20 +17,20 @@ func TestRate(t *testing.T) {
 	for i, step := range []struct {
 		after time.Duration
 		total uint64
-		want  int64 // -1: not known
+		want  int64 // -1 if not known
 	}{
 		{0, 100, -1},
 		{500 * time.Millisecond, 900, -1}, // too soon
 		{1500 * time.Millisecond, 4100, 2000},
 		{8 * time.Second, 4100, 400},
-		{4 * time.Second, 9000, 635}, // since the first
-		{5 * time.Second, 9000, 468}, // the next is of 9 s ago
+		{4 * time.Second, 9000, 635}, // since the first count
+		{5 * time.Second, 9000, 468}, // the next count is 9 s old
 		{1 * time.Second, 9000, 490}, // now it is old enough
-		{10 * time.Second, 100, -1},  // counted anew
+		{10 * time.Second, 100, -1},  // the counter was reset
 		{10 * time.Second, 100, 0},
 		{-time.Hour, 200, -1}, // the clock was set back
 		{2 * time.Second, 400, 100},
-		{time.Hour, 500, -1}, // nobody asked for long
+		{time.Hour, 500, -1}, // not read for a long time
 		{2 * time.Second, 700, 100},
 	} {
 		now = now.Add(step.after)
@@ -47,7 +47,7 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestRatesAreForgotten: what is gone does not stay.
+// TestRatesAreForgotten checks that counters that are not read any more are dropped.
 func TestRatesAreForgotten(t *testing.T) {
 	var r rates
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -60,8 +60,8 @@ func TestRatesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestCatchingUp: a container that was kept waiting and catches up is not taken for one that
-// uses ten times as much, as the runtime says of its last second.
+// TestCatchingUp checks the rate of a container that was blocked and catches up. The runtime's
+// rate, over the last second, is ten times as high.
 func TestCatchingUp(t *testing.T) {
 	var r rates
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -39,7 +39,7 @@ func (u *usage) systemGroups(r stat.Reader) []systemGroup {
 	return append(out, systemGroup{name: statsapi.SystemContainerPods, path: path, began: r.CreatedAt(path), most: u.podMemory})
 }
 
-// systemStats returns the usage of those cgroups that have any figures.
+// systemStats returns the usage of the cgroups for which any values are known.
 func (u *usage) systemStats(r stat.Reader, groups []systemGroup, now metav1.Time) []statsapi.ContainerStats {
 	var out []statsapi.ContainerStats
 	for _, g := range groups {
@@ -63,7 +63,7 @@ func (u *usage) systemStats(r stat.Reader, groups []systemGroup, now metav1.Time
 	return out
 }
 
-// defaultInterface is the interface reported where the API has room for only one.
+// defaultInterface is the interface in fields of the API for a single interface.
 const defaultInterface = "eth0"
 
 // nodeNetwork returns the traffic of the node's interfaces, except the host ends of pods' interfaces.

@@ -16,7 +16,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cgroup/stat"
 )
 
-// TestSystemStats: either version of cgroups tells the same of the kubelet, and what is not there is not told.
+// TestSystemStats checks that both versions of cgroups give the same values for the kubelet, and
+// that unknown values are left out.
 func TestSystemStats(t *testing.T) {
 	const pressure = "some avg10=1.50 avg60=0.50 avg300=0.10 total=7\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=3\n"
 	for version, files := range map[string]map[string]string{
@@ -90,7 +91,8 @@ func TestNodeNetwork(t *testing.T) {
 	}
 }
 
-// TestPodStats: interfaces are all told, and what containers have of the swap is the pod's.
+// TestPodStats checks that all interfaces are listed, and that a pod's swap is the sum of its
+// containers'.
 func TestPodStats(t *testing.T) {
 	n := func(v uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: v} }
 	swap := func(v uint64) *runtimeapi.ContainerStats {
@@ -120,5 +122,5 @@ func TestPodStats(t *testing.T) {
 	if *pod.EphemeralStorage.CapacityBytes != 100 || *pod.EphemeralStorage.UsedBytes != 5 || *c.Logs.InodesFree != 100 || *c.Rootfs.AvailableBytes != 200 || *c.Rootfs.UsedBytes != 1 {
 		t.Errorf("%+v %+v %+v", pod.EphemeralStorage, c.Logs, c.Rootfs)
 	}
-	rooms(&pod, nil, nil) // nobody knows the disks
+	rooms(&pod, nil, nil) // the sizes of the disks are not known
 }

@@ -16,8 +16,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// systemdSocket is what a unit of systemd tells it things by; the function counts what it was
-// told since it was last asked.
+// systemdSocket returns a function that counts the notifications to systemd since its last call.
 func systemdSocket(t *testing.T) func() int {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "notify")
@@ -44,7 +43,8 @@ func systemdSocket(t *testing.T) func() int {
 	}
 }
 
-// TestWatchdog: systemd hears of a kubelet that is well in half its time, and nothing of one that hangs.
+// TestWatchdog checks that systemd is notified twice per WatchdogSec by a healthy kubelet, and not
+// at all by one that hangs.
 func TestWatchdog(t *testing.T) {
 	told := systemdSocket(t)
 	t.Setenv("WATCHDOG_USEC", "1200000000")

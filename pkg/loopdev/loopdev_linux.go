@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attempts bounds how often a free device is asked for: others take them as well.
+// attempts is how often a free device is requested, because other processes may take it first.
 const attempts = 32
 
 const major = 7
@@ -28,17 +28,16 @@ var errNoDevice = errors.New("no free loop device")
 
 // Device is an open loop device.
 type Device struct {
-	// Path is in /dev.
+	// Path is the device's path in /dev.
 	Path string
 	file *os.File
 }
 
-// Close gives the descriptor back. A device that was attached to be freed with its last
-// user is free when nothing else uses it.
+// Close closes the descriptor. A transient device is freed when nothing else uses it.
 func (d *Device) Close() error { return d.file.Close() }
 
-// Attach returns the device of a file, made if need be. One that is transient goes with
-// its last user, be that a mount or a process; another one stays until Detach.
+// Attach returns the device of a file, and attaches one if there is none. A transient device is
+// freed with its last user, which may be a mount or a process. Others stay until Detach.
 func Attach(path string, transient bool) (*Device, error) {
 	if d, err := open(path); d != nil || err != nil {
 		return d, err
@@ -47,14 +46,15 @@ func Attach(path string, transient bool) (*Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("loop device: %w", err)
 	}
-	defer func() { _ = f.Close() }() // the device has it
+	defer func() { _ = f.Close() }() // the device keeps the file open
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
 		return nil, fmt.Errorf("loop device: %w", err)
 	}
 	defer func() { _ = control.Close() }()
 	config := &unix.LoopConfig{Fd: uint32(f.Fd())}
-	// What is written is in the page cache of the device already: once is enough.
+	// Direct I/O: data would otherwise be in the page cache twice, once for the device and once for
+	// the file.
 	config.Info.Flags = unix.LO_FLAGS_DIRECT_IO
 	if transient {
 		config.Info.Flags |= unix.LO_FLAGS_AUTOCLEAR
@@ -69,14 +69,14 @@ func Attach(path string, transient bool) (*Device, error) {
 	return nil, errNoDevice
 }
 
-// configure takes a free device. Its error is EBUSY if somebody was faster.
+// configure attaches a free device. The error is EBUSY if another process has taken it first.
 func configure(control *os.File, config *unix.LoopConfig) (*Device, error) {
 	n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
 	if err != nil {
 		return nil, fmt.Errorf("free loop device: %w", err)
 	}
 	path := fmt.Sprintf("/dev/loop%d", n)
-	// Where nobody else makes the file.
+	// Some systems do not create the device file.
 	if err := unix.Mknod(path, unix.S_IFBLK|0o600, int(unix.Mkdev(major, uint32(n)))); err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -91,7 +91,7 @@ func configure(control *os.File, config *unix.LoopConfig) (*Device, error) {
 	return &Device{Path: path, file: dev}, nil
 }
 
-// open returns the device of a file, or nil.
+// open opens the device of a file, or returns nil if there is none.
 func open(path string) (*Device, error) {
 	var want unix.Stat_t
 	if err := unix.Stat(path, &want); err != nil {
@@ -100,12 +100,12 @@ func open(path string) (*Device, error) {
 	return find(func(f identity) bool { return f == identityOf(&want) })
 }
 
-// identity is what a file is known by, whatever its name.
+// identity identifies a file independently of its name.
 type identity struct{ device, inode uint64 }
 
 func identityOf(s *unix.Stat_t) identity { return identity{s.Dev, s.Ino} }
 
-// find returns the first device whose file is what is looked for, or nil.
+// find returns the first device whose file matches, or nil.
 func find(match func(identity) bool) (*Device, error) {
 	found, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
@@ -115,7 +115,7 @@ func find(match func(identity) bool) (*Device, error) {
 		path := "/dev/" + strings.Split(f, "/")[3]
 		dev, err := os.OpenFile(path, os.O_RDWR, 0)
 		if err != nil {
-			continue // it has gone
+			continue // it was detached meanwhile
 		}
 		info, err := unix.IoctlLoopGetStatus64(int(dev.Fd()))
 		if err == nil && match(identity{info.Device, info.Inode}) {
@@ -126,7 +126,7 @@ func find(match func(identity) bool) (*Device, error) {
 	return nil, nil
 }
 
-// DeviceOf is the path of the device of a file, or "".
+// DeviceOf returns the path of the device of a file, or "".
 func DeviceOf(path string) (string, error) {
 	d, err := open(path)
 	if d == nil || err != nil {
@@ -138,12 +138,12 @@ func DeviceOf(path string) (string, error) {
 	return d.Path, d.Close()
 }
 
-// Detach frees the device of a file, if it has one. While somebody uses it, it is freed
-// when the last one closes it.
+// Detach frees the device of a file, if it has one. A device in use is freed when its last user
+// closes it.
 func Detach(path string) error { return on(path, unix.LOOP_CLR_FD) }
 
-// DetachBelow frees the devices of all files in a directory and in those below it. A device whose file has been
-// removed is nobody's any more: this is to be done before.
+// DetachBelow frees the devices of all files in a directory and its subdirectories. Call it before
+// removing the files: the device of a removed file cannot be found.
 func DetachBelow(dir string) error {
 	used := map[identity]bool{}
 	_, err := find(func(f identity) bool {
@@ -159,7 +159,7 @@ func DetachBelow(dir string) error {
 			err = unix.Lstat(path, &s)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it has gone
+			return nil // it was detached meanwhile
 		}
 		if err == nil && used[identityOf(&s)] {
 			err = Detach(path)
@@ -171,7 +171,7 @@ func DetachBelow(dir string) error {
 	})
 }
 
-// Resize has the device of a file, if it has one, see that the file has another size.
+// Resize makes the device of a file, if it has one, adopt the file's new size.
 func Resize(path string) error { return on(path, unix.LOOP_SET_CAPACITY) }
 
 func on(path string, request uint) error {

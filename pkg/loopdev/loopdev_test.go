@@ -42,7 +42,8 @@ func deviceOf(t *testing.T, path string) string {
 	return dev
 }
 
-// TestDevice: a file has one device, which stays until it is detached, and grows with the file.
+// TestDevice checks that a file has one device, which stays until it is detached and grows with the
+// file.
 func TestDevice(t *testing.T) {
 	unshare.Need(t)
 	path := image(t)
@@ -75,7 +76,7 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-// TestTransient: a device goes with its last user.
+// TestTransient checks that a transient device is freed with its last user.
 func TestTransient(t *testing.T) {
 	unshare.Need(t)
 	path := image(t)
@@ -90,7 +91,7 @@ func TestTransient(t *testing.T) {
 	}
 }
 
-// TestDetachBelow: the devices of a directory's files go, and no others.
+// TestDetachBelow checks that the devices of a directory's files are freed, and no others.
 func TestDetachBelow(t *testing.T) {
 	unshare.Need(t)
 	dir, other := t.TempDir(), image(t)
@@ -122,7 +123,7 @@ func TestDetachBelow(t *testing.T) {
 	}
 }
 
-// TestNoFile: a file that is gone has no device, and cannot get one.
+// TestNoFile checks that a file that was removed has no device and cannot get one.
 func TestNoFile(t *testing.T) {
 	if dev := deviceOf(t, "/nonexistent"); dev != "" {
 		t.Error(dev)

@@ -17,17 +17,19 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// Profile is a GOGC: how many percent of what the process keeps may gather as garbage.
+// Profile is a value for GOGC: the garbage that may accumulate before a collection, in percent of
+// the live heap.
 type Profile int
 
 const (
-	// Node is for the agents and control loops, which keep little and are idle most of the time.
+	// Node is for the agents and control loops, which have small heaps and are idle most of the
+	// time.
 	Node Profile = 50
-	// Server is for the API server, whose requests make much garbage.
+	// Server is for the API server, whose requests create much garbage.
 	Server Profile = 150
 )
 
-// Set applies a profile to the process. Main functions call it once, first.
+// Set applies a profile to the process. The first statement of main calls it.
 func Set(p Profile) {
 	gcPercent, memoryLimit := p.settings(os.LookupEnv, memlimit.FromCgroup)
 	if gcPercent != unset {
@@ -38,11 +40,11 @@ func Set(p Profile) {
 	}
 }
 
-// unset leaves a setting as the runtime has read it from the environment.
+// unset leaves a setting as the Go runtime has read it from the environment.
 const unset = -1
 
-// settings returns what to set, given the environment and the limit of the cgroup. An error of
-// cgroupLimit means that there is no limit to respect.
+// settings returns the values to set, given the environment and the limit of the cgroup. An error
+// of cgroupLimit means that there is no limit.
 func (p Profile) settings(lookupEnv func(string) (string, bool), cgroupLimit func() (uint64, error)) (gcPercent int, memoryLimit int64) {
 	gcPercent, memoryLimit = int(p), unset
 	if _, set := lookupEnv("GOGC"); set {
@@ -52,7 +54,7 @@ func (p Profile) settings(lookupEnv func(string) (string, bool), cgroupLimit fun
 		return gcPercent, unset
 	}
 	if limit, err := cgroupLimit(); err == nil {
-		// The last tenth is for memory that the runtime does not manage, such as pages of files.
+		// The last tenth is for memory that the Go runtime does not manage, such as the page cache.
 		memoryLimit = int64(min(limit, math.MaxInt64) / 10 * 9)
 	}
 	return gcPercent, memoryLimit

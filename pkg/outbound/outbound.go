@@ -1,23 +1,19 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package outbound makes the connections that a control plane makes because a
-// user's object says so: to webhooks, aggregated servers, nodes, pods and
-// services. What it is for is that nobody can use the control plane's place in
-// the network to reach what they could not reach themselves.
+// Package outbound makes connections that a control plane makes because a user's object requests
+// them: to webhooks, aggregated servers, nodes, pods and services. It prevents users from using the
+// control plane's place in the network to reach addresses that they could not reach themselves.
 //
 // Invariants:
 //
-//   - The address that is checked is the one that is connected to: the check is
-//     made after names have been resolved, between making a socket and
-//     connecting it. There is no second look-up in between that could answer
-//     otherwise.
-//   - No redirect is followed ([NoRedirects]): an answer cannot choose the next
-//     target.
-//   - An address in another notation (IPv4 in IPv6, with a zone, translated by
-//     NAT64) is the address that it stands for.
+//   - The checked address is the one that is connected to: the check happens after name resolution,
+//     between creating the socket and connecting it. No second look-up could return another address.
+//   - Redirects are not followed ([NoRedirects]), so a response cannot choose the next target.
+//   - An address in another notation (IPv4 in IPv6, with a zone, translated by NAT64) is treated as
+//     the address that it stands for.
 //
-// It does not decide what a policy is: the server's configuration does.
+// The policy itself is part of the server's configuration.
 package outbound
 
 import (
@@ -33,24 +29,24 @@ import (
 	"time"
 )
 
-// ErrDenied is in the chain of every error about a target that the policy forbids.
+// ErrDenied is wrapped by every error about a target that the policy forbids.
 var ErrDenied = errors.New("address not allowed")
 
-// ErrRedirect is in the chain of the error for an answer that is a redirect.
+// ErrRedirect is wrapped by the error about a response that is a redirect.
 var ErrRedirect = errors.New("redirects are not followed")
 
-// SpecialName stands for [Special] in a list of ranges.
+// SpecialName stands for [SpecialRanges] in a list of ranges.
 const SpecialName = "special"
 
-// SpecialRanges are the ranges that no other machine's service is in: the machine
-// itself, its links (which is where clouds serve instance metadata), groups, and
-// addresses that are none.
+// SpecialRanges returns the ranges in which no other machine offers a service: the machine itself,
+// its links (where clouds serve instance metadata), multicast groups, and addresses that are not
+// valid.
 func SpecialRanges() []netip.Prefix {
 	return []netip.Prefix{
 		netip.MustParsePrefix("0.0.0.0/8"),
 		netip.MustParsePrefix("127.0.0.0/8"),
 		netip.MustParsePrefix("169.254.0.0/16"),
-		netip.MustParsePrefix("224.0.0.0/3"), // groups, reserved, broadcast
+		netip.MustParsePrefix("224.0.0.0/3"), // multicast, reserved, broadcast
 		netip.MustParsePrefix("::/127"),
 		netip.MustParsePrefix("fe80::/10"),
 		netip.MustParsePrefix("ff00::/8"),
@@ -60,7 +56,7 @@ func SpecialRanges() []netip.Prefix {
 	}
 }
 
-// ParseRanges reads ranges in CIDR notation; [SpecialName] stands for all of [Special].
+// ParseRanges parses ranges in CIDR notation. [SpecialName] stands for [SpecialRanges].
 func ParseRanges(list []string) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	for _, s := range list {
@@ -77,16 +73,16 @@ func ParseRanges(list []string) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// Policy says which addresses may be connected to: those in Allow, and of the
-// others those that are not in Deny. The zero value allows all.
+// Policy says which addresses may be connected to: all except those in Deny, and those in Allow in
+// any case. The zero value allows all.
 type Policy struct {
 	Deny, Allow []netip.Prefix
 }
 
-// Restricts tells whether there is any address that p forbids.
+// Restricts reports whether p forbids any address.
 func (p Policy) Restricts() bool { return len(p.Deny) > 0 }
 
-// Check returns nil for an address that may be connected to.
+// Check returns nil if the policy allows the address.
 func (p Policy) Check(a netip.Addr) error {
 	a = meant(a)
 	in := func(r netip.Prefix) bool { return r.Contains(a) }
@@ -96,18 +92,18 @@ func (p Policy) Check(a netip.Addr) error {
 	return nil
 }
 
-// With forbids further ranges, which Allow does not open.
+// With returns a policy that also forbids the ranges deny, even if Allow contains them.
 func (p Policy) With(deny []netip.Prefix) Policy {
 	return Policy{Deny: slices.Concat(p.Deny, deny), Allow: slices.DeleteFunc(slices.Clone(p.Allow), func(a netip.Prefix) bool {
 		return slices.ContainsFunc(deny, a.Overlaps)
 	})}
 }
 
-// translated are the prefixes of NAT64 (RFC 6052, RFC 8215) whose last four
-// bytes are an IPv4 address.
+// translated are the prefixes of NAT64 (RFC 6052, RFC 8215) whose last four bytes are an IPv4
+// address.
 var translated = [...]netip.Prefix{netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/96")}
 
-// meant is the address that a stands for.
+// meant returns the address that a stands for.
 func meant(a netip.Addr) netip.Addr {
 	a = a.Unmap().WithZone("")
 	for _, p := range translated {
@@ -119,7 +115,7 @@ func meant(a netip.Addr) netip.Addr {
 	return a
 }
 
-// Dialer connects to what a policy allows.
+// Dialer connects to addresses that a policy allows.
 type Dialer struct {
 	policy Policy
 	dialer net.Dialer
@@ -130,7 +126,7 @@ const (
 	keepAlive      = 30 * time.Second
 )
 
-// NewDialer returns a dialer that obeys p.
+// NewDialer returns a dialer that enforces p.
 func NewDialer(p Policy) *Dialer {
 	d := &Dialer{policy: p}
 	d.dialer = net.Dialer{Timeout: connectTimeout, KeepAlive: keepAlive}
@@ -142,16 +138,16 @@ func NewDialer(p Policy) *Dialer {
 	return d
 }
 
-// Policy is what the dialer obeys.
+// Policy returns the dialer's policy.
 func (d *Dialer) Policy() Policy { return d.policy }
 
-// DialContext connects. A name is resolved once, and each of its addresses is
-// checked before anything is sent to it.
+// DialContext connects. It resolves a name once, and checks each address before anything is sent to
+// it.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	return d.dialer.DialContext(ctx, network, address)
 }
 
-// check is asked with an address that is about to be connected to.
+// check is called with an address before it is connected to.
 func (d *Dialer) check(network, address string) error {
 	if !strings.HasPrefix(network, "tcp") {
 		return fmt.Errorf("network %s: %w", network, ErrDenied)
@@ -163,25 +159,24 @@ func (d *Dialer) check(network, address string) error {
 	return d.policy.Check(at.Addr())
 }
 
-// NoRedirects makes an error of every answer that asks to go elsewhere.
+// NoRedirects returns a transport that turns every redirect into an error.
 func NoRedirects(rt http.RoundTripper) http.RoundTripper { return noRedirects{rt} }
 
 type noRedirects struct{ http.RoundTripper }
 
-// RoundTrip carries one request.
+// RoundTrip implements [http.RoundTripper].
 func (n noRedirects) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := n.RoundTripper.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
 	if resp.StatusCode >= 300 && resp.StatusCode < 400 && resp.StatusCode != http.StatusNotModified {
-		// What the target sent is not told: it would tell the asker of a place
-		// that only the server can reach.
+		// The error contains nothing of the response, because only the server can reach the target.
 		_ = resp.Body.Close()
 		return nil, fmt.Errorf("%s answered with status %d: %w", r.URL.Host, resp.StatusCode, ErrRedirect)
 	}
 	return resp, nil
 }
 
-// WrappedRoundTripper is the transport inside, for who looks for its settings.
+// WrappedRoundTripper returns the inner transport, for code that needs its settings.
 func (n noRedirects) WrappedRoundTripper() http.RoundTripper { return n.RoundTripper }

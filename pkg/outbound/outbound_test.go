@@ -56,8 +56,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCheckNotations: no notation of an IPv4 address is judged otherwise than
-// the address itself.
+// TestCheckNotations checks that the result does not depend on the notation of an IPv4 address.
 func TestCheckNotations(t *testing.T) {
 	p := Policy{Deny: SpecialRanges()}
 	rapid.Check(t, func(t *rapid.T) {
@@ -72,7 +71,7 @@ func TestCheckNotations(t *testing.T) {
 				t.Fatalf("%s is allowed: %t, %s: %t", plain, want, a, got)
 			}
 		}
-		// Nothing but global unicast addresses is allowed.
+		// Only global unicast addresses are allowed.
 		if want && !plain.IsGlobalUnicast() {
 			t.Fatalf("%s is allowed", plain)
 		}
@@ -89,7 +88,7 @@ func TestParseRanges(t *testing.T) {
 	}
 }
 
-// TestDialer: what is forbidden is not connected to, by address or by name.
+// TestDialer checks that forbidden targets are not connected to, by address or by name.
 func TestDialer(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -119,7 +118,7 @@ func TestDialer(t *testing.T) {
 	}
 }
 
-// TestNoRedirects: the second server is never asked.
+// TestNoRedirects checks that the target of a redirect is never called.
 func TestNoRedirects(t *testing.T) {
 	asked := false
 	second := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))

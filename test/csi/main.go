@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command csi is the driver of package driver as a process, with its registration at
-// the kubelet. Who makes, attaches and grows volumes, sidecars or the controller
-// manager through the kubelet, finds it at its socket.
+// Command csi runs the driver of package driver as a process, and registers it with the kubelet.
+// Sidecars, or the controller manager through the kubelet, call it at its socket to create, attach
+// and expand volumes.
 package main
 
 import (

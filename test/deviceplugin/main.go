@@ -1,12 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command deviceplugin is a device plugin of the kubelet, for tests and as an example: devices
-// that are numbers. A container that has some finds their names in its environment, as DEVICES.
+// Command deviceplugin is a device plugin for the kubelet, for tests and as an example. Its devices
+// are numbers. A container with devices finds their names in the environment variable DEVICES.
 //
-// It remembers nothing, as plugins should: which device belongs to whom is the kubelet's
-// business. It listens and registers anew when it starts and each time that a kubelet has made
-// its socket, which is how one that was restarted asks for that.
+// Like every plugin it keeps no state: the kubelet records which device belongs to which container.
+// It registers when it starts and each time the kubelet creates its socket, because a restarted
+// kubelet forgets its plugins.
 package main
 
 import (
@@ -57,7 +57,8 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 
 const socket = "test-numbers.sock"
 
-// serve is there for one kubelet after the other, until ctx ends: each removes the sockets that it finds.
+// serve serves one kubelet after the other until ctx ends. Each kubelet removes the sockets of
+// plugins when it starts.
 func serve(ctx context.Context, dir, resource string, p *plugin) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -85,7 +86,7 @@ func serve(ctx context.Context, dir, resource string, p *plugin) error {
 	return nil
 }
 
-// listen serves the plugin at its socket until it is stopped.
+// listen serves the plugin at its socket until stop is called.
 func listen(ctx context.Context, path string, p *plugin) (stop func(), err error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -99,12 +100,12 @@ func listen(ctx context.Context, path string, p *plugin) (stop func(), err error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = server.Serve(l) // it ends when it is stopped
+		_ = server.Serve(l) // the error is that it was stopped
 	}()
 	return func() { server.Stop(); <-done }, nil
 }
 
-// another waits for another kubelet's socket.
+// another waits until another kubelet has created its socket.
 func another(ctx context.Context, w *fsnotify.Watcher, kubelet string) error {
 	for {
 		select {
@@ -120,7 +121,7 @@ func another(ctx context.Context, w *fsnotify.Watcher, kubelet string) error {
 	}
 }
 
-// registerTimeout is how long a kubelet may take to take the plugin.
+// registerTimeout is the timeout of the registration.
 const registerTimeout = 30 * time.Second
 
 func register(ctx context.Context, socket string, r *api.RegisterRequest) error {
@@ -137,7 +138,7 @@ func register(ctx context.Context, socket string, r *api.RegisterRequest) error 
 	return nil
 }
 
-// plugin answers the kubelet.
+// plugin implements the device plugin API.
 type plugin struct {
 	api.UnimplementedDevicePluginServer
 	devices []*api.Device
@@ -148,7 +149,7 @@ func (*plugin) GetDevicePluginOptions(context.Context, *api.Empty) (*api.DeviceP
 	return &api.DevicePluginOptions{}, nil
 }
 
-// ListAndWatch implements api.DevicePluginServer: the devices are the same as long as it runs.
+// ListAndWatch implements api.DevicePluginServer. The devices never change.
 func (p *plugin) ListAndWatch(_ *api.Empty, s grpc.ServerStreamingServer[api.ListAndWatchResponse]) error {
 	if err := s.Send(&api.ListAndWatchResponse{Devices: p.devices}); err != nil {
 		return err

@@ -39,7 +39,7 @@ var controllers = []string{
 	"perf_event", "net_cls", "net_prio",
 }
 
-// Config is what a Manager needs.
+// Config holds a Manager's settings.
 type Config struct {
 	// Mount is the directory of the cgroup file systems, /sys/fs/cgroup.
 	Mount string
@@ -54,7 +54,8 @@ type Config struct {
 	Exclusive func(pod types.UID) bool
 	// Pods are the limits of all pods together; nil for none.
 	Pods *qos.PodLimits
-	// Metrics tell how long operations on the cgroups of pods take, by Clock; nil disables that.
+	// Metrics record the duration of operations on the cgroups of pods, measured by Clock; nil
+	// disables that.
 	Metrics *metrics.Node
 	Clock   clock.Clock
 	// Others are the limits of the system's own cgroups, by name.
@@ -65,8 +66,8 @@ type Config struct {
 type Manager struct {
 	cfg     Config
 	unified bool
-	roots   []string               // v1: one per mounted controller; v2: the only one
-	cpusets map[string]bool        // v1: the roots that have the cpuset controller
+	roots   []string               // in v1 one for each mounted controller, in v2 the only one
+	cpusets map[string]bool        // the v1 roots with the cpuset controller
 	slices  atomic.Pointer[Slices] // nil with the cgroupfs driver
 
 	mu     sync.Mutex
@@ -337,7 +338,7 @@ func delegate(dir string) {
 		return
 	}
 	control := filepath.Join(dir, "cgroup.subtree_control")
-	enabled, _ := os.ReadFile(control) // on an error all are written
+	enabled, _ := os.ReadFile(control) // after an error all controllers are written
 	have := strings.Fields(string(enabled))
 	for c := range strings.FieldsSeq(string(available)) {
 		if !slices.Contains(have, c) {

@@ -31,7 +31,7 @@ func podOf(cpu, memory string) *v1.Pod {
 	}
 }
 
-// manager writes into plain directories in place of the kernel's.
+// manager returns a Manager that writes into ordinary directories.
 func manager(t *testing.T, unified, systemd bool, dirs ...string) (*cgroup.Manager, string) {
 	t.Helper()
 	mount := t.TempDir()
@@ -53,7 +53,7 @@ func manager(t *testing.T, unified, systemd bool, dirs ...string) (*cgroup.Manag
 		t.Fatal(err)
 	}
 	if systemd {
-		m.Use(cgroup.System()) // which nobody reaches for
+		m.Use(cgroup.System()) // with no limits that systemd would be called for
 	}
 	return m, mount
 }
@@ -67,7 +67,8 @@ func content(t *testing.T, path ...string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// TestResize: a pod that shrinks has the larger of both limits until its containers have followed.
+// TestResize checks that the cgroup of a shrinking pod has the larger of both limits until its
+// containers have been changed.
 func TestResize(t *testing.T) {
 	const at = "keelson/kubepods/poda-b"
 	before, after := podOf("500m", "64Mi"), podOf("250m", "128Mi")
@@ -128,14 +129,14 @@ func TestOperationsAreCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_ = m.Remove(t.Context(), small.UID) // these are not the kernel's files, which go by themselves
+	_ = m.Remove(t.Context(), small.UID) // ordinary files remain, unlike the kernel's
 	series := func(operation string) string {
 		return `kubelet_cgroup_manager_duration_seconds_count{operation_type="` + operation + `"}`
 	}
 	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{series("create"): 1, series("update"): 2, series("destroy"): 1})
 }
 
-// TestExclusive: a pod with CPUs of its own is not held up on them.
+// TestExclusive checks that a pod with CPUs of its own has no CPU quota.
 func TestExclusive(t *testing.T) {
 	for name, c := range map[string]struct {
 		controllers []string

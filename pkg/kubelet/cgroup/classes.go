@@ -21,7 +21,8 @@ import (
 // enforce writes the limits of the system's own cgroups.
 func (m *Manager) enforce() error {
 	for _, name := range slices.Sorted(maps.Keys(m.cfg.Others)) {
-		// It must exist with the system's processes in it; a new, empty one would reserve nothing.
+		// The cgroup must exist with the system's processes in it; a new, empty one would reserve
+		// nothing.
 		path := m.reserved(name)
 		if !m.exists(path) {
 			return fmt.Errorf("cgroup %s does not exist, and its reservation is to be enforced", name)
@@ -61,7 +62,7 @@ func (m *Manager) Share(pods []*v1.Pod) error {
 	}
 	list := []shared{share}
 	if m.unified && m.cfg.Node.Protection.Reserve {
-		// The kernel protects what is below a cgroup only as far as the cgroup itself is protected.
+		// The kernel protects the cgroups below another one only as far as that one is protected.
 		list = append(list,
 			shared{m.path(), "", "memory.min", "MemoryMin", least},
 			shared{m.path(), "", "memory.low", "MemoryLow", low},

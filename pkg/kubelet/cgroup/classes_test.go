@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// burstable is a pod that asks for less than it may have.
+// burstable returns a pod that requests less than its limits.
 func burstable(cpu, memory string) *v1.Pod {
 	pod := podOf(cpu, memory)
 	c := &pod.Spec.Containers[0].Resources
@@ -24,8 +24,8 @@ func burstable(cpu, memory string) *v1.Pod {
 	return pod
 }
 
-// TestShare: the class of Burstable pods has the shares that its pods ask for, and not those of
-// one cgroup among others.
+// TestShare checks that the class of Burstable pods has the shares that its pods request, and not
+// the default of a cgroup.
 func TestShare(t *testing.T) {
 	pods := []*v1.Pod{podOf("2", "1Gi"), burstable("500m", "1Gi"), burstable("1500m", "2Gi"), {}}
 	t.Run("v1", func(t *testing.T) {
@@ -75,8 +75,8 @@ func TestShare(t *testing.T) {
 	})
 }
 
-// TestEnforce: what pods may have together is in the cgroup above them, and what is reserved in
-// those of the system.
+// TestEnforce checks that the cgroup of all pods has the limit of all pods, and that the system's
+// cgroups have their reservations.
 func TestEnforce(t *testing.T) {
 	number := func(n int64) *int64 { return &n }
 	limits := &qos.PodLimits{Shares: number(1536), Memory: number(3 << 30), Pids: 1000, HugePages: map[string]int64{"2MB": 4 << 20}}

@@ -19,11 +19,11 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// jobTimeout bounds how long systemd may take to start or to stop a slice.
+// jobTimeout is how long systemd may take to start or to stop a slice.
 const jobTimeout = 30 * time.Second
 
-// Slices creates the cgroups above containers through systemd, which resets cgroups that it does not know
-// of. It is safe for concurrent use.
+// Slices creates the cgroups above containers through systemd, which resets cgroups that it does
+// not know. It is safe for concurrent use.
 type Slices struct {
 	dial func() (*systemd.Conn, error)
 

@@ -29,12 +29,12 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// fakeSystemd is a systemd at the other end of D-Bus connections: it has slices with properties,
-// and directories for them where controllers are.
+// fakeSystemd answers D-Bus calls like systemd. It has slices with properties, and creates
+// directories for them in place of cgroups.
 type fakeSystemd struct {
 	t      *testing.T
 	socket string
-	mounts []string // of the controllers that it knows
+	mounts []string // of the supported controllers
 
 	mu      sync.Mutex
 	units   map[string]map[string]string // properties by unit
@@ -46,7 +46,7 @@ type fakeSystemd struct {
 
 func newFakeSystemd(t *testing.T, mounts ...string) *fakeSystemd {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "k") // the names of sockets are short
+	dir, err := os.MkdirTemp("", "k") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func newFakeSystemd(t *testing.T, mounts ...string) *fakeSystemd {
 	return f
 }
 
-// hangUp ends all connections.
+// hangUp closes all connections.
 func (f *fakeSystemd) hangUp() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,7 +87,7 @@ func (f *fakeSystemd) hangUp() {
 	f.conns = nil
 }
 
-// slices are reached by D-Bus.
+// slices returns Slices that are connected to f.
 func (f *fakeSystemd) slices() *cgroup.Slices {
 	s := cgroup.NewSlices(func() (*systemd.Conn, error) {
 		f.mu.Lock()
@@ -105,7 +105,7 @@ func (f *fakeSystemd) slices() *cgroup.Slices {
 	return s
 }
 
-// serve speaks D-Bus: the handshake, then calls and their answers.
+// serve implements D-Bus on a connection: the handshake, then calls and their responses.
 func (f *fakeSystemd) serve(c net.Conn) {
 	in := bufio.NewReader(c)
 	if _, err := in.ReadByte(); err != nil { // a credential byte
@@ -141,7 +141,7 @@ func (f *fakeSystemd) answer(in io.Reader, c net.Conn) {
 		member, _ := call.Headers[dbus.FieldMember].Value().(string)
 		f.mu.Lock()
 		body, bad := f.call(member, call.Body)
-		if len(body) == 2 { // a job, and the unit that it is of
+		if len(body) == 2 { // a job and its unit
 			f.removed(body[0].(dbus.ObjectPath), body[1].(string))
 			body = body[:1]
 		}
@@ -159,10 +159,10 @@ func (f *fakeSystemd) send(c net.Conn, m *dbus.Message) {
 	if len(m.Body) > 0 {
 		m.Headers[dbus.FieldSignature] = dbus.MakeVariant(dbus.SignatureOf(m.Body...))
 	}
-	_ = m.EncodeTo(c, binary.LittleEndian) // who hung up needs no answer
+	_ = m.EncodeTo(c, binary.LittleEndian) // a client that has disconnected needs no response
 }
 
-// removed tells everybody that a job is over.
+// removed signals to all clients that a job has ended.
 func (f *fakeSystemd) removed(job dbus.ObjectPath, name string) {
 	result := "done"
 	if name == f.refuses {
@@ -176,7 +176,7 @@ func (f *fakeSystemd) removed(job dbus.ObjectPath, name string) {
 	}
 }
 
-// call does what is asked for; bad is the name of an error.
+// call executes a method call. bad is the name of an error.
 func (f *fakeSystemd) call(member string, args []any) (body []any, bad string) {
 	name := ""
 	if len(args) > 0 {
@@ -213,14 +213,14 @@ func (f *fakeSystemd) call(member string, args []any) (body []any, bad string) {
 	return nil, "" // ResetFailedUnit, AddMatch
 }
 
-// note keeps properties, of type a(sv).
+// note stores properties, which have the type a(sv).
 func (f *fakeSystemd) note(name string, list any) {
 	for _, p := range list.([][]any) {
 		f.units[name][p[0].(string)] = fmt.Sprint(p[1].(dbus.Variant).Value())
 	}
 }
 
-// realize makes the directories of a slice, in those of its parents.
+// realize creates the directories of a slice, inside those of its parents.
 func (f *fakeSystemd) realize(name string) {
 	parts := strings.Split(strings.TrimSuffix(name, ".slice"), "-")
 	path := ""
@@ -234,7 +234,7 @@ func (f *fakeSystemd) realize(name string) {
 	}
 }
 
-// limits are those of a unit's properties that are neither of every slice.
+// limits returns a unit's properties without the two that every slice has.
 func (f *fakeSystemd) limits(name string) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -250,13 +250,13 @@ func (f *fakeSystemd) limits(name string) string {
 	return strings.Join(out, " ")
 }
 
-// TestSlices: with the systemd driver slices are systemd's, with the limits that it knows, and
-// the files have all of them.
+// TestSlices checks that with the systemd driver slices are created by systemd, with the limits
+// that it supports, and that all limits are in the files.
 func TestSlices(t *testing.T) {
 	number := func(n int64) *int64 { return &n }
 	for name, c := range map[string]struct {
 		unified     bool
-		controllers []string // those that systemd has, and one that it has not
+		controllers []string // those that systemd supports, and one that it does not
 		pods, shares, best, pod, wide,
 		reserved string
 		files map[string]string
@@ -321,7 +321,7 @@ func TestSlices(t *testing.T) {
 				}
 			}
 			small, large := podOf("333m", "64Mi"), podOf("500m", "128Mi")
-			for range 2 { // the second time they are there
+			for range 2 { // the second time they exist
 				if err := errors.Join(m.Setup(), m.Share([]*v1.Pod{burstable("500m", "1Gi")}), m.Ensure(small)); err != nil {
 					t.Fatal(err)
 				}
@@ -342,7 +342,7 @@ func TestSlices(t *testing.T) {
 			if got := m.Pods(); len(got) != 1 || got[0] != "a-b" {
 				t.Errorf("pods %v", got)
 			}
-			f.hangUp() // systemd was started anew
+			f.hangUp() // systemd was restarted
 			if err := m.Widen(small, large); err != nil {
 				t.Fatal(err)
 			}
@@ -354,7 +354,8 @@ func TestSlices(t *testing.T) {
 			if err := m.Ensure(best); err == nil || !strings.Contains(err.Error(), "start kubepods-besteffort-podu.slice: the job is failed") {
 				t.Errorf("systemd fails: %v", err)
 			}
-			err = filepath.WalkDir(mount, func(path string, d fs.DirEntry, err error) error { // cgroups have no files that keep them
+			// A cgroup's files do not block its removal.
+			err = filepath.WalkDir(mount, func(path string, d fs.DirEntry, err error) error {
 				if err == nil && strings.Contains(path, "poda_b") && d.Type().IsRegular() {
 					return os.Remove(path)
 				}

@@ -280,7 +280,7 @@ func (s *starter) startAll(ctx context.Context, list []*v1.Container) (time.Time
 func (s *starter) showStarted(ctx context.Context) bool {
 	seen, err := s.cfg.Runtime.Pod(ctx, s.uid)
 	if err != nil {
-		return true // the sync after the last start looks again
+		return true // the sync after the last start reports and probes it
 	}
 	l := s.look
 	l.seen = seen

@@ -14,7 +14,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// restartAll has all containers of the pod start anew when the named one ends with 42.
+// restartAll adds a rule that restarts all containers of the pod when the named one ends with 42.
 func restartAll(pod *v1.Pod, name string) {
 	specIn(pod, name).RestartPolicyRules = []v1.ContainerRestartRule{{
 		Action:    v1.ContainerRestartRuleActionRestartAllContainers,
@@ -22,8 +22,8 @@ func restartAll(pod *v1.Pod, name string) {
 	}}
 }
 
-// TestAllStartAnew: one container ends as its rule says, and all of them start
-// again in order, also when the kubelet dies over it and though none is restarted otherwise.
+// TestAllStartAnew checks that all containers restart in order when one ends as its rule says, even
+// if the kubelet is killed meanwhile and no container restarts otherwise.
 func TestAllStartAnew(t *testing.T) {
 	pod := testPod(v1.RestartPolicyNever, "i:x", "s:y", "a", "b")
 	restartAll(pod, "a")
@@ -62,7 +62,7 @@ func TestAllStartAnew(t *testing.T) {
 		if c := n.condition(v1.AllContainersRestarting); c == nil || c.Status != v1.ConditionFalse {
 			t.Errorf("condition %+v", c)
 		}
-		// Now it is an end like any other.
+		// Now it is an ordinary end.
 		n.runtime.die(n.runtime.running("a"), 1)
 		n.runtime.die(n.runtime.running("b"), 0)
 		pass(time.Minute)
@@ -72,8 +72,8 @@ func TestAllStartAnew(t *testing.T) {
 	})
 }
 
-// TestEndBeforeTheLastStart: a container ends as its rule says while the next is being started;
-// that starts anew as well.
+// TestEndBeforeTheLastStart checks a container that ends as its rule says while the next one is
+// being started: that one restarts too.
 func TestEndBeforeTheLastStart(t *testing.T) {
 	pod := testPod(v1.RestartPolicyNever, "i:x", "a", "b")
 	restartAll(pod, "a")
@@ -101,9 +101,9 @@ func TestEndBeforeTheLastStart(t *testing.T) {
 	}
 }
 
-// TestAllStartAnewAfterTheClockWasSetBack: who ends later begins the next epoch, whatever the
-// clock says of it; and who began one may be forgotten by the runtime, and by the kubelet,
-// without the end of what has run since.
+// TestAllStartAnewAfterTheClockWasSetBack checks that a later end begins the next epoch even if the
+// clock was set back, and that the run that began an epoch may be removed from the runtime without
+// ending the runs since.
 func TestAllStartAnewAfterTheClockWasSetBack(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a", "b")
 	restartAll(pod, "a")
@@ -129,7 +129,7 @@ func TestAllStartAnewAfterTheClockWasSetBack(t *testing.T) {
 		if n.runtime.running("a") != a || n.runtime.running("b") != b {
 			t.Errorf("a runs as %q (was %q), b as %q (was %q)", n.runtime.running("a"), a, n.runtime.running("b"), b)
 		}
-		n.runtime.die(a, 42) // with nothing left of who began the last one
+		n.runtime.die(a, 42) // the run that began the last epoch no longer exists
 		pass(10 * time.Minute)
 		if n.runtime.started["a"] != 5 || n.runtime.started["b"] != 5 {
 			t.Errorf("started %v", n.runtime.started)

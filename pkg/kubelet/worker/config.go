@@ -58,7 +58,7 @@ type Rules struct {
 type Telemetry struct {
 	// Metrics count the actions of workers.
 	Metrics *metrics.Pods
-	// ProbeMetrics is where probes are counted.
+	// ProbeMetrics is the registry for metrics of probes.
 	ProbeMetrics prometheus.Registerer
 	// Tracer creates the spans of what workers do for pods.
 	Tracer   trace.Tracer
@@ -82,7 +82,8 @@ type Settings struct {
 	LinkRoot    string // /var/log/containers
 	SeccompRoot string
 
-	// SeccompDefault applies the runtime's default seccomp profile to containers that ask for none.
+	// SeccompDefault applies the runtime's default seccomp profile to containers that do not
+	// specify one.
 	SeccompDefault bool
 	// MaxBackoff is the longest delay before a container restarts; 0 means Kubernetes' default.
 	MaxBackoff time.Duration

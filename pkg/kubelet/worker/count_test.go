@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/metrics/metricstest"
 )
 
-// scrape returns what /metrics tells of the node, whose workers are counted in this moment.
+// scrape returns the node's metrics. The workers are counted at this moment.
 func (n *testNode) scrape(t *testing.T, r *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	state := prometheus.NewRegistry()
@@ -23,8 +23,8 @@ func (n *testNode) scrape(t *testing.T, r *prometheus.Registry) map[string]float
 	return metricstest.Scrape(t, prometheus.Gatherers{r, state})
 }
 
-// TestLifeOfAPodIsCounted: from its sandbox, which takes two attempts as its first container
-// does, to the end of its worker.
+// TestLifeOfAPodIsCounted checks the metrics of a pod from its sandbox to the end of its worker.
+// The sandbox and the first container need two attempts each.
 func TestLifeOfAPodIsCounted(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "i:x", "a", "b")
 	pod.Spec.HostUsers = new(bool)
@@ -65,7 +65,8 @@ func TestLifeOfAPodIsCounted(t *testing.T) {
 	})
 }
 
-// TestOrphanIsCounted: what the runtime alone has is told apart from what somebody wants, and its end is seen.
+// TestOrphanIsCounted checks that a pod that exists only in the runtime has its own labels, and
+// that its end is counted.
 func TestOrphanIsCounted(t *testing.T) {
 	n, r := newTestNode(t, testPod(v1.RestartPolicyAlways, "a")), prometheus.NewRegistry()
 	n.metrics = metrics.NewPods(r)
@@ -75,7 +76,7 @@ func TestOrphanIsCounted(t *testing.T) {
 		pass(time.Second)
 		n.stop()
 		n.mu.Lock()
-		n.api = nil // nobody told this kubelet
+		n.api = nil // this kubelet has never seen the pod in the API
 		n.mu.Unlock()
 		n.start()
 		defer n.stop()
@@ -88,7 +89,8 @@ func TestOrphanIsCounted(t *testing.T) {
 	})
 }
 
-// TestRefusedPodIsCounted: the node has 1 CPU left.
+// TestRefusedPodIsCounted checks the metric of a pod that is rejected, because the node has only 1
+// CPU left.
 func TestRefusedPodIsCounted(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	setResources(pod, "a", "2", "1Mi")

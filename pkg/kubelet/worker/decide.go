@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/restart"
 )
 
-// Facts are what a decision is made from.
+// Facts are everything that a decision depends on.
 type Facts struct {
 	Pod  *v1.Pod
 	Seen *cri.Pod
@@ -32,10 +32,10 @@ type Facts struct {
 	Again map[string]bool
 }
 
-// Plan is what to do next for a pod that is to run.
+// Plan is what to do next for a pod that must run.
 type Plan struct {
-	// Sandbox requests a new sandbox with the number Attempt. What is left of the old one is stopped
-	// first.
+	// Sandbox requests a new sandbox with the number Attempt. The containers of the old one are
+	// stopped first.
 	Sandbox bool
 	Attempt uint32
 	// Stop are running containers that must stop.
@@ -48,7 +48,7 @@ type Plan struct {
 	Waiting map[string]v1.ContainerStateWaiting
 	// Retry is when a back-off ends, if one is running.
 	Retry time.Time
-	// Done reports that the pod has finished.
+	// Done reports whether the pod has finished.
 	Done bool
 	// Epoch is the epoch of containers that start now; see package restart.
 	Epoch int64
@@ -262,7 +262,7 @@ func graceOf(p *v1.Probe) *int64 {
 	return p.TerminationGracePeriodSeconds
 }
 
-// start starts a container, unless its back-off delay is not over.
+// start starts a container, unless its back-off delay is still running.
 func (d *decider) start(c *v1.Container) {
 	run := d.Seen.Latest(c.Name)
 	began := d.current(c.Name) != nil || restart.Began(d.Pod, run, d.epoch) // a container that ended an epoch may do so again

@@ -19,7 +19,8 @@ import (
 
 var now = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// testPod has the containers named, init containers first: "i:" marks one, "s:" a sidecar.
+// testPod returns a pod with the named containers, init containers first. The prefix "i:" means an
+// init container, "s:" a sidecar.
 func testPod(policy v1.RestartPolicy, names ...string) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}, Spec: v1.PodSpec{RestartPolicy: policy}}
 	always := v1.ContainerRestartPolicyAlways
@@ -42,7 +43,8 @@ func testPod(policy v1.RestartPolicy, names ...string) *v1.Pod {
 	return pod
 }
 
-// seen reads "name=running", "name=exit0", "name=created"; an up sandbox unless "down" is among them.
+// seen parses words such as "name=running", "name=exit0" and "name=created". The sandbox is ready
+// unless "down" is among them.
 func seen(words ...string) *cri.Pod {
 	p := &cri.Pod{Sandboxes: []cri.Sandbox{{ID: "box", Ready: true, Attempt: 3}}}
 	for _, w := range words {
@@ -69,7 +71,7 @@ func seen(words ...string) *cri.Pod {
 	return p
 }
 
-// describePlan writes a plan as words.
+// describePlan formats a plan.
 func describePlan(p Plan) string {
 	var out []string
 	if p.Done {
@@ -183,7 +185,8 @@ func TestChangedImageIsStartedAnew(t *testing.T) {
 	}
 }
 
-// TestBackoffIsOfTheImage: a container that is given another image does not wait for what the old one did.
+// TestBackoffIsOfTheImage checks that a container with a new image does not wait for the back-off
+// of the old one.
 func TestBackoffIsOfTheImage(t *testing.T) {
 	w := newWorker(&Pool{}, "u")
 	old := w.backoff(&v1.Container{Name: "c", Image: "old"})
@@ -198,7 +201,7 @@ func TestBackoffIsOfTheImage(t *testing.T) {
 	}
 }
 
-// TestMaxBackoff: the node's configuration may bound how long a container waits.
+// TestMaxBackoff checks that the node's configuration limits the back-off.
 func TestMaxBackoff(t *testing.T) {
 	for most, want := range map[time.Duration]time.Duration{0: 40 * time.Second, 15 * time.Second: 15 * time.Second, time.Second: time.Second} {
 		b := newWorker(&Pool{cfg: Config{Settings: Settings{MaxBackoff: most}}}, "u").backoff(&v1.Container{Name: "a"})

@@ -12,20 +12,20 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
-// endCase is the end of one pod: how it comes, and what its containers are asked when.
+// endCase is a way in which a pod ends, and which calls its containers get at which time.
 type endCase struct {
-	names []string // as testPod takes them
+	names []string // in the format of testPod
 	hooks []string // containers with a preStop handler
 	hook  time.Duration
 	slow  map[string]time.Duration
-	grace int64 // of the pod's spec, 30 if zero
+	grace int64 // in the pod's spec; 30 if zero
 	mend  func(pod *v1.Pod)
-	end   func(n *testNode) // deletes the pod with its own grace period if nil
+	end   func(n *testNode) // nil deletes the pod with its own grace period
 	want  string
 }
 
-// endCases match KEP-753: handlers of all containers run when the pod's end begins,
-// and a sidecar gets its signal after the main containers and the sidecars behind it.
+// endCases match KEP-753: the handlers of all containers run when the pod begins to end, and a
+// sidecar is signalled after the main containers and the sidecars behind it.
 var endCases = map[string]endCase{
 	"one container": {names: []string{"a"}, want: "0s term a 30s"},
 	"a handler":     {names: []string{"a"}, hooks: []string{"a"}, hook: 4 * time.Second, want: "0s hook a 4s, 4s term a 26s"},
@@ -94,7 +94,7 @@ var endCases = map[string]endCase{
 		mend: func(pod *v1.Pod) { pod.Spec.ActiveDeadlineSeconds = new(int64(60)) },
 		end: func(n *testNode) {
 			n.mu.Lock()
-			pod := n.api // its status tells since when
+			pod := n.api // its status contains the start time
 			n.mu.Unlock()
 			n.pool.Set(pod)
 		},
@@ -103,7 +103,7 @@ var endCases = map[string]endCase{
 	"without grace": {names: []string{"a"}, hooks: []string{"a"}, hook: time.Minute, grace: -1, want: "0s hook a 1m0s, 1s term a 2s"},
 }
 
-// TestEnd ends pods of every kind.
+// TestEnd checks the end of pods of every kind.
 func TestEnd(t *testing.T) {
 	for name, c := range endCases {
 		t.Run(name, func(t *testing.T) {
@@ -149,7 +149,8 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// TestSandboxLost: containers of a sandbox that is replaced end in the same order as those of a pod.
+// TestSandboxLost checks that containers of a sandbox that is replaced end in the same order as
+// those of a pod that ends.
 func TestSandboxLost(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "s:s", "a")
 	preStop(pod, "s")
@@ -192,8 +193,8 @@ func TestEndOfAnEpoch(t *testing.T) {
 	})
 }
 
-// TestEndingPodIsNotAskedWhetherItLives: a container that ends fails its liveness probe, which
-// is nothing to warn of. Whether it is ready counts until its end.
+// TestEndingPodIsNotAskedWhetherItLives checks that an ending container has no failure of its
+// liveness probe reported, while its readiness counts until its end.
 func TestEndingPodIsNotAskedWhetherItLives(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	liveness(pod, "a")

@@ -23,29 +23,28 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/volume"
 )
 
-// fakeRuntime is a container runtime for one pod. It notes what a worker does
-// that it must not do.
+// fakeRuntime is a container runtime for one pod. It records forbidden actions of the worker.
 type fakeRuntime struct {
 	clock   clock.Clock
 	pod     *v1.Pod
-	changed func() // called after every change, as the event stream would
+	changed func() // called after every change, like the event stream
 
 	mu       sync.Mutex
 	seq      int
 	boxes    []cri.Sandbox
 	runs     []cri.Container
-	failures map[string]int // by call, how many times it is still to fail
+	failures map[string]int // by call, how many more times it fails
 	calls    map[string]int
 	started  map[string]int // by container
 	wrong    []string
-	order    []string                 // of updates
-	used     int64                    // memory of every container
-	skew     time.Duration            // by which the machine's clock was set
-	code     int32                    // of containers that were asked to end
-	slow     map[string]time.Duration // how long a container takes to end when asked
-	full     error                    // why there are no volumes
-	mark     time.Time                // since which asked tells
-	asked    []string                 // to end, by handlers and by signals
+	order    []string                 // order of the updates
+	used     int64                    // memory usage of every container
+	skew     time.Duration            // by how much the machine's clock was set
+	code     int32                    // exit code of containers that are asked to end
+	slow     map[string]time.Duration // how long a container takes to end after its signal
+	full     error                    // the error of making volumes
+	mark     time.Time                // from when on timeline returns calls
+	asked    []string                 // requests to end, by handlers and by signals
 }
 
 func newFakeRuntime(pod *v1.Pod) *fakeRuntime {
@@ -55,16 +54,16 @@ func newFakeRuntime(pod *v1.Pod) *fakeRuntime {
 	}
 }
 
-// manyCalls are more than any test has a reason for.
+// manyCalls is more than any test needs.
 const manyCalls = 10000
 
 var errFake = errors.New("the runtime refuses")
 
-// enter counts a call and reports whether it is to fail. The caller holds the lock.
+// enter counts a call and reports whether it must fail. The caller holds the lock.
 func (f *fakeRuntime) enter(call string) error {
 	f.calls[call]++
 	if f.calls[call] > manyCalls {
-		panic(fmt.Sprintf("%s is called again and again", call)) // virtual time would stand still
+		panic(fmt.Sprintf("%s is called again and again", call)) // virtual time would never advance
 	}
 	if f.failures[call] > 0 {
 		f.failures[call]--
@@ -84,7 +83,7 @@ func (f *fakeRuntime) complain(format string, args ...any) {
 	f.wrong = append(f.wrong, fmt.Sprintf(format, args...))
 }
 
-// now never gives the same time twice, so that the order of creation can be told.
+// now never returns the same time twice, so that the order of creation is visible.
 func (f *fakeRuntime) now() time.Time {
 	f.seq++
 	return f.clock.Now().Add(f.skew + time.Duration(f.seq))
@@ -178,7 +177,7 @@ func (f *fakeRuntime) StartContainer(_ context.Context, id string) error {
 	}
 	f.checkStart(c)
 	if err := f.enter("StartContainer"); err != nil {
-		f.exit(c, 128) // as containerd has it
+		f.exit(c, 128) // containerd's exit code
 		return err
 	}
 	f.started[c.Name]++
@@ -187,8 +186,8 @@ func (f *fakeRuntime) StartContainer(_ context.Context, id string) error {
 	return nil
 }
 
-// checkStart complains of a start out of order, of a second run beside a live
-// one, and of one that the restart policy rules out.
+// checkStart records a start that is out of order, a second run beside a running one, and a start
+// that the restart policy forbids.
 func (f *fakeRuntime) checkStart(c *cri.Container) {
 	for _, other := range f.runs {
 		if other.ID != c.ID && other.Name == c.Name && other.State == cri.Running {
@@ -231,15 +230,15 @@ func (f *fakeRuntime) lastRun(c *cri.Container) *cri.Container {
 	return nil
 }
 
-// mainStarted reports whether one of the pod's main containers was created in the sandbox and epoch of another.
+// mainStarted reports whether a main container was created in the same sandbox and epoch as c.
 func (f *fakeRuntime) mainStarted(c *cri.Container) bool {
 	return slices.ContainsFunc(f.runs, func(o cri.Container) bool {
 		return o.SandboxID == c.SandboxID && o.State != cri.Created && initIndex(f.pod, o.Name) < 0 && o.Epoch >= c.Epoch
 	})
 }
 
-// done reports whether an init container has succeeded in the sandbox and epoch of another, or,
-// if it is a sidecar, has started; it may die at any moment after that.
+// done reports whether an init container has succeeded in the same sandbox and epoch as c, or, if
+// it is a sidecar, has started. It may end at any time after that.
 func (f *fakeRuntime) done(spec *v1.Container, c *cri.Container) bool {
 	return slices.ContainsFunc(f.runs, func(o cri.Container) bool {
 		return o.Name == spec.Name && o.SandboxID == c.SandboxID && o.Epoch >= c.Epoch && (o.State == cri.Exited && o.ExitCode == 0 || cri.Sidecar(spec) && !o.StartedAt.IsZero())
@@ -271,12 +270,12 @@ func (f *fakeRuntime) StopContainer(ctx context.Context, id string, grace time.D
 	return nil
 }
 
-// note records when a container is asked to end, and how long it may take. The caller holds the lock.
+// note records a request to end a container, and its grace period. The caller holds the lock.
 func (f *fakeRuntime) note(what string, grace time.Duration) {
 	f.asked = append(f.asked, fmt.Sprintf("%v %s %v", f.clock.Since(f.mark).Round(time.Second), what, grace.Round(time.Second)))
 }
 
-// timeline returns what was asked since the mark, in the order of time.
+// timeline returns the requests since the mark, in the order of time.
 func (f *fakeRuntime) timeline() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -348,7 +347,7 @@ func (f *fakeRuntime) die(id string, code int32) {
 	}
 }
 
-// running is the live run of a container, or "".
+// running returns the ID of the running run of a container, or "".
 func (f *fakeRuntime) running(name string) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -367,8 +366,8 @@ func (f *fakeRuntime) alive() bool {
 	return slices.ContainsFunc(f.runs, func(c cri.Container) bool { return c.State == cri.Running })
 }
 
-// fakeParts are the other things that a worker uses. They do nothing, and
-// complain when something is taken away from a running container.
+// fakeParts are the other parts that a worker uses. They record it if something is removed that a
+// running container uses.
 type fakeParts struct{ *fakeRuntime }
 
 func (p fakeParts) Update(_ *v1.Pod, runs bool) {
@@ -405,7 +404,7 @@ func (fakeParts) Widen(*v1.Pod, *v1.Pod) error { return nil }
 
 func (p fakeParts) Remove(context.Context, types.UID) error { return p.giveBack("Remove") }
 
-// fakeDevices has none.
+// fakeDevices has no devices.
 type fakeDevices struct{}
 
 func (fakeDevices) Prepare(context.Context, *v1.Pod) error { return nil }
@@ -426,7 +425,7 @@ func (fakeParts) ConfigMap(context.Context, string, string) (*v1.ConfigMap, erro
 
 func (fakeParts) Secret(context.Context, string, string) (*v1.Secret, error) { return nil, errFake }
 
-// fakeImages has every image, at once unless a pull of it is to take long.
+// fakeImages has every image, at once unless the test makes a pull slow.
 type fakeImages struct{ *fakeRuntime }
 
 func (i fakeImages) Ensure(ctx context.Context, _ *v1.Pod, c *v1.Container, _ *runtimeapi.PodSandboxConfig, _ string) (*runtimeapi.Image, error) {

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestSweepFiles: what a kubelet left that was killed between the removal of a pod's
-// last sandbox and that of its files.
+// TestSweepFiles checks that files are removed if the kubelet was killed after it had removed a
+// pod's last sandbox and before it removed its files.
 func TestSweepFiles(t *testing.T) {
 	root := t.TempDir()
 	write := func(pod string, files ...string) {

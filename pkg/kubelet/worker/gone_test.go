@@ -11,8 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestGoneIsNotKnown: who is told that a pod is gone, and starts another in its place only if it
-// is, finds it so.
+// TestGoneIsNotKnown checks that a pod has no worker any more when Removed is called, because the
+// callback may start another pod in its place.
 func TestGoneIsNotKnown(t *testing.T) {
 	bubble(t, testPod(v1.RestartPolicyAlways, "a"), func(t *testing.T, n *testNode) {
 		n.remove(1, false)

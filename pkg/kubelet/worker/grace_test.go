@@ -12,9 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestGraceOfPod compares the grace period of a pod's end with the shortest that applies: a
-// deletion and the kubelet can only shorten what was given before, and the pod's own period
-// counts if neither says anything.
+// TestGraceOfPod checks that the shortest grace period applies: a deletion and the kubelet can only
+// shorten an earlier one, and the pod's own period applies if neither specifies one.
 func TestGraceOfPod(t *testing.T) {
 	choices := []*int64{nil, new(int64(0)), new(int64(1)), new(int64(5)), new(int64(30)), new(int64(600))}
 	for _, deletion := range choices {
@@ -50,8 +49,8 @@ func TestGraceOfPod(t *testing.T) {
 	}
 }
 
-// TestGraceOfContainer: a container of a pod that goes on has the period of the probe that
-// failed, if there is one, unless the pod is being deleted.
+// TestGraceOfContainer checks that a container of a running pod has the grace period of the failed
+// probe, if that specifies one, unless the pod is being deleted.
 func TestGraceOfContainer(t *testing.T) {
 	for _, c := range []struct {
 		deletion, spec, probe *int64

@@ -10,8 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestVolumesOfAnEarlierKubelet: a kubelet that finds a pod running looks after its volumes,
-// which it did not prepare.
+// TestVolumesOfAnEarlierKubelet checks that a restarted kubelet updates the volumes of a running
+// pod, which it did not prepare.
 func TestVolumesOfAnEarlierKubelet(t *testing.T) {
 	bubble(t, testPod(v1.RestartPolicyAlways, "a"), func(t *testing.T, n *testNode) {
 		n.stop()

@@ -15,8 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/volume"
 )
 
-// TestNodeTakesNoMoreVolumes: a pod whose volume is one too many for the node fails, so that
-// whoever made it makes it anew for another node.
+// TestNodeTakesNoMoreVolumes checks that a pod fails if it has one volume too many for the node, so
+// that its controller creates another pod, on another node.
 func TestNodeTakesNoMoreVolumes(t *testing.T) {
 	n := newTestNode(t, testPod(v1.RestartPolicyAlways, "a"))
 	n.runtime.full = &volume.Error{Reason: volume.ReasonFailedMount, Err: &csi.LimitError{Volume: "v", Message: "no slot is free"}}

@@ -20,7 +20,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/logs"
 )
 
-// Bounds of a termination message, and of the part of a log that replaces it.
+// Limits of a termination message, and of the part of a log that replaces it.
 const (
 	maxMessage  = 4096
 	maxFallback = 2048

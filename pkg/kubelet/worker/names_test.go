@@ -10,8 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestNames: the host name that the kernel has and the one of the hosts file, up to the longest
-// names that the API takes.
+// TestNames checks the host name that the kernel has and the one in the hosts file, up to the
+// longest names that the API accepts.
 func TestNames(t *testing.T) {
 	w := &worker{Pool: &Pool{cfg: Config{Settings: Settings{ClusterDomain: "cluster.local"}}}}
 	long := strings.Repeat("a", 62)

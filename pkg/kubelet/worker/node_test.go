@@ -26,30 +26,30 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
-// testNode is a kubelet's pool of workers with one pod, a runtime and an API
-// server, in virtual time.
+// testNode is a kubelet's pool of workers with one pod, a runtime and an API server, in virtual
+// time.
 type testNode struct {
 	runtime *fakeRuntime
 	dir     string
 	log     *slog.Logger
 
 	mu      sync.Mutex
-	api     *v1.Pod // nil when it is gone
+	api     *v1.Pod // nil once it is deleted
 	pool    *Pool
 	cancel  context.CancelFunc
-	hooks   map[string]int // by container ID, in this life of the kubelet
+	hooks   map[string]int // calls by container ID, since the kubelet started
 	hook    time.Duration  // how long a handler takes
 	sick    map[string]bool
 	events  []string
 	given   *allocation.Manager
-	deleted bool // the kubelet has let the pod go
+	deleted bool // the kubelet has deleted the pod from the API
 	tracer  trace.Tracer
 	metrics *metrics.Pods
-	room    time.Time // until which the pod waits for others to end
+	room    time.Time // until when the pod waits for others to end
 	doomed  *status.Verdict
-	written []v1.PodStatus // to the API
+	written []v1.PodStatus // the statuses written to the API
 
-	statuses *fakeStatuses // of this life of the kubelet
+	statuses *fakeStatuses // since the kubelet started
 }
 
 func newTestNode(t *testing.T, pod *v1.Pod) *testNode {
@@ -58,7 +58,7 @@ func newTestNode(t *testing.T, pod *v1.Pod) *testNode {
 	}
 }
 
-// start begins a life of the kubelet.
+// start starts the kubelet.
 func (n *testNode) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.mu.Lock()
@@ -95,7 +95,8 @@ func (n *testNode) start() {
 	}
 }
 
-// allocation knows the pod and one other, which has all of the node's CPU but one.
+// allocation returns a manager with the pod and one other, which has all of the node's CPUs except
+// one.
 func (n *testNode) allocation() *allocation.Manager {
 	other := testPod(v1.RestartPolicyAlways, "o")
 	other.UID = "other"
@@ -114,7 +115,7 @@ func (n *testNode) allocation() *allocation.Manager {
 	return m
 }
 
-// orphan does for a pod that the API does not have what a listing of the runtime does.
+// orphan does what a listing of the runtime does for a pod that the API does not have.
 func (n *testNode) orphan() {
 	for n.runtime.pod != nil {
 		seen, err := n.runtime.Pod(context.Background(), n.runtime.pod.UID)
@@ -127,7 +128,7 @@ func (n *testNode) orphan() {
 	}
 }
 
-// stop ends a life of the kubelet.
+// stop stops the kubelet.
 func (n *testNode) stop() {
 	n.cancel()
 	n.pool.Wait()
@@ -177,7 +178,7 @@ func (n *testNode) exec(ctx context.Context, id string, command []string) (strin
 	}
 }
 
-// remove deletes the pod in the API, as a user does.
+// remove deletes the pod in the API, like a user.
 func (n *testNode) remove(grace int64, force bool) {
 	n.mu.Lock()
 	if n.api == nil {
@@ -322,7 +323,7 @@ func (n *testNode) ready(name string) bool {
 	return false
 }
 
-// TestStopThatFails: a runtime that cannot stop a container is asked again, ever more rarely.
+// TestStopThatFails checks that stopping a container is retried with growing delays.
 func TestStopThatFails(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	liveness(pod, "a")
@@ -355,7 +356,8 @@ func TestStopThatFails(t *testing.T) {
 	})
 }
 
-// TestPreStopRunsOnce: the pod is deleted while the handler of a container that failed its probe is at work.
+// TestPreStopRunsOnce deletes the pod while the preStop handler of a container with a failed probe
+// is running.
 func TestPreStopRunsOnce(t *testing.T) {
 	for name, grace := range map[string]int64{"the same grace": 30, "less grace": 3} {
 		t.Run(name, func(t *testing.T) {
@@ -387,8 +389,8 @@ func TestPreStopRunsOnce(t *testing.T) {
 	}
 }
 
-// TestReadinessIsShownMeanwhile: the worker is busy with one container; the status follows the
-// probes of another.
+// TestReadinessIsShownMeanwhile checks that the status follows the probes of one container while
+// the worker is busy with another.
 func TestReadinessIsShownMeanwhile(t *testing.T) {
 	t.Run("pull", func(t *testing.T) {
 		pod := testPod(v1.RestartPolicyAlways, "a", "b")

@@ -126,7 +126,7 @@ type Preemption interface {
 	Victim(uid types.UID) *status.Verdict
 }
 
-// Placement is what of the machine was assigned to pods and containers.
+// Placement is the assignment of CPUs, NUMA nodes and user namespaces to pods and containers.
 type Placement interface {
 	// Pinned returns the CPUs and NUMA nodes that a container must run on, as lists. Empty means all.
 	Pinned(pod types.UID, container string) (cpus, nodes string)
@@ -137,7 +137,7 @@ type Placement interface {
 	UserNamespace(pod *v1.Pod, handler string) (*runtimeapi.UserNamespace, error)
 }
 
-// Environment is what pods need to know of the cluster.
+// Environment is the part of the cluster that pods depend on.
 type Environment interface {
 	// Services returns the services that containers in the namespace get variables for.
 	Services(namespace string) ([]*v1.Service, error)
@@ -145,7 +145,7 @@ type Environment interface {
 	RuntimeHandler(class string) (string, error)
 }
 
-// RuntimeState is what is known of the runtime and its network.
+// RuntimeState is the last known state of the runtime and its network.
 type RuntimeState interface {
 	// NetworkReady returns nil if sandboxes can be created, or why they cannot.
 	NetworkReady() error
@@ -157,7 +157,7 @@ type RuntimeState interface {
 
 // Release is called at the end of a pod, in the order of its methods.
 type Release interface {
-	// Release returns to the node what it had assigned to a pod; none of its containers runs any more.
+	// Release releases the resources assigned to a pod, whose containers have all ended.
 	Release(ctx context.Context, uid types.UID) error
 	// Forget is called when nothing is left of a pod on the node. The Pool still knows the pod.
 	Forget(uid types.UID)
@@ -167,8 +167,8 @@ type Release interface {
 
 // Observer measures pods.
 type Observer interface {
-	// Started is called once, when a pod runs: took is the time since it was first seen, phases what
-	// each phase took of it.
+	// Started is called once, when a pod runs. took is the time since it was first seen, and phases
+	// is the part of it that each phase took.
 	Started(took time.Duration, phases map[Phase]time.Duration)
 	// Updated is called with each new version of a pod.
 	Updated(before, now *v1.Pod)

@@ -118,14 +118,14 @@ func (n *testNode) do(s step) {
 		n.remove(0, true)
 	case "wake":
 		n.pool.WakeAll()
-	case "clock": // what the runtime says of times is of another clock than what it said before
+	case "clock": // the times that the runtime reports jump
 		n.runtime.mu.Lock()
 		n.runtime.skew += time.Duration(s.n) * time.Second
 		n.runtime.mu.Unlock()
 	}
 }
 
-// settle lets faults end and says what is wrong with what the pod comes to.
+// settle ends all faults and returns what is wrong with the state that the pod reaches.
 func (n *testNode) settle() string {
 	n.mu.Lock()
 	n.sick = map[string]bool{}
@@ -133,7 +133,7 @@ func (n *testNode) settle() string {
 	n.runtime.mu.Lock()
 	n.runtime.failures = map[string]int{}
 	n.runtime.mu.Unlock()
-	// Init containers come to their end by themselves, in the longest back-off there is.
+	// Init containers end by themselves, after the longest possible back-off.
 	for range 40 {
 		for i := range n.runtime.pod.Spec.InitContainers {
 			if c := &n.runtime.pod.Spec.InitContainers[i]; !cri.Sidecar(c) {
@@ -180,7 +180,7 @@ func (n *testNode) settle() string {
 	return ""
 }
 
-// last is the newest run of a container, or nil.
+// last returns the newest run of a container, or nil.
 func (n *testNode) last(name string) *cri.Container {
 	n.runtime.mu.Lock()
 	defer n.runtime.mu.Unlock()
@@ -192,8 +192,8 @@ func (n *testNode) last(name string) *cri.Container {
 	return nil
 }
 
-// TestWhateverHappens: no run of faults makes a worker break its invariants, and
-// when the faults end the pod comes to what it is to be.
+// TestWhateverHappens checks that no sequence of faults makes a worker break its invariants, and
+// that the pod reaches the right state once the faults end.
 func TestWhateverHappens(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		pod := drawPod(rt)

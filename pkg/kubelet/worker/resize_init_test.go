@@ -10,8 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestResizeOfInitContainers: one that runs is given more while it runs, and one whose turn has
-// not come starts with what it is given.
+// TestResizeOfInitContainers checks that a running init container is resized while it runs, and
+// that a later one starts with its granted resources.
 func TestResizeOfInitContainers(t *testing.T) {
 	pod := testPod(v1.RestartPolicyNever, "i:first", "s:side", "i:second", "main")
 	for _, name := range []string{"first", "side", "second", "main"} {
@@ -47,7 +47,7 @@ func TestResizeOfInitContainers(t *testing.T) {
 		}
 		side := n.runtime.running("side")
 		n.ask(func(pod *v1.Pod) {
-			setResources(pod, "first", "500m", "64Mi") // it is over
+			setResources(pod, "first", "500m", "64Mi") // it has ended
 			setResources(pod, "side", "100m", "64Mi")
 			setResources(pod, "main", "200m", "64Mi")
 		})
@@ -62,8 +62,8 @@ func TestResizeOfInitContainers(t *testing.T) {
 	})
 }
 
-// TestResizeOfInitContainerWithoutRoom: what an init container asks for counts like what the
-// others ask for together.
+// TestResizeOfInitContainerWithoutRoom checks that the request of an init container counts in the
+// same way as the sum of the main containers' requests.
 func TestResizeOfInitContainerWithoutRoom(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "i:first", "main")
 	setResources(pod, "first", "100m", "64Mi")
@@ -84,9 +84,9 @@ func TestResizeOfInitContainerWithoutRoom(t *testing.T) {
 	})
 }
 
-// TestResizeOfInitContainerByRestart: a pod of an earlier version may say that its init
-// container has to begin anew. It is over when that run has ended, not when the one before was
-// stopped.
+// TestResizeOfInitContainerByRestart checks an init container whose resize policy requires a
+// restart, which an earlier version of the API accepted. It is done when the new run has ended, not
+// when the old one was stopped.
 func TestResizeOfInitContainerByRestart(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "i:first", "main")
 	setResources(pod, "first", "100m", "64Mi")

@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// setResources gives a container CPU and memory, both as requests and limits.
+// setResources sets a container's CPU and memory, both as requests and limits.
 func setResources(pod *v1.Pod, name, cpu, memory string) {
 	l := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
 	specIn(pod, name).Resources = v1.ResourceRequirements{Requests: l, Limits: l.DeepCopy()}
@@ -95,8 +95,8 @@ func TestResizeInPlace(t *testing.T) {
 	})
 }
 
-// TestResizeByRestart: a container whose policy says so is started anew, even if it ends well
-// and is not started otherwise.
+// TestResizeByRestart checks that a container whose resize policy requires it is restarted, even if
+// it exits with 0 and its restart policy would not restart it.
 func TestResizeByRestart(t *testing.T) {
 	pod := testPod(v1.RestartPolicyOnFailure, "a", "b")
 	setResources(pod, "a", "100m", "64Mi")
@@ -126,7 +126,8 @@ func TestResizeByRestart(t *testing.T) {
 	})
 }
 
-// TestResizeWithoutRoom: the pod keeps what it has, says so, and gets more when there is more.
+// TestResizeWithoutRoom checks that a pod keeps its resources, reports the resize as deferred, and
+// gets more when they are free.
 func TestResizeWithoutRoom(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	setResources(pod, "a", "500m", "64Mi")
@@ -152,8 +153,8 @@ func TestResizeWithoutRoom(t *testing.T) {
 	})
 }
 
-// TestResizeThatFails: memory that is in use is not taken away, and a kubelet that dies over it
-// goes on where it was.
+// TestResizeThatFails checks that memory in use is not taken away, and that a restarted kubelet
+// continues the resize.
 func TestResizeThatFails(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	setResources(pod, "a", "500m", "64Mi")
@@ -180,7 +181,7 @@ func TestResizeThatFails(t *testing.T) {
 	})
 }
 
-// TestResizeThatFailsIsNoReason to leave other containers alone.
+// TestResizeThatFailsIsNoReason checks that a failed resize does not affect other containers.
 func TestResizeThatFailsIsNoReason(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a", "b")
 	setResources(pod, "a", "500m", "64Mi")

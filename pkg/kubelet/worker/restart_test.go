@@ -14,7 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// probeOf asks every ten seconds, so that the first answer after a restart is not there at once.
+// probeOf returns a probe with a period of ten seconds, so that after a restart there is no result
+// at first.
 func probeOf(what string) *v1.Probe {
 	return &v1.Probe{
 		ProbeHandler:  v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{what}}},
@@ -22,11 +23,11 @@ func probeOf(what string) *v1.Probe {
 	}
 }
 
-// restartCases are pods whose status must outlive a restart of the kubelet, as KEP-4781 has it.
+// restartCases are pods whose status must not change with a restart of the kubelet, as in KEP-4781.
 var restartCases = map[string]struct {
 	names  []string
 	mend   func(pod *v1.Pod)
-	before func(n *testNode) // the kubelet ends
+	before func(n *testNode) // happens before the kubelet stops
 }{
 	"no probes": {names: []string{"a"}},
 	"every probe": {names: []string{"i:x", "s:s", "a", "b"}, mend: func(pod *v1.Pod) {
@@ -79,7 +80,8 @@ func (n *testNode) fails(name string, fails bool) {
 	n.sick[name] = fails
 }
 
-// TestStatusOutlivesARestart: nothing of a pod's status changes because the kubelet is another.
+// TestStatusOutlivesARestart checks that a restart of the kubelet changes nothing in a pod's
+// status.
 func TestStatusOutlivesARestart(t *testing.T) {
 	for name, c := range restartCases {
 		t.Run(name, func(t *testing.T) {
@@ -123,8 +125,8 @@ func TestStatusOutlivesARestart(t *testing.T) {
 	}
 }
 
-// TestProbesGoOnAfterARestart: what was taken over changes when a probe says so, and a startup
-// probe that succeeded is not asked again.
+// TestProbesGoOnAfterARestart checks that an adopted result changes with the next result of the
+// probe, and that a startup probe that has succeeded is not run again.
 func TestProbesGoOnAfterARestart(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	c := specIn(pod, "a")
@@ -160,7 +162,7 @@ func TestProbesGoOnAfterARestart(t *testing.T) {
 	})
 }
 
-// TestNewRunBeginsAnew: a container that was started again has nothing of what its earlier run had.
+// TestNewRunBeginsAnew checks that a restarted container has no results from its earlier run.
 func TestNewRunBeginsAnew(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	specIn(pod, "a").ReadinessProbe = probeOf("readiness")
@@ -182,7 +184,8 @@ func TestNewRunBeginsAnew(t *testing.T) {
 	})
 }
 
-// TestStaticPodIsResumed: a file has no status, and the API is heard later than the pod is taken up.
+// TestStaticPodIsResumed checks that the status of a static pod is adopted from its mirror, which
+// is read after the pod was started.
 func TestStaticPodIsResumed(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "s:s", "a")
 	for _, name := range []string{"s", "a"} {

@@ -14,8 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
-// TestRoomIsMadeFirst: a pod for which others end is not started beside them, but as soon as
-// they have ended, or when the time is up; and it can be deleted meanwhile.
+// TestRoomIsMadeFirst checks that a pod for which others are preempted starts when these have
+// ended, or when the time is over, and that it can be deleted meanwhile.
 func TestRoomIsMadeFirst(t *testing.T) {
 	waiting := func(t *testing.T, f func(t *testing.T, n *testNode)) {
 		n := newTestNode(t, testPod(v1.RestartPolicyAlways, "a"))
@@ -58,8 +58,8 @@ func TestRoomIsMadeFirst(t *testing.T) {
 	})
 }
 
-// TestEndIsTakenUp: a pod that an earlier kubelet began to end is ended by the next one, and
-// nothing of it is started first.
+// TestEndIsTakenUp checks that a restarted kubelet ends a pod that an earlier one began to end, and
+// starts none of its containers before.
 func TestEndIsTakenUp(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a", "b")
 	n := newTestNode(t, pod)
@@ -67,7 +67,8 @@ func TestEndIsTakenUp(t *testing.T) {
 		n.start()
 		pass(time.Second)
 		n.stop()
-		n.runtime.die(n.runtime.running("b"), 143) // the kubelet was killed when it had stopped one
+		// The kubelet was killed after it had stopped one container.
+		n.runtime.die(n.runtime.running("b"), 143)
 		n.mu.Lock()
 		n.doomed = &status.Verdict{Phase: v1.PodFailed, Reason: "Preempting", Message: "why", Disruption: true}
 		n.mu.Unlock()

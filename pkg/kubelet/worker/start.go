@@ -27,7 +27,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/volume"
 )
 
-// Reasons for which a container waits, as Kubernetes names them.
+// Reasons for which a container waits, as in Kubernetes.
 const (
 	reasonConfig = "CreateContainerConfigError"
 	reasonCreate = "CreateContainerError"
@@ -35,7 +35,7 @@ const (
 	reasonHook   = "PostStartHookError"
 )
 
-// replaceSandbox stops what is left in the old sandbox and starts a new one.
+// replaceSandbox stops what still runs in the old sandbox and starts a new one.
 func (w *worker) replaceSandbox(ctx context.Context, l observation, attempt uint32, handler string) (*cri.Pod, error) {
 	if l.seen.Sandbox() != nil {
 		w.cfg.Event(l.pod, "", v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// minGrace is the least time that a container has after its signal, as in Kubernetes.
+	// minGrace is the minimum time that a container has after its signal, as in Kubernetes.
 	minGrace = 2 * time.Second
 	// shortestGrace is the shortest grace period of a pod.
 	shortestGrace = time.Second
@@ -36,8 +36,9 @@ type stopping struct {
 	err      error
 }
 
-// end ends a pod: it stops its containers, releases what they held, deletes the pod from the API and
-// then removes the rest from the runtime. It returns when to sync again, and whether nothing is left.
+// end ends a pod: it stops its containers, releases their resources, deletes the pod from the API
+// and then removes the rest from the runtime. It returns when to sync again, and whether nothing is
+// left.
 func (w *worker) end(ctx context.Context, l observation) (again time.Time, gone bool) {
 	span := trace.SpanFromContext(ctx)
 	span.SetName(spanTerminated)
@@ -207,7 +208,7 @@ func graceOne(pod *v1.Pod, own *int64) time.Duration {
 	return defaultGrace
 }
 
-// release releases what the pod's containers held.
+// release releases the resources of the pod's containers.
 func (w *worker) release(ctx context.Context, pod *v1.Pod) error {
 	if w.released {
 		return nil

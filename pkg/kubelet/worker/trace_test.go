@@ -15,8 +15,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestTraceOfAPod: each look at a pod is a span, and those of the phases of its start are part
-// of the one that started it.
+// TestTraceOfAPod checks that each sync of a pod is a span, and that the spans of the phases of its
+// start are children of the sync that started it.
 func TestTraceOfAPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		recorder := tracetest.NewSpanRecorder()

@@ -47,7 +47,7 @@ type worker struct {
 	shown reportedState
 	kills kills
 
-	// The following fields belong to the worker's goroutine.
+	// Only the worker's goroutine uses the following fields.
 
 	admitted bool
 	failures int
@@ -186,7 +186,7 @@ func (w *worker) sleep(ctx context.Context, until time.Time) bool {
 	return true
 }
 
-// observation is what a sync knows of the pod.
+// observation is what a sync knows about the pod.
 type observation struct {
 	pod     *v1.Pod
 	seen    *cri.Pod

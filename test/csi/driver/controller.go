@@ -113,7 +113,7 @@ func (d *Driver) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest) (*c
 	})
 }
 
-// source is the directory that a volume is made from, or "".
+// source returns the directory that a volume is created from, or "".
 func (d *Driver) source(s *csi.VolumeContentSource, want *item) (string, error) {
 	kind, id := snapshots, s.GetSnapshot().GetSnapshotId()
 	if s.GetVolume() != nil {
@@ -143,7 +143,7 @@ func (d *Driver) DeleteVolume(_ context.Context, r *csi.DeleteVolumeRequest) (*c
 		if err == nil && len(i.Nodes) > 0 {
 			return nil, status.Errorf(codes.FailedPrecondition, "volume %s is attached to %v", i.Name, i.Nodes)
 		}
-		if err == nil && i.Block { // nodes that were not there any more have not unstaged it
+		if err == nil && i.Block { // a node that no longer exists did not unstage it
 			if err := loopdev.Detach(d.disk(i)); err != nil {
 				return nil, err
 			}
@@ -152,7 +152,7 @@ func (d *Driver) DeleteVolume(_ context.Context, r *csi.DeleteVolumeRequest) (*c
 	})
 }
 
-// single tells whether only one node may have a volume.
+// single reports whether only one node may use a volume.
 func single(c *csi.VolumeCapability) bool {
 	switch c.GetAccessMode().GetMode() {
 	case csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY, csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER,
@@ -259,7 +259,7 @@ func (d *Driver) CreateSnapshot(_ context.Context, r *csi.CreateSnapshotRequest)
 	})
 }
 
-// take takes a snapshot of a volume, for a group or for itself, or finds that it is taken.
+// take takes a snapshot of a volume, for a group or by itself, unless it exists already.
 func (d *Driver) take(name, volume, group string) (*item, error) {
 	have, err := d.find(snapshots, name)
 	if err == nil {
@@ -317,7 +317,7 @@ func (d *Driver) ListSnapshots(_ context.Context, r *csi.ListSnapshotsRequest) (
 	})
 }
 
-// page is a part of a list, which begins where the last one ended.
+// page returns a part of a list, starting where the previous one ended.
 func page(all []*csi.ListSnapshotsResponse_Entry, token string, most int) (*csi.ListSnapshotsResponse, error) {
 	first := 0
 	if token != "" {

@@ -1,16 +1,15 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package driver is a storage driver for tests, with all that the Container Storage
-// Interface has: volumes are directories, or files behind loop devices, below one
-// directory that all nodes see, as if it were a disk in a network. It can make
-// volumes from snapshots and from each other, takes snapshots of several at once, lets
-// them grow, measures them, keeps what can be changed of them, says how much room there is,
-// and attaches each to one node at a time if its claim says so. Its volumes are those of a zone
-// if it is told of zones. What it is told to do a second time is done already.
+// Package driver is a storage driver for tests that implements all of the Container Storage
+// Interface. Volumes are directories, or files behind loop devices, below one directory that all
+// nodes see, as if it were network storage. The driver clones volumes, creates them from snapshots,
+// takes snapshots of groups, and expands, measures and modifies volumes. It reports its capacity,
+// and attaches a volume to one node at a time if its claim requires that. With zones configured,
+// volumes belong to a zone. All calls are idempotent.
 //
-// All it knows is in files, which are replaced as a whole: it may be killed at any
-// moment. Several processes may serve the same directory.
+// All state is in files, which are replaced as a whole, so the process may be killed at any time.
+// Several processes may serve the same directory.
 package driver
 
 import (
@@ -30,26 +29,26 @@ import (
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
 )
 
-// Driver serves the three services of a driver.
+// Driver implements the three services of a CSI driver.
 type Driver struct {
 	csi.UnimplementedIdentityServer
 	csi.UnimplementedControllerServer
 	csi.UnimplementedGroupControllerServer
 	csi.UnimplementedNodeServer
-	// Name is the driver's name, Node that of the node it runs on.
+	// Name is the driver's name. Node is the name of the node that it runs on.
 	Name, Node string
-	// Zone is where the node is: volumes are reached from the zone that they are made in.
-	// Without it they are reached from everywhere.
+	// Zone is the node's zone. A volume is accessible only from the zone that it was created in. If
+	// it is empty, volumes are accessible from everywhere.
 	Zone string
-	// MaxVolumes is how many volumes a node takes; zero: any number.
+	// MaxVolumes is the maximum number of volumes of a node; zero means no limit.
 	MaxVolumes int64
-	// NoAttach tells that volumes need not be attached to nodes.
+	// NoAttach means that volumes need not be attached to nodes.
 	NoAttach bool
 	// Root is the directory that all nodes see.
 	Root string
 }
 
-// Serve makes the driver's services those of a server.
+// Serve registers the driver's services at a server.
 func (d *Driver) Serve(s *grpc.Server) {
 	csi.RegisterIdentityServer(s, d)
 	csi.RegisterControllerServer(s, d)
@@ -57,24 +56,24 @@ func (d *Driver) Serve(s *grpc.Server) {
 	csi.RegisterNodeServer(s, d)
 }
 
-// item is a volume or a snapshot: what meta.json in its directory says.
+// item is a volume or a snapshot, as stored in meta.json in its directory.
 type item struct {
 	Name  string `json:"name"`
 	Size  int64  `json:"size"`
 	Block bool   `json:"block,omitempty"`
-	// Source is what it was made from: a volume or a snapshot.
+	// Source is the volume or snapshot that it was created from.
 	Source string `json:"source,omitempty"`
-	// Nodes are where it is attached.
+	// Nodes are the nodes that it is attached to.
 	Nodes []string `json:"nodes,omitempty"`
 	// Staged are the nodes that use its device, if it has one.
 	Staged []string `json:"staged,omitempty"`
-	// Made is when, in seconds.
+	// Made is the creation time in seconds.
 	Made int64 `json:"made,omitempty"`
-	// Zone is from where a volume is reached; "": from everywhere.
+	// Zone is the zone from which a volume is accessible; empty for all.
 	Zone string `json:"zone,omitempty"`
-	// Attributes are what can be changed of a volume.
+	// Attributes are the modifiable attributes of a volume.
 	Attributes map[string]string `json:"attributes,omitempty"`
-	// Group is the group that a snapshot is of, Members are the snapshots of a group.
+	// Group is the group of a snapshot. Members are the snapshots of a group.
 	Group   string   `json:"group,omitempty"`
 	Members []string `json:"members,omitempty"`
 }
@@ -83,7 +82,7 @@ const (
 	volumes   = "volumes"
 	snapshots = "snapshots"
 	groups    = "groups" // of snapshots
-	nodes     = "nodes"  // an empty directory for each
+	nodes     = "nodes"  // with an empty directory for each node
 	metaName  = "meta.json"
 	filesName = "files" // of a file system
 	diskName  = "disk"  // of a device
@@ -91,7 +90,7 @@ const (
 
 var plain = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
-// dir is where an item is.
+// dir returns the directory of an item.
 func (d *Driver) dir(kind, id string) string { return filepath.Join(d.Root, kind, id) }
 
 // locked calls f while no other process changes anything.
@@ -104,14 +103,14 @@ func locked[T any](d *Driver, f func() (T, error)) (T, error) {
 	if err != nil {
 		return none, err
 	}
-	defer func() { _ = lock.Close() }() // which gives the lock back
+	defer func() { _ = lock.Close() }() // this releases the lock
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return none, fmt.Errorf("lock: %w", err)
 	}
 	return f()
 }
 
-// find reads an item. One without meta.json is half made, or half gone: there is none.
+// find reads an item. An item without meta.json is incomplete, and counts as missing.
 func (d *Driver) find(kind, id string) (*item, error) {
 	if !plain.MatchString(id) {
 		return nil, status.Errorf(codes.NotFound, "no such thing in %s: %q", kind, id)
@@ -130,7 +129,7 @@ func (d *Driver) find(kind, id string) (*item, error) {
 	return i, nil
 }
 
-// keep writes what is known of an item.
+// keep writes the record of an item.
 func (d *Driver) keep(kind, id string, i *item) error {
 	b, err := json.Marshal(i)
 	if err != nil {
@@ -143,7 +142,7 @@ func (d *Driver) keep(kind, id string, i *item) error {
 	return os.Rename(path+".new", path)
 }
 
-// drop removes an item: first what tells that it is there.
+// drop removes an item. It removes the record first.
 func (d *Driver) drop(kind, id string) error {
 	if !plain.MatchString(id) {
 		return nil
@@ -155,7 +154,7 @@ func (d *Driver) drop(kind, id string) error {
 	return os.RemoveAll(d.dir(kind, id))
 }
 
-// list names the items of a kind, in order.
+// list returns the names of the items of a kind, sorted.
 func (d *Driver) list(kind string) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(d.Root, kind))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -170,7 +169,7 @@ func (d *Driver) list(kind string) ([]string, error) {
 	return out, err
 }
 
-// content makes what is in an item: a copy of what is in another directory, or nothing.
+// content creates the content of an item: a copy of another directory, or nothing.
 func content(dir string, i *item, source string) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
@@ -179,13 +178,13 @@ func content(dir string, i *item, source string) error {
 		return disk(filepath.Join(dir, diskName), i.Size, source)
 	}
 	files := filepath.Join(dir, filesName)
-	if err := os.RemoveAll(files); err != nil { // of an attempt that was not finished
+	if err := os.RemoveAll(files); err != nil { // left by an interrupted attempt
 		return err
 	}
 	if err := os.Mkdir(files, 0o750); err != nil {
 		return err
 	}
-	if err := os.Chmod(files, 0o777); err != nil { // whatever the process masks
+	if err := os.Chmod(files, 0o777); err != nil { // independent of the umask
 		return err
 	}
 	if source == "" {

@@ -25,8 +25,8 @@ func (d *Driver) GroupControllerGetCapabilities(context.Context, *csi.GroupContr
 	}, nil
 }
 
-// CreateVolumeGroupSnapshot implements csi.GroupControllerServer. The snapshots are taken one after
-// the other: who wants them to be of one moment does not write meanwhile.
+// CreateVolumeGroupSnapshot implements csi.GroupControllerServer. It takes the snapshots one after
+// the other, so they are consistent only if nothing writes meanwhile.
 func (d *Driver) CreateVolumeGroupSnapshot(_ context.Context, r *csi.CreateVolumeGroupSnapshotRequest) (*csi.CreateVolumeGroupSnapshotResponse, error) {
 	if !plain.MatchString(r.GetName()) || len(r.GetSourceVolumeIds()) == 0 {
 		return nil, status.Error(codes.InvalidArgument, "a group of snapshots needs a plain name and volumes")
@@ -55,7 +55,7 @@ func (d *Driver) CreateVolumeGroupSnapshot(_ context.Context, r *csi.CreateVolum
 	})
 }
 
-// takeAll takes a snapshot of each volume. Those of an attempt that was not finished are taken anew.
+// takeAll takes a snapshot of each volume. Snapshots of an interrupted attempt are taken again.
 func (d *Driver) takeAll(name string, sources []string) (*item, error) {
 	g := &item{Name: name, Made: clock.Real().Now().Unix()}
 	for n, volume := range sources {
@@ -74,7 +74,7 @@ func (d *Driver) takeAll(name string, sources []string) (*item, error) {
 	return g, d.keep(groups, name, g)
 }
 
-// group is how a group is told.
+// group converts a group for responses.
 func (d *Driver) group(g *item) (*csi.VolumeGroupSnapshot, error) {
 	out := &csi.VolumeGroupSnapshot{GroupSnapshotId: g.Name, ReadyToUse: true, CreationTime: &timestamppb.Timestamp{Seconds: g.Made}}
 	for _, id := range g.Members {

@@ -17,20 +17,20 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// A test that wants somebody killed at a certain moment makes a file METHOD.before or
-// METHOD.after in the directory hold of the driver's: calls of the method stay there until
-// the file is gone. While one does, there is a file of that name with .reached.
+// A test that must kill a process at a certain moment creates a file METHOD.before or METHOD.after
+// in the driver's directory hold. Calls of the method wait there until the file is removed. While
+// one waits, a file of the same name with the suffix .reached exists.
 const (
 	holds  = "hold"
 	before = ".before"
 	after  = ".after"
-	// Reached ends the name of a file that says that a call is held.
+	// Reached is the suffix of the file that exists while a call waits.
 	Reached = ".reached"
 )
 
 const holdPoll = 20 * time.Millisecond
 
-// Hold makes calls wait as tests want it.
+// Hold is an interceptor that makes calls wait if a test requests it.
 func (d *Driver) Hold(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	method := path.Base(info.FullMethod)
 	if err := d.wait(ctx, method+before); err != nil {

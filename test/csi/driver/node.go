@@ -22,7 +22,7 @@ import (
 	"keelson.dev/keelson/pkg/loopdev"
 )
 
-// NodeGetInfo implements csi.NodeServer. From then on volumes are attached to the node.
+// NodeGetInfo implements csi.NodeServer. After it volumes can be attached to the node.
 func (d *Driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	if !plain.MatchString(d.Node) {
 		return nil, status.Errorf(codes.FailedPrecondition, "%q is no node", d.Node)
@@ -46,7 +46,8 @@ func (d *Driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRe
 	return out, nil
 }
 
-// NodeStageVolume implements csi.NodeServer: a directory is bound, a file gets a loop device.
+// NodeStageVolume implements csi.NodeServer. It bind-mounts a directory, or attaches a file to a
+// loop device.
 func (d *Driver) NodeStageVolume(_ context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetStagingTargetPath() == "" || r.GetVolumeCapability() == nil {
 		return nil, status.Error(codes.InvalidArgument, "which volume, where, for what?")
@@ -121,7 +122,7 @@ func (d *Driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRe
 	})
 }
 
-// own makes a volume that belongs to one pod.
+// own creates an inline volume.
 func (d *Driver) own(id string) error {
 	if _, err := d.find(volumes, id); status.Code(err) != codes.NotFound {
 		return err
@@ -203,7 +204,7 @@ func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStats
 
 func usage(dir string) (bytes, files int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) { // a pod works there
+		if errors.Is(err, fs.ErrNotExist) { // the kubelet may call this while a pod uses the volume
 			return nil
 		}
 		if err != nil {
@@ -218,7 +219,7 @@ func usage(dir string) (bytes, files int64, err error) {
 	return bytes, files, err
 }
 
-// bind makes source visible at target, unless something is mounted there.
+// bind bind-mounts source at target unless target is a mount point.
 func bind(source, target string, readOnly bool) error {
 	mounted, err := mountinfo.Mounted(target)
 	if err != nil || mounted {
@@ -250,8 +251,8 @@ func unbind(target string) error {
 
 func (d *Driver) disk(i *item) string { return filepath.Join(d.dir(volumes, i.Name), diskName) }
 
-// use gives a volume a device that stays until all nodes that use it have left it:
-// those of a test share a kernel, and a file has one device.
+// use attaches a device to a volume. It stays until all nodes that use it have left: the nodes of a
+// test share a kernel, and a file has one device.
 func (d *Driver) use(i *item) error {
 	if !slices.Contains(i.Staged, d.Node) {
 		i.Staged = append(i.Staged, d.Node)
@@ -262,7 +263,7 @@ func (d *Driver) use(i *item) error {
 	return d.attach(i)
 }
 
-// leave takes a volume's device away when no other node uses it.
+// leave detaches a volume's device if no other node uses it.
 func (d *Driver) leave(i *item) error {
 	i.Staged = slices.DeleteFunc(i.Staged, func(n string) bool { return n == d.Node })
 	if len(i.Staged) == 0 {
@@ -273,7 +274,7 @@ func (d *Driver) leave(i *item) error {
 	return d.keep(volumes, i.Name, i)
 }
 
-// attach gives a volume a loop device, if it has none.
+// attach attaches a loop device to a volume unless it has one.
 func (d *Driver) attach(i *item) error {
 	dev, err := loopdev.Attach(d.disk(i), false)
 	if err != nil {

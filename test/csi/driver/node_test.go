@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { unshare.Run(m, unshare.Mount) }
 
-// TestDeviceOfManyNodes: nodes that share a kernel share a volume's device, which stays
+// TestDeviceOfManyNodes checks that nodes that share a kernel share a volume's device, which stays
 // until the last of them has unstaged the volume.
 func TestDeviceOfManyNodes(t *testing.T) {
 	unshare.Need(t)
@@ -31,7 +31,7 @@ func TestDeviceOfManyNodes(t *testing.T) {
 		return at
 	}
 	staging := t.TempDir()
-	for _, d := range []*Driver{first, second, second} { // it may be repeated
+	for _, d := range []*Driver{first, second, second} { // calls may be repeated
 		if _, err := d.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: "v", StagingTargetPath: staging, VolumeCapability: block}); err != nil {
 			t.Fatal(err)
 		}
@@ -50,13 +50,13 @@ func TestDeviceOfManyNodes(t *testing.T) {
 	}
 }
 
-// block is what a volume that is a device is asked for.
+// block is the capability of a block volume.
 var block = &csi.VolumeCapability{
 	AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}},
 	AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY},
 }
 
-// makeBlock makes the volume v, a device.
+// makeBlock creates a block volume v.
 func makeBlock(t *testing.T, d *Driver) {
 	t.Helper()
 	if _, err := d.CreateVolume(t.Context(), &csi.CreateVolumeRequest{
@@ -67,7 +67,8 @@ func makeBlock(t *testing.T, d *Driver) {
 	t.Cleanup(func() { _ = loopdev.Detach(filepath.Join(d.Root, volumes, "v", diskName)) })
 }
 
-// TestDeviceOfLostNode: a volume that is deleted leaves no device, though the node that staged it is gone.
+// TestDeviceOfLostNode checks that a deleted volume leaves no device, even if the node that staged
+// it no longer exists.
 func TestDeviceOfLostNode(t *testing.T) {
 	unshare.Need(t)
 	d := &Driver{Name: "d", Node: "n", Root: t.TempDir()}
@@ -75,7 +76,8 @@ func TestDeviceOfLostNode(t *testing.T) {
 	if _, err := d.NodeStageVolume(t.Context(), &csi.NodeStageVolumeRequest{VolumeId: "v", StagingTargetPath: t.TempDir(), VolumeCapability: block}); err != nil {
 		t.Fatal(err)
 	}
-	kept := filepath.Join(d.Root, "kept") // by this name its device can still be found
+	// This name keeps the file, so that its device can be found.
+	kept := filepath.Join(d.Root, "kept")
 	if err := os.Link(filepath.Join(d.Root, volumes, "v", diskName), kept); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +90,7 @@ func TestDeviceOfLostNode(t *testing.T) {
 	}
 }
 
-// TestCapacityAtFirst: there is room before there is any volume.
+// TestCapacityAtFirst checks that there is capacity before the first volume exists.
 func TestCapacityAtFirst(t *testing.T) {
 	d := &Driver{Root: filepath.Join(t.TempDir(), "volumes")}
 	if _, err := d.GetCapacity(t.Context(), nil); err != nil {

@@ -15,10 +15,10 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// ZoneKey is the label of nodes with the zone that volumes are reached from.
+// ZoneKey is the label of nodes with the zone that volumes belong to.
 const ZoneKey = "topology.test.csi.keelson.dev/zone"
 
-// zone is where a volume is to be made; "": it does not matter.
+// zone returns the zone to create a volume in, or "" for any.
 func zone(r *csi.TopologyRequirement) string {
 	for _, t := range append(r.GetPreferred(), r.GetRequisite()...) {
 		if z := t.GetSegments()[ZoneKey]; z != "" {
@@ -28,7 +28,7 @@ func zone(r *csi.TopologyRequirement) string {
 	return ""
 }
 
-// reached is from where a volume of a zone is reached.
+// reached returns the topology of the volumes of a zone.
 func reached(zone string) []*csi.Topology {
 	if zone == "" {
 		return nil
@@ -36,12 +36,13 @@ func reached(zone string) []*csi.Topology {
 	return []*csi.Topology{{Segments: map[string]string{ZoneKey: zone}}}
 }
 
-// roomStep is how exactly the driver knows how much room it has: others write to the same disk all the time.
+// roomStep is the granularity of the reported capacity, because other programs write to the same
+// disk all the time.
 const roomStep = 1 << 30
 
 // GetCapacity implements csi.ControllerServer. All zones have the same disk.
 func (d *Driver) GetCapacity(context.Context, *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
-	return locked(d, func() (*csi.GetCapacityResponse, error) { // which makes the directory
+	return locked(d, func() (*csi.GetCapacityResponse, error) { // this creates the directory
 		var fsys unix.Statfs_t
 		if err := unix.Statfs(d.Root, &fsys); err != nil {
 			return nil, err
@@ -51,12 +52,12 @@ func (d *Driver) GetCapacity(context.Context, *csi.GetCapacityRequest) (*csi.Get
 	})
 }
 
-// attribute is what can be changed of a volume: how fast it is to be, which makes no difference.
+// attribute is the modifiable attribute of a volume. It has no effect.
 const attribute = "iops"
 
 var number = regexp.MustCompile(`^[0-9]{1,9}$`)
 
-// change sets what can be changed of a volume.
+// change sets the modifiable attributes of a volume.
 func (i *item) change(to map[string]string) error {
 	for k, v := range to {
 		if k != attribute || !number.MatchString(v) {

@@ -15,7 +15,7 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// ServeAt serves on a socket, in place of who had it before, until ctx ends.
+// ServeAt serves on a socket until ctx ends. It replaces the socket of an earlier process.
 func ServeAt(ctx context.Context, socket string, register func(*grpc.Server), options ...grpc.ServerOption) error {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -34,14 +34,14 @@ func ServeAt(ctx context.Context, socket string, register func(*grpc.Server), op
 	return s.Serve(l)
 }
 
-// Register tells the kubelet of a driver until ctx ends: it finds a socket in its directory for the
-// registration of plugins, and by it the driver's own, by the path that that has on the node.
+// Register registers a driver with the kubelet until ctx ends. It serves a socket in the kubelet's
+// plugin registry, from which the kubelet gets the path of the driver's own socket on the node.
 func Register(ctx context.Context, name, socket, registry string, log *slog.Logger) error {
 	r := &registrar{info: &registration.PluginInfo{Type: registration.CSIPlugin, Name: name, Endpoint: socket, SupportedVersions: []string{"1.0.0"}}, log: log}
 	return ServeAt(ctx, filepath.Join(registry, name+"-reg.sock"), func(s *grpc.Server) { registration.RegisterRegistrationServer(s, r) })
 }
 
-// registrar tells the kubelet what the driver is.
+// registrar implements the registration service.
 type registrar struct {
 	registration.UnimplementedRegistrationServer
 	info *registration.PluginInfo
@@ -55,6 +55,6 @@ func (r *registrar) GetInfo(context.Context, *registration.InfoRequest) (*regist
 
 // NotifyRegistrationStatus implements registration.RegistrationServer.
 func (r *registrar) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
-	r.log.Info("Registration", "done", s.GetPluginRegistered(), "err", s.GetError())
+	r.log.Info("Registration result received", "done", s.GetPluginRegistered(), "err", s.GetError())
 	return &registration.RegistrationStatusResponse{}, nil
 }

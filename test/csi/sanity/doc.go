@@ -1,7 +1,6 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sanity runs the test suite of the Container Storage Interface, csi-sanity,
-// against the driver of test/csi. It is a module of its own: nothing else needs what
-// the suite brings.
+// Package sanity runs the test suite of the Container Storage Interface, csi-sanity, against the
+// drivers of this repository. It is a separate module because of the suite's dependencies.
 package sanity

@@ -25,12 +25,12 @@ import (
 
 func TestMain(m *testing.M) { unshare.Run(m, unshare.Mount) }
 
-// kindOf is the variable that has a process run the suite, and with which kind of volumes:
-// on a disk in the network (the driver for tests), or on the node's (the kubelet's own).
+// kindOf is the environment variable that makes a process run the suite. Its value is the kind of
+// volumes: network storage (the driver for tests), or the node's disk (the kubelet's own driver).
 const kindOf = "KEELSON_SANITY_KIND"
 
-// TestSanity: what the driver says that it can do, it does as the interface wants it.
-// The suite can be run once in a process: for each kind of volumes there is one.
+// TestSanity runs the suite for each kind of volumes in a process of its own, because the suite can
+// run only once in a process.
 func TestSanity(t *testing.T) {
 	unshare.Need(t)
 	if kind := os.Getenv(kindOf); kind != "" {
@@ -48,10 +48,10 @@ func TestSanity(t *testing.T) {
 	}
 }
 
-// run serves the driver, and runs the suite. The suite is given its connection: it
-// waits for one of its own to get ready, for ever if that is ready at once.
+// run serves the driver and runs the suite with a connection to it. Without one the suite would
+// create a connection and wait for a state change that never comes if it is ready at once.
 func run(t *testing.T, kind string) {
-	dir, err := os.MkdirTemp("", "k") // the names of sockets are short
+	dir, err := os.MkdirTemp("", "k") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}

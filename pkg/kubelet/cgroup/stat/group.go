@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// GroupOf is the cgroup that a process is in. Of cgroup v1 it is that by which both CPUs and
-// memory are counted; where those differ, or where systemd has the process in another one and so
-// does not have it counted by itself, nothing can be told of it.
+// GroupOf returns the cgroup of a process. In cgroup v1 it is the one that accounts both CPU and
+// memory. It fails if those differ, or if systemd has the process in another cgroup, because then
+// the usage of the process is not accounted separately.
 func (r Reader) GroupOf(proc string, pid int) (string, error) {
 	dir := filepath.Join(proc, strconv.Itoa(pid))
 	b, err := os.ReadFile(filepath.Join(dir, "cgroup"))
@@ -42,7 +42,7 @@ func (r Reader) GroupOf(proc string, pid int) (string, error) {
 	return path, nil
 }
 
-// CreatedAt is when the cgroup was made, zero if it is not there.
+// CreatedAt returns when the cgroup was created, or zero if it does not exist.
 func (r Reader) CreatedAt(path string) time.Time {
 	info, err := os.Stat(r.dir("cpu", path))
 	if err != nil {

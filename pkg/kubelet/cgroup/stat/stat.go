@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stat reads what the processes of a cgroup use, how they are limited and what they wait for, from the
-// files of cgroup v2, of v1, and of a v2 hierarchy that is mounted beside v1 and knows the pressure alone. It
-// remembers nothing. What a kernel does not tell is nil, or missing.
+// Package stat reads the resource usage, the limits and the pressure stall information of cgroups.
+// It supports cgroup v2, v1, and a v2 hierarchy that is mounted beside v1 and provides only the
+// pressure. It keeps no state. Values that the kernel does not provide are nil or missing.
 package stat
 
 import (
@@ -15,67 +15,68 @@ import (
 	"time"
 )
 
-// Usage is what is known of a cgroup.
+// Usage is what is known about a cgroup.
 type Usage struct {
 	CPU       *CPU
 	Memory    *Memory
 	IO        []Device
 	Pressure  map[string]Pressure // by "cpu", "memory" and "io"
-	Processes []int               // at the cgroup itself
+	Processes []int               // in the cgroup itself
 	Threads   *int64
 	Limits    Limits
 }
 
-// CPU is time spent, and time not given.
+// CPU is CPU time used, and CPU time denied by the quota.
 type CPU struct {
 	Total, User, System  time.Duration
 	Periods, Throttled   uint64
 	ThrottledFor         time.Duration
-	Bounded              bool // there is a quota
+	Bounded              bool // whether there is a quota
 	HasUserAndSystemTime bool
 }
 
-// Memory is in bytes.
+// Memory values are in bytes.
 type Memory struct {
 	Usage, WorkingSet, RSS, Cache, MappedFile, Swap uint64
 	Max                                             *uint64
-	Failures                                        *uint64 // how often a limit was hit
+	Failures                                        *uint64 // how often a limit was reached
 	Faults, MajorFaults, OOMKills                   uint64
 }
 
-// Device is what was read from and written to a device, by its numbers.
+// Device is the data read from and written to a device, which is identified by its numbers.
 type Device struct {
 	Major, Minor                         string
 	ReadBytes, WriteBytes, Reads, Writes uint64
 }
 
-// Pressure is for how long some tasks, and all of them, waited for a resource.
+// Pressure is how long some tasks, and all tasks, waited for a resource.
 type Pressure struct{ Some, Full Waiting }
 
-// Waiting is a share of the last 10, 60 and 300 seconds, and all there was.
+// Waiting holds the shares of the last 10, 60 and 300 seconds, and the total time.
 type Waiting struct {
 	Avg10, Avg60, Avg300 float64
 	Total                time.Duration
 }
 
-// Limits are zero where there are none.
+// Limits are zero if there are none.
 type Limits struct {
 	Shares, Quota, Period, Memory, Soft, Swap int64
 }
 
-// unlimited is what files of cgroup v1 say when there is no limit, rounded to pages of any size.
+// unlimited is the lower bound of the values that cgroup v1 shows without a limit, which depend on
+// the page size.
 const unlimited = int64(1) << 62
 
-// Reader reads below a mount.
+// Reader reads cgroups below a mount.
 type Reader struct {
 	mount   string
 	unified bool
 }
 
-// New reads below a mount, /sys/fs/cgroup.
+// New returns a Reader of a mount, /sys/fs/cgroup.
 func New(mount string, unified bool) Reader { return Reader{mount, unified} }
 
-// Exists reports whether there is such a cgroup.
+// Exists reports whether a cgroup exists.
 func (r Reader) Exists(path string) bool {
 	_, err := os.Stat(r.dir("memory", path))
 	return err == nil
@@ -102,7 +103,7 @@ func (r Reader) Read(path string) Usage {
 	return u
 }
 
-// Pressures are what the cgroup's tasks wait for; nil if the kernel does not tell.
+// Pressures returns the pressure of the cgroup's tasks, or nil if the kernel does not provide it.
 func (r Reader) Pressures(path string) map[string]Pressure {
 	dir := filepath.Join(r.mount, path)
 	if !r.unified {
@@ -111,7 +112,7 @@ func (r Reader) Pressures(path string) map[string]Pressure {
 	return pressures(func(name string) string { return filepath.Join(dir, name+".pressure") })
 }
 
-// MachinePressures are those of all tasks of the machine.
+// MachinePressures returns the pressure of all tasks of the machine.
 func MachinePressures() map[string]Pressure {
 	return pressures(func(name string) string { return filepath.Join("/proc/pressure", name) })
 }
@@ -168,7 +169,7 @@ func (r Reader) readUnified(u *Usage, dir string) {
 		}
 	}
 	if quota, period, ok := strings.Cut(readText(dir, "cpu.max"), " "); ok {
-		u.Limits.Quota, _ = strconv.ParseInt(quota, 10, 64) // "max" is none
+		u.Limits.Quota, _ = strconv.ParseInt(quota, 10, 64) // "max" means no quota
 		u.Limits.Period, _ = strconv.ParseInt(period, 10, 64)
 	}
 	if weight, ok := number(dir, "cpu.weight"); ok {
@@ -259,7 +260,7 @@ func (c *CPU) bounded(l Limits) {
 	}
 }
 
-// legacyIO reads lines like "8:0 Read 4096", of bytes and of operations.
+// legacyIO reads lines such as "8:0 Read 4096", in bytes and in operations.
 func legacyIO(dir string) []Device {
 	var out []Device
 	at := map[string]int{}
@@ -267,7 +268,7 @@ func legacyIO(dir string) []Device {
 		{"blkio.throttle.io_service_bytes_recursive", "Read", "Write"}, {"blkio.throttle.io_service_bytes", "Read", "Write"}, {"blkio.throttle.io_serviced", "Reads", "Writes"},
 	} {
 		if f.file == "blkio.throttle.io_service_bytes" && len(out) > 0 {
-			continue // the recursive file tells it already
+			continue // the recursive file contains it already
 		}
 		for line := range strings.Lines(readText(dir, f.file)) {
 			fields := strings.Fields(line)
@@ -305,7 +306,7 @@ func (d *Device) add(what, value string) {
 
 func micro(n uint64) time.Duration { return time.Duration(n) * time.Microsecond }
 
-// ticks are hundredths of a second, on every Linux.
+// ticks converts hundredths of a second, which is the unit of ticks on every Linux.
 func ticks(n uint64) time.Duration { return time.Duration(n) * 10 * time.Millisecond }
 
 func readText(dir, file string) string {
@@ -316,7 +317,7 @@ func readText(dir, file string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// number reads a file with a number; no limit is not one.
+// number reads a file with a number. ok is false if the file says that there is no limit.
 func number(dir, file string) (int64, bool) {
 	n, err := strconv.ParseInt(readText(dir, file), 10, 64)
 	if err != nil || n >= unlimited {
@@ -348,14 +349,14 @@ func pids(dir string) []int {
 	return out
 }
 
-// Interface is what a network interface has carried.
+// Interface is the traffic of a network interface.
 type Interface struct {
 	Name                                    string
 	RxBytes, RxPackets, RxErrors, RxDropped uint64
 	TxBytes, TxPackets, TxErrors, TxDropped uint64
 }
 
-// Network reads the interfaces that a process sees, without its loopback.
+// Network reads the interfaces in the network namespace of a process, without its loopback.
 func Network(proc string, pid int) []Interface {
 	f, err := os.Open(filepath.Join(proc, strconv.Itoa(pid), "net", "dev"))
 	if err != nil {
