@@ -60,9 +60,9 @@ func checkEnforced(c *kubeletconfig.KubeletConfiguration) error {
 	for _, what := range c.EnforceNodeAllocatable {
 		switch {
 		case !slices.Contains(known, what):
-			return fmt.Errorf("enforceNodeAllocatable: %q is none of %s", what, strings.Join(known, ", "))
+			return fmt.Errorf("enforceNodeAllocatable: %q is not one of %s", what, strings.Join(known, ", "))
 		case what == enforceNone && len(c.EnforceNodeAllocatable) > 1:
-			return errors.New("enforceNodeAllocatable: none cannot be with others")
+			return errors.New("enforceNodeAllocatable: none cannot be combined with other values")
 		case strings.HasPrefix(what, enforceSystem) && c.SystemReservedCgroup == "":
 			return fmt.Errorf("enforceNodeAllocatable: %s needs systemReservedCgroup", what)
 		case strings.HasPrefix(what, enforceKube) && c.KubeReservedCgroup == "":

@@ -18,14 +18,14 @@ func TestCheckEnforced(t *testing.T) {
 		config kubeletconfig.KubeletConfiguration
 		ok     bool
 	}{
-		"nothing":              {kubeletconfig.KubeletConfiguration{}, true},
-		"pods":                 {kubeletconfig.KubeletConfiguration{EnforceNodeAllocatable: []string{"pods"}}, true},
-		"none":                 {kubeletconfig.KubeletConfiguration{EnforceNodeAllocatable: []string{"none"}}, true},
-		"none and pods":        {kubeletconfig.KubeletConfiguration{EnforceNodeAllocatable: []string{"none", "pods"}}, false},
-		"what nobody knows":    {kubeletconfig.KubeletConfiguration{EnforceNodeAllocatable: []string{"other"}}, false},
-		"system":               {kubeletconfig.KubeletConfiguration{EnforceNodeAllocatable: []string{"system-reserved"}, SystemReservedCgroup: "/system"}, true},
-		"system without group": {kubeletconfig.KubeletConfiguration{EnforceNodeAllocatable: []string{"system-reserved"}}, false},
-		"kube, CPUs alone":     {kubeletconfig.KubeletConfiguration{EnforceNodeAllocatable: []string{"kube-reserved-compressible"}}, false},
+		"nothing":               {kubeletconfig.KubeletConfiguration{}, true},
+		"pods":                  {kubeletconfig.KubeletConfiguration{EnforceNodeAllocatable: []string{"pods"}}, true},
+		"none":                  {kubeletconfig.KubeletConfiguration{EnforceNodeAllocatable: []string{"none"}}, true},
+		"none and pods":         {kubeletconfig.KubeletConfiguration{EnforceNodeAllocatable: []string{"none", "pods"}}, false},
+		"unknown value":         {kubeletconfig.KubeletConfiguration{EnforceNodeAllocatable: []string{"other"}}, false},
+		"system":                {kubeletconfig.KubeletConfiguration{EnforceNodeAllocatable: []string{"system-reserved"}, SystemReservedCgroup: "/system"}, true},
+		"system without cgroup": {kubeletconfig.KubeletConfiguration{EnforceNodeAllocatable: []string{"system-reserved"}}, false},
+		"kube, CPUs alone":      {kubeletconfig.KubeletConfiguration{EnforceNodeAllocatable: []string{"kube-reserved-compressible"}}, false},
 	} {
 		if err := checkEnforced(&c.config); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)

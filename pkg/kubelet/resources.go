@@ -40,7 +40,7 @@ type resources struct {
 func readResources(cfg Config) (*resources, error) {
 	m, err := node.ReadMachine(cfg.RootDir)
 	if err != nil {
-		return nil, fmt.Errorf("look at the machine: %w", err)
+		return nil, fmt.Errorf("read the machine: %w", err)
 	}
 	r := &resources{machine: m, capacity: m.Capacity(maxPods(cfg.Kubelet, m.CPUs))}
 	if r.reserved, err = reservations(cfg.Kubelet, r.capacity); err != nil {

@@ -24,7 +24,7 @@ func watchdog(ctx context.Context, cfg Config, h *heartbeat) error {
 	case limit == 0:
 		return nil
 	case limit <= leastWatchdog:
-		return fmt.Errorf("watchdog of systemd: %v is too little, want more than %v", limit, leastWatchdog)
+		return fmt.Errorf("watchdog of systemd: %v is too short, must be more than %v", limit, leastWatchdog)
 	}
 	t := cfg.Clock.NewTicker(limit / 2)
 	defer t.Stop()

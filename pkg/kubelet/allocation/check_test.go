@@ -67,7 +67,7 @@ func TestCheck(t *testing.T) {
 		node            *v1.Node
 		reason, message string
 	}{
-		{name: "nothing asked", pod: podOf("a")},
+		{name: "no requests", pod: podOf("a")},
 		{name: "fits exactly", pod: podOf("a", asks(v1.ResourceCPU, "1500m")), others: []*v1.Pod{podOf("b", asks(v1.ResourceCPU, "500m"))}},
 		{
 			name: "CPU", pod: podOf("a", asks(v1.ResourceCPU, "1501m"), asks(v1.ResourceMemory, "2Gi")), others: []*v1.Pod{podOf("b", asks(v1.ResourceCPU, "500m"))},
@@ -86,14 +86,14 @@ func TestCheck(t *testing.T) {
 			reason: "OutOfexample.com/gadget", message: "Node didn't have enough resource: example.com/gadget, requested: 1, used: 1, capacity: 1",
 		},
 		{
-			name: "extended resource that a claim gives", pod: podOf("a", asks("example.com/gadget", "2"), claimed("example.com/gadget")),
+			name: "extended resource from a claim", pod: podOf("a", asks("example.com/gadget", "2"), claimed("example.com/gadget")),
 			others: []*v1.Pod{podOf("b", asks("example.com/gadget", "1"))},
 		},
 		{
-			name: "extended resource that a claim gives another", pod: podOf("a", asks("example.com/gadget", "1")),
+			name: "extended resource of another pod from a claim", pod: podOf("a", asks("example.com/gadget", "1")),
 			others: []*v1.Pod{podOf("b", asks("example.com/gadget", "1"), claimed("example.com/gadget"))},
 		},
-		{name: "extended resource that the node has not", pod: podOf("a", asks("example.com/cloud", "1"))},
+		{name: "extended resource unknown to the node", pod: podOf("a", asks("example.com/cloud", "1"))},
 		{
 			name: "selector", pod: podOf("a", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "slow"} }),
 			reason: "NodeAffinity", message: "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
@@ -103,11 +103,11 @@ func TestCheck(t *testing.T) {
 			reason: "NodeName", message: "Predicate NodeName failed: node(s) didn't match the requested node name",
 		},
 		{
-			name: "port of all addresses", pod: podOf("a", wantsPort(80, "", "")), others: []*v1.Pod{podOf("b", wantsPort(80, "192.0.2.1", v1.ProtocolTCP))},
+			name: "port on all addresses", pod: podOf("a", wantsPort(80, "", "")), others: []*v1.Pod{podOf("b", wantsPort(80, "192.0.2.1", v1.ProtocolTCP))},
 			reason: "NodePorts", message: "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports",
 		},
 		{name: "port of another protocol", pod: podOf("a", wantsPort(80, "", v1.ProtocolUDP)), others: []*v1.Pod{podOf("b", wantsPort(80, "", v1.ProtocolTCP))}},
-		{name: "port of another address", pod: podOf("a", wantsPort(80, "192.0.2.2", "")), others: []*v1.Pod{podOf("b", wantsPort(80, "192.0.2.1", ""))}},
+		{name: "port on another address", pod: podOf("a", wantsPort(80, "192.0.2.2", "")), others: []*v1.Pod{podOf("b", wantsPort(80, "192.0.2.1", ""))}},
 		{
 			name: "taint", pod: podOf("a"), node: tainted,
 			reason: "TaintToleration", message: "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate",
@@ -134,7 +134,7 @@ func TestCheck(t *testing.T) {
 			}),
 			reason: "AppArmor", message: "Cannot enforce AppArmor: AppArmor is not enabled on the host",
 		},
-		{name: "no AppArmor wanted", pod: podOf("a", func(p *v1.Pod) { p.Spec.SecurityContext = &v1.PodSecurityContext{AppArmorProfile: &unconfined} })},
+		{name: "no AppArmor profile", pod: podOf("a", func(p *v1.Pod) { p.Spec.SecurityContext = &v1.PodSecurityContext{AppArmorProfile: &unconfined} })},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.node == nil {

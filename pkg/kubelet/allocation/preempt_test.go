@@ -33,15 +33,15 @@ func TestVictims(t *testing.T) {
 	}{
 		"fits":         {pod: podOf("p", static, asks(v1.ResourceCPU, "1")), others: []*v1.Pod{podOf("a", asks(v1.ResourceCPU, "1"))}},
 		"not critical": {pod: podOf("p", asks(v1.ResourceCPU, "2")), others: []*v1.Pod{podOf("a", asks(v1.ResourceCPU, "1"))}},
-		"one suffices": {
+		"one victim is enough": {
 			pod: podOf("p", static, asks(v1.ResourceCPU, "1")), want: "b",
 			others: []*v1.Pod{podOf("a", asks(v1.ResourceCPU, "200m")), podOf("b", asks(v1.ResourceCPU, "600m")), podOf("c", asks(v1.ResourceCPU, "800m"))},
 		},
-		"the lesser class first": {
+		"lower QoS class first": {
 			pod: podOf("p", static, asks(v1.ResourceCPU, "1")), want: "b",
 			others: []*v1.Pod{podOf("a", guaranteed("1")), podOf("b", asks(v1.ResourceCPU, "1"))},
 		},
-		"of the better class what the lesser does not give": {
+		"higher QoS class only for the rest": {
 			pod: podOf("p", static, asks(v1.ResourceCPU, "1500m")), want: "b a",
 			others: []*v1.Pod{podOf("a", guaranteed("800m")), podOf("b", asks(v1.ResourceCPU, "600m"))},
 		},
@@ -49,16 +49,16 @@ func TestVictims(t *testing.T) {
 			pod: podOf("p", static), want: "a", first: v1.ResourcePods,
 			others: []*v1.Pod{podOf("a"), podOf("b", asks(v1.ResourceCPU, "1m")), podOf("c", static), podOf("d", static)},
 		},
-		"number of pods before what they ask for": {
+		"number of pods before resources": {
 			pod: podOf("p", static, asks(v1.ResourceCPU, "1500m")), want: "b", first: v1.ResourcePods,
 			others: []*v1.Pod{podOf("a", guaranteed("100m")), podOf("b", asks(v1.ResourceCPU, "1")), podOf("c", static), podOf("d", static)},
 		},
-		"others are critical too": {
+		"no victims among critical pods": {
 			pod: podOf("p", static, asks(v1.ResourceCPU, "1")), others: []*v1.Pod{podOf("a", static, asks(v1.ResourceCPU, "1500m"))},
 			refuse: "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: " +
 				"no set of running pods found to reclaim resources: [(res: cpu, q: 500), ]",
 		},
-		"something else is wrong as well": {
+		"other refusal too": {
 			pod: podOf("p", static, asks(v1.ResourceCPU, "2"), wantsPort(80, "", "")), others: []*v1.Pod{podOf("a", asks(v1.ResourceCPU, "1"), wantsPort(80, "", ""))},
 		},
 	} {

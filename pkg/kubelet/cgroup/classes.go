@@ -25,7 +25,7 @@ func (m *Manager) enforce() error {
 		// nothing.
 		path := m.reserved(name)
 		if !m.exists(path) {
-			return fmt.Errorf("cgroup %s does not exist, and its reservation is to be enforced", name)
+			return fmt.Errorf("cgroup %s does not exist, so its reservation cannot be enforced", name)
 		}
 		if err := m.change(path, m.cfg.Others[name]); err != nil {
 			return err

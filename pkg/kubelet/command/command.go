@@ -95,7 +95,7 @@ func parse(args []string, stderr io.Writer) (*options, *kubeletconfig.KubeletCon
 		return nil, nil, fmt.Errorf("--network-plugin=%s: want %s or %s", o.network, networkOwn, networkExternal)
 	}
 	if (o.plugins.Config == "") != (o.plugins.BinDir == "") {
-		return nil, nil, errors.New("--image-credential-provider-config and --image-credential-provider-bin-dir go together")
+		return nil, nil, errors.New("--image-credential-provider-config and --image-credential-provider-bin-dir must be set together")
 	}
 	c, err := load(o.config)
 	if err != nil {

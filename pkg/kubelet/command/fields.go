@@ -19,25 +19,25 @@ import (
 // none in Kubernetes either, by its documentation. The kubelet logs a warning for each that is set
 // to other than its default.
 var unread = map[string]string{
-	"ConfigMapAndSecretChangeDetectionStrategy": "what pods refer to is always watched",
-	"ContainerLogMaxWorkers":                    "logs are looked after one by one",
-	"ContentType":                               "requests are protobuf, and JSON of custom resources",
-	"EnableDebugFlagsHandler":                   "the log level is that of the start",
-	"HairpinMode":                               "the pod network sees to it, whosever it is",
+	"ConfigMapAndSecretChangeDetectionStrategy": "objects that pods refer to are always watched",
+	"ContainerLogMaxWorkers":                    "logs are rotated one at a time",
+	"ContentType":                               "requests use protobuf, or JSON for custom resources",
+	"EnableDebugFlagsHandler":                   "the log level cannot change while the kubelet runs",
+	"HairpinMode":                               "hairpin traffic is up to the pod network",
 	"IPTablesDropBit":                           "has no effect in Kubernetes",
 	"IPTablesMasqueradeBit":                     "has no effect in Kubernetes",
 	"KernelMemcgNotification":                   "memory is measured periodically, as by default",
 	"LocalStorageCapacityIsolation":             "local storage is always measured",
-	"Logging":                                   "logs are JSON on the standard error, of the level of -v",
-	"MakeIPTablesUtilChains":                    "nothing here uses iptables",
-	"MaxOpenFiles":                              "the limit is that which the process is started with, of which it takes all",
+	"Logging":                                   "logs are JSON on stderr, with the level of -v",
+	"MakeIPTablesUtilChains":                    "the kubelet does not use iptables",
+	"MaxOpenFiles":                              "the kubelet uses the hard limit that it is started with",
 	"PodCIDR":                                   "comes from the API server",
-	"QOSReserved":                               "an alpha feature of Kubernetes, off there",
+	"QOSReserved":                               "an alpha feature that is off by default in Kubernetes",
 	"ShowHiddenMetricsForVersion":               "there are no hidden metrics",
 	"StreamingConnectionIdleTimeout":            "has no effect in Kubernetes",
-	"SyncFrequency":                             "pods are looked at when something happens to them",
+	"SyncFrequency":                             "pods are synced when they change",
 	"VolumePluginDir":                           "FlexVolume is not supported",
-	"VolumeStatsAggPeriod":                      "volumes are measured when somebody asks",
+	"VolumeStatsAggPeriod":                      "volumes are measured on request",
 }
 
 // ignored returns a warning for each field that is set and has no effect, sorted.
@@ -72,13 +72,13 @@ func refuse(c *kubeletconfig.KubeletConfiguration) error {
 	}
 	off := func(b *bool) bool { return b != nil && !*b }
 	on := func(b *bool) bool { return b != nil && *b }
-	require(!off(c.CgroupsPerQOS), "cgroupsPerQOS", false, "there is always a cgroup for each class of pods")
+	require(!off(c.CgroupsPerQOS), "cgroupsPerQOS", false, "each QoS class always has a cgroup")
 	require(!off(c.EnableControllerAttachDetach), "enableControllerAttachDetach", false, "volumes are attached by the controller manager")
 	require(!on(c.EnableSystemLogQuery) || !off(c.EnableSystemLogHandler), "enableSystemLogQuery", true, "enableSystemLogHandler is required")
-	require(c.KubeletCgroups == "", "kubeletCgroups", c.KubeletCgroups, "the kubelet stays where it is started")
-	require(c.SystemCgroups == "", "systemCgroups", c.SystemCgroups, "processes of the system are not moved")
-	require(c.ReadOnlyPort == 0, "readOnlyPort", c.ReadOnlyPort, "there is no port without authentication")
-	require(!c.RunOnce, "runOnce", true, "pods are not run without an end to it")
+	require(c.KubeletCgroups == "", "kubeletCgroups", c.KubeletCgroups, "the kubelet stays in the cgroup that it is started in")
+	require(c.SystemCgroups == "", "systemCgroups", c.SystemCgroups, "system processes are not moved to another cgroup")
+	require(c.ReadOnlyPort == 0, "readOnlyPort", c.ReadOnlyPort, "a port without authentication is not supported")
+	require(!c.RunOnce, "runOnce", true, "running pods once is not supported")
 	require(c.PodsPerCore >= 0, "podsPerCore", c.PodsPerCore, "must not be negative")
 	require(c.EventBurst >= 0, "eventBurst", c.EventBurst, "must not be negative")
 	require(c.KubeAPIBurst >= 0, "kubeAPIBurst", c.KubeAPIBurst, "must not be negative")
@@ -86,15 +86,15 @@ func refuse(c *kubeletconfig.KubeletConfiguration) error {
 		require(qps == nil || *qps >= 0, name, qps, "must not be negative")
 	}
 	if adj := c.OOMScoreAdj; adj != nil {
-		require(*adj >= leastOOM && *adj <= mostOOM, "oomScoreAdj", *adj, fmt.Sprintf("must be in %d to %d", leastOOM, mostOOM))
+		require(*adj >= leastOOM && *adj <= mostOOM, "oomScoreAdj", *adj, fmt.Sprintf("must be between %d and %d", leastOOM, mostOOM))
 	}
 	if dir := c.PodLogsDir; dir != "" {
 		require(filepath.IsAbs(dir) && ascii(dir), "podLogsDir", dir, "must be an absolute path of ASCII characters")
-		require(filepath.Clean(dir) == dir || filepath.Clean(dir)+"/" == dir, "podLogsDir", dir, "must be a path in its shortest form")
+		require(filepath.Clean(dir) == dir || filepath.Clean(dir)+"/" == dir, "podLogsDir", dir, "must be a clean path")
 	}
 	if most := c.CrashLoopBackOff.MaxContainerRestartPeriod; most != nil {
 		require(most.Duration >= leastRestart && most.Duration <= mostRestart, "crashLoopBackOff.maxContainerRestartPeriod", most.Duration.String(),
-			fmt.Sprintf("must be in %v to %v", leastRestart, mostRestart))
+			fmt.Sprintf("must be between %v and %v", leastRestart, mostRestart))
 	}
 	return errs.ToAggregate()
 }

@@ -149,11 +149,11 @@ func TestDefaults(t *testing.T) {
 		hard   map[string]string
 		report time.Duration
 	}{
-		"nothing said":         {"", all, 5 * time.Minute},
-		"some thresholds":      {"evictionHard: {memory.available: 1Gi}", map[string]string{"memory.available": "1Gi"}, 5 * time.Minute},
-		"and the others as is": {"evictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: true", func() map[string]string { m := maps.Clone(all); m["memory.available"] = "1Gi"; return m }(), 5 * time.Minute},
-		"a period":             {"nodeStatusUpdateFrequency: 20s", all, 20 * time.Second},
-		"both periods":         {"nodeStatusUpdateFrequency: 20s\nnodeStatusReportFrequency: 1m", all, time.Minute},
+		"no settings":                        {"", all, 5 * time.Minute},
+		"some thresholds":                    {"evictionHard: {memory.available: 1Gi}", map[string]string{"memory.available": "1Gi"}, 5 * time.Minute},
+		"some thresholds, others by default": {"evictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: true", func() map[string]string { m := maps.Clone(all); m["memory.available"] = "1Gi"; return m }(), 5 * time.Minute},
+		"update period only":                 {"nodeStatusUpdateFrequency: 20s", all, 20 * time.Second},
+		"both periods":                       {"nodeStatusUpdateFrequency: 20s\nnodeStatusReportFrequency: 1m", all, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := configured(t, tc.text)

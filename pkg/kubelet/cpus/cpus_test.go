@@ -57,28 +57,28 @@ func TestTake(t *testing.T) {
 		want    string
 		err     bool
 	}{
-		"one":                           {layout: small, needed: 1, want: "0"},
-		"a core":                        {layout: small, needed: 2, want: "0,4"},
-		"a core and a half":             {layout: small, needed: 3, want: "0-1,4"},
-		"the half core":                 {layout: small, free: "1-7", needed: 1, want: "4"},
-		"everything":                    {layout: small, needed: 8, want: "0-7"},
-		"too much":                      {layout: small, needed: 9, err: true},
-		"a socket":                      {layout: two, needed: 8, want: "0-3,8-11"},
-		"a socket that is free":         {layout: two, free: "1-15", needed: 8, want: "4-7,12-15"},
-		"where less is free":            {layout: two, free: "0-5,8-11", needed: 2, want: "0,8"},
-		"single where less is free":     {layout: two, free: "0-5,8-11", needed: 1, want: "4"},
-		"a node of two in a socket":     {layout: four, needed: 4, want: "0-1,8-9"},
-		"three nodes":                   {layout: four, needed: 12, want: "0-5,8-13"},
-		"spread over two":               {layout: two, options: Options{AcrossNodes: true}, needed: 10, want: "0-2,4-6,8-9,12-13"},
-		"not spread when one will do":   {layout: two, options: Options{AcrossNodes: true}, needed: 8, want: "0-3,8-11"},
-		"spread, whole cores":           {layout: two, options: Options{AcrossNodes: true, FullCores: true}, needed: 12, want: "0-2,4-6,8-10,12-14"},
-		"spread, a rest":                {layout: two, options: Options{AcrossNodes: true, FullCores: true}, needed: 10, want: "0-2,4-5,8-10,12-13"},
-		"spread where there is less":    {layout: two, free: "0-3,4", options: Options{AcrossNodes: true}, needed: 5, want: "0-4"},
-		"threads of different cores":    {layout: small, options: Options{AcrossCores: true}, needed: 3, want: "0-2"},
-		"behind one cache":              {layout: small, options: Options{ByCache: true}, free: "1-7", needed: 4, want: "2-3,6-7"},
-		"behind one cache, a rest":      {layout: small, options: Options{ByCache: true}, free: "1-7", needed: 2, want: "1,5"},
-		"behind no cache":               {layout: small, options: Options{ByCache: true}, free: "0,2,4,6", needed: 4, want: "0,2,4,6"},
-		"spread, not enough altogether": {layout: two, options: Options{AcrossNodes: true}, free: "0-3", needed: 5, err: true},
+		"one":                               {layout: small, needed: 1, want: "0"},
+		"a core":                            {layout: small, needed: 2, want: "0,4"},
+		"a core and a half":                 {layout: small, needed: 3, want: "0-1,4"},
+		"the half core":                     {layout: small, free: "1-7", needed: 1, want: "4"},
+		"everything":                        {layout: small, needed: 8, want: "0-7"},
+		"more than free":                    {layout: small, needed: 9, err: true},
+		"a socket":                          {layout: two, needed: 8, want: "0-3,8-11"},
+		"free socket preferred":             {layout: two, free: "1-15", needed: 8, want: "4-7,12-15"},
+		"socket with fewer free CPUs":       {layout: two, free: "0-5,8-11", needed: 2, want: "0,8"},
+		"single CPU on the fuller socket":   {layout: two, free: "0-5,8-11", needed: 1, want: "4"},
+		"a node of two in a socket":         {layout: four, needed: 4, want: "0-1,8-9"},
+		"three nodes":                       {layout: four, needed: 12, want: "0-5,8-13"},
+		"spread over two":                   {layout: two, options: Options{AcrossNodes: true}, needed: 10, want: "0-2,4-6,8-9,12-13"},
+		"fits on one node":                  {layout: two, options: Options{AcrossNodes: true}, needed: 8, want: "0-3,8-11"},
+		"spread, whole cores":               {layout: two, options: Options{AcrossNodes: true, FullCores: true}, needed: 12, want: "0-2,4-6,8-10,12-14"},
+		"spread with a remainder":           {layout: two, options: Options{AcrossNodes: true, FullCores: true}, needed: 10, want: "0-2,4-5,8-10,12-13"},
+		"spread over fuller nodes":          {layout: two, free: "0-3,4", options: Options{AcrossNodes: true}, needed: 5, want: "0-4"},
+		"threads of different cores":        {layout: small, options: Options{AcrossCores: true}, needed: 3, want: "0-2"},
+		"behind one cache":                  {layout: small, options: Options{ByCache: true}, free: "1-7", needed: 4, want: "2-3,6-7"},
+		"behind one cache with a remainder": {layout: small, options: Options{ByCache: true}, free: "1-7", needed: 2, want: "1,5"},
+		"no cache large enough":             {layout: small, options: Options{ByCache: true}, free: "0,2,4,6", needed: 4, want: "0,2,4,6"},
+		"spread, not enough in total":       {layout: two, options: Options{AcrossNodes: true}, free: "0-3", needed: 5, err: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			free := c.layout.All()
@@ -208,10 +208,10 @@ func TestManager(t *testing.T) {
 		t.Errorf("admitted again: %v", err)
 	}
 	for name, change := range map[string]func(c *Config){
-		"another machine":   func(c *Config) { c.Layout = machineOf(2, 1, 5, 2) },
-		"another policy":    func(c *Config) { c.Policy = PolicyNone },
-		"other reserved":    func(c *Config) { c.Reserved = parse(t, "1") },
-		"strictly reserved": func(c *Config) { c.Options.StrictReserved = true },
+		"another machine":     func(c *Config) { c.Layout = machineOf(2, 1, 5, 2) },
+		"another policy":      func(c *Config) { c.Policy = PolicyNone },
+		"other reserved CPUs": func(c *Config) { c.Reserved = parse(t, "1") },
+		"strictly reserved":   func(c *Config) { c.Options.StrictReserved = true },
 	} {
 		cfg := w.cfg
 		change(&cfg)

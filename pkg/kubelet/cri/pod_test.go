@@ -25,7 +25,7 @@ func TestStateOfContainers(t *testing.T) {
 		"cannot start": {&runtimeapi.ContainerStatus{
 			State: exited, ExitCode: 128, Reason: "StartError", Message: "failed to start containerd task: exec: \"nosuch\": not found",
 		}, Exited},
-		"kubelet died over the start": {&runtimeapi.ContainerStatus{
+		"kubelet killed during the start": {&runtimeapi.ContainerStatus{
 			State: exited, ExitCode: 128, Reason: "StartError", Message: `failed to start containerd task "d0": context canceled`,
 		}, Created},
 	} {

@@ -29,7 +29,7 @@ const nodeIDs = "csi.volume.kubernetes.io/nodeid"
 // publishing.
 func (m *Manager) publish(ctx context.Context, name string, info *csi.NodeGetInfoResponse) error {
 	if info.GetNodeId() == "" {
-		return fmt.Errorf("driver %s gave no node ID", name)
+		return fmt.Errorf("driver %s returned no node ID", name)
 	}
 	segments := info.GetAccessibleTopology().GetSegments()
 	if err := m.label(ctx, segments, func(ids map[string]string) { ids[name] = info.GetNodeId() }); err != nil {

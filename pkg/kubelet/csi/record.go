@@ -174,7 +174,7 @@ func removeTarget(path string) error {
 		return fmt.Errorf("look for mount: %w", err)
 	}
 	if mounted {
-		return fmt.Errorf("%s is still mounted, the driver says that it is not", path)
+		return fmt.Errorf("%s is still mounted although the driver has unpublished it", path)
 	}
 	return remove(path)
 }

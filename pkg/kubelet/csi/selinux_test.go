@@ -57,11 +57,11 @@ func TestLabelledMounts(t *testing.T) {
 		want   []string
 		fails  string
 	}{
-		"with a label":         {true, []string{l}, []string{"noatime", `context="` + l + `"`}, ""},
-		"without one":          {true, nil, []string{"noatime"}, ""},
-		"driver cannot":        {false, []string{l}, []string{"noatime"}, ""},
-		"driver need not care": {false, []string{"a", "b"}, []string{"noatime"}, ""},
-		"containers differ":    {true, []string{"a", "b"}, nil, "multiple SELinux labels found: a,b"},
+		"with a label":                              {true, []string{l}, []string{"noatime", `context="` + l + `"`}, ""},
+		"without a label":                           {true, nil, []string{"noatime"}, ""},
+		"driver without support":                    {false, []string{l}, []string{"noatime"}, ""},
+		"driver without support, containers differ": {false, []string{"a", "b"}, []string{"noatime"}, ""},
+		"containers differ":                         {true, []string{"a", "b"}, nil, "multiple SELinux labels found: a,b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := cluster(t, false)

@@ -49,15 +49,15 @@ func TestResource(t *testing.T) {
 	}
 	r.Limits["hugepages-1Gi"] = q("16E")
 	for name, c := range map[string]struct{ resource, divisor, want string }{
-		"more than fits":  {"limits.hugepages-1Gi", "1", "9223372036854775807"},
-		"own limit":       {"limits.memory", "1Mi", "100"},
-		"node's":          {"limits.cpu", "1", "2"},
-		"milli":           {"limits.cpu", "1m", "1900"},
-		"rounded up":      {"limits.memory", "1Gi", "1"},
-		"disk":            {"limits.ephemeral-storage", "0", "10737418240"},
-		"huge pages":      {"limits.hugepages-2Mi", "1Mi", "4"},
-		"request":         {"requests.cpu", "1m", "250"},
-		"request not set": {"requests.memory", "1", "0"},
+		"limit above allocatable": {"limits.hugepages-1Gi", "1", "9223372036854775807"},
+		"own limit":               {"limits.memory", "1Mi", "100"},
+		"node's":                  {"limits.cpu", "1", "2"},
+		"milli":                   {"limits.cpu", "1m", "1900"},
+		"rounded up":              {"limits.memory", "1Gi", "1"},
+		"disk":                    {"limits.ephemeral-storage", "0", "10737418240"},
+		"huge pages":              {"limits.hugepages-2Mi", "1Mi", "4"},
+		"request":                 {"requests.cpu", "1m", "250"},
+		"request not set":         {"requests.memory", "1", "0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Resource(&v1.ResourceFieldSelector{Resource: c.resource, Divisor: q(c.divisor)}, r)

@@ -227,21 +227,21 @@ func TestOverLimit(t *testing.T) {
 		s    statsapi.PodStats
 		want string
 	}{
-		"volume":         {volumes, statsapi.PodStats{VolumeStats: []statsapi.VolumeStats{{Name: "v", FsStats: statsapi.FsStats{UsedBytes: &big}}}}, `Usage of EmptyDir volume "v" exceeds the limit "10Mi". `},
-		"small volume":   {volumes, statsapi.PodStats{VolumeStats: []statsapi.VolumeStats{{Name: "v", FsStats: statsapi.FsStats{UsedBytes: &little}}}}, ""},
-		"pod":            {storage, statsapi.PodStats{EphemeralStorage: &statsapi.FsStats{UsedBytes: &big}}, "Pod ephemeral local storage usage exceeds the total limit of containers 10Mi. "},
-		"container":      {storage, statsapi.PodStats{Containers: []statsapi.ContainerStats{logs}}, `Container c exceeded its local ephemeral storage limit "10Mi". `},
-		"huge volume":    {hugeVolume, statsapi.PodStats{VolumeStats: []statsapi.VolumeStats{{Name: "v", FsStats: statsapi.FsStats{UsedBytes: &big}}}}, ""},
-		"huge pod":       {huge, statsapi.PodStats{EphemeralStorage: &statsapi.FsStats{UsedBytes: &big}}, ""},
-		"huge container": {huge, statsapi.PodStats{Containers: []statsapi.ContainerStats{logs}}, ""},
-		"not measured":   {storage, statsapi.PodStats{}, ""},
-		"not its limit":  {podOf("p", 0, ""), statsapi.PodStats{Containers: []statsapi.ContainerStats{logs}}, ""},
+		"volume":                  {volumes, statsapi.PodStats{VolumeStats: []statsapi.VolumeStats{{Name: "v", FsStats: statsapi.FsStats{UsedBytes: &big}}}}, `Usage of EmptyDir volume "v" exceeds the limit "10Mi". `},
+		"small volume":            {volumes, statsapi.PodStats{VolumeStats: []statsapi.VolumeStats{{Name: "v", FsStats: statsapi.FsStats{UsedBytes: &little}}}}, ""},
+		"pod":                     {storage, statsapi.PodStats{EphemeralStorage: &statsapi.FsStats{UsedBytes: &big}}, "Pod ephemeral local storage usage exceeds the total limit of containers 10Mi. "},
+		"container":               {storage, statsapi.PodStats{Containers: []statsapi.ContainerStats{logs}}, `Container c exceeded its local ephemeral storage limit "10Mi". `},
+		"huge volume":             {hugeVolume, statsapi.PodStats{VolumeStats: []statsapi.VolumeStats{{Name: "v", FsStats: statsapi.FsStats{UsedBytes: &big}}}}, ""},
+		"huge pod":                {huge, statsapi.PodStats{EphemeralStorage: &statsapi.FsStats{UsedBytes: &big}}, ""},
+		"huge container":          {huge, statsapi.PodStats{Containers: []statsapi.ContainerStats{logs}}, ""},
+		"not measured":            {storage, statsapi.PodStats{}, ""},
+		"limit of another volume": {podOf("p", 0, ""), statsapi.PodStats{Containers: []statsapi.ContainerStats{logs}}, ""},
 	} {
 		signals := map[string]Signal{"volume": emptyDirLimit, "pod": podLimit, "container": containerLimit}
 		if got, signal := overLimit(c.pod, &c.s); got != c.want || signal != signals[name] {
 			t.Errorf("%s: %q for %q, want %q", name, got, signal, c.want)
 		}
-		if HasStorageLimit(c.pod) != (name != "not its limit") {
+		if HasStorageLimit(c.pod) != (name != "limit of another volume") {
 			t.Errorf("%s: limited %t", name, HasStorageLimit(c.pod))
 		}
 	}

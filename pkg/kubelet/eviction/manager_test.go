@@ -180,13 +180,13 @@ func TestRefuses(t *testing.T) {
 		pod   *v1.Pod
 		want  string
 	}{
-		"no pressure":       {nil, effort, ""},
-		"best effort":       {[]v1.NodeConditionType{memory}, effort, "The node had condition: [MemoryPressure]. "},
-		"asks for memory":   {[]v1.NodeConditionType{memory}, burst, ""},
-		"tolerates":         {[]v1.NodeConditionType{memory}, tolerant, ""},
-		"disk":              {[]v1.NodeConditionType{disk}, burst, "The node had condition: [DiskPressure]. "},
-		"both":              {[]v1.NodeConditionType{disk, memory}, tolerant, "The node had condition: [DiskPressure MemoryPressure]. "},
-		"the node needs it": {[]v1.NodeConditionType{disk}, podOf("system", systemCritical, ""), ""},
+		"no pressure":     {nil, effort, ""},
+		"best effort":     {[]v1.NodeConditionType{memory}, effort, "The node had condition: [MemoryPressure]. "},
+		"requests memory": {[]v1.NodeConditionType{memory}, burst, ""},
+		"tolerates":       {[]v1.NodeConditionType{memory}, tolerant, ""},
+		"disk":            {[]v1.NodeConditionType{disk}, burst, "The node had condition: [DiskPressure]. "},
+		"both":            {[]v1.NodeConditionType{disk, memory}, tolerant, "The node had condition: [DiskPressure MemoryPressure]. "},
+		"critical pod":    {[]v1.NodeConditionType{disk}, podOf("system", systemCritical, ""), ""},
 	} {
 		k := New(Config{})
 		for _, h := range c.holds {

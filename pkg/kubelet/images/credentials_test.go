@@ -20,21 +20,21 @@ func TestMatchesRegistry(t *testing.T) {
 		key, image string
 		want       bool
 	}{
-		"host":                       {"registry.example.com", "registry.example.com/a/b", true},
-		"another host":               {"registry.example.com", "example.com/a", false},
-		"port":                       {"registry.example.com:5000", "registry.example.com:5000/a", true},
-		"port missing":               {"registry.example.com", "registry.example.com:5000/a", false},
-		"pattern of a label":         {"*.example.com", "registry.example.com/a", true},
-		"a pattern is for one label": {"*.example.com", "a.b.example.com/a", false},
-		"path":                       {"registry.example.com/team", "registry.example.com/team/a", true},
-		"path of another":            {"registry.example.com/team", "registry.example.com/other/a", false},
-		"a path is any beginning":    {"registry.example.com/team", "registry.example.com/teams/a", true},
-		"path below a version":       {"https://registry.example.com/v2/team", "registry.example.com/team/a", true},
-		"a pattern is for no port":   {"registry.*", "registry.example:5000/a", false},
-		"pattern beside a port":      {"*.example.com:5000", "registry.example.com:5000/a", true},
-		"URL of Docker's":            {"https://index.docker.io/v1/", "docker.io/library/busybox", true},
-		"URL":                        {"https://registry.example.com/v2/", "registry.example.com/a", true},
-		"no URL":                     {"://", "registry.example.com/a", false},
+		"host":                              {"registry.example.com", "registry.example.com/a/b", true},
+		"another host":                      {"registry.example.com", "example.com/a", false},
+		"port":                              {"registry.example.com:5000", "registry.example.com:5000/a", true},
+		"port missing":                      {"registry.example.com", "registry.example.com:5000/a", false},
+		"pattern in a label":                {"*.example.com", "registry.example.com/a", true},
+		"pattern does not match two labels": {"*.example.com", "a.b.example.com/a", false},
+		"path":                              {"registry.example.com/team", "registry.example.com/team/a", true},
+		"different path":                    {"registry.example.com/team", "registry.example.com/other/a", false},
+		"path is a prefix":                  {"registry.example.com/team", "registry.example.com/teams/a", true},
+		"path below a version":              {"https://registry.example.com/v2/team", "registry.example.com/team/a", true},
+		"pattern does not match a port":     {"registry.*", "registry.example:5000/a", false},
+		"pattern and port":                  {"*.example.com:5000", "registry.example.com:5000/a", true},
+		"URL of Docker Hub":                 {"https://index.docker.io/v1/", "docker.io/library/busybox", true},
+		"URL":                               {"https://registry.example.com/v2/", "registry.example.com/a", true},
+		"no URL":                            {"://", "registry.example.com/a", false},
 	} {
 		if got := matchesRegistry(c.key, c.image); got != c.want {
 			t.Errorf("%s: %q for %q: %t", name, c.key, c.image, got)
@@ -90,8 +90,8 @@ func TestMissingPullSecrets(t *testing.T) {
 		fails error
 		want  bool
 	}{
-		"pulled all the same": {nil, false},
-		"not pulled":          {errors.New("no access"), true},
+		"pull succeeds": {nil, false},
+		"pull fails":    {errors.New("no access"), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

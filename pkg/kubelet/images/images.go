@@ -204,7 +204,7 @@ func (p *Puller) recorded(ctx context.Context, pod *v1.Pod, spec *runtimeapi.Ima
 		image, err = p.cfg.Runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: ref, RuntimeHandler: spec.RuntimeHandler})
 	}
 	if err == nil && image == nil {
-		err = errors.New("the image is gone after it was pulled")
+		err = errors.New("the image does not exist after it was pulled")
 	}
 	switch {
 	case r == nil:

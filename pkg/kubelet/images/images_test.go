@@ -159,7 +159,7 @@ func TestTextsOfFailedPulls(t *testing.T) {
 		err             error
 		reason, message string
 	}{
-		"not there": {
+		"missing image": {
 			status.Error(codes.NotFound, "failed to resolve image"),
 			"ErrImagePull", "rpc error: code = NotFound desc = failed to resolve image",
 		},

@@ -94,7 +94,7 @@ func NewPlugins(cfg PluginsConfig) (*Plugins, error) {
 }
 
 // errNotForPod is the error of a plugin that does not apply to a pod.
-var errNotForPod = errors.New("the plugin is not for the pod")
+var errNotForPod = errors.New("the plugin does not apply to the pod")
 
 // logins returns the logins of all plugins that match the image, in the order of the configuration.
 // A plugin that fails is skipped.
@@ -169,7 +169,7 @@ func (p *Plugins) fresh(ctx context.Context, one *plugin, image string, who iden
 		for _, a := range response.Auth {
 			// the token belongs to one pod, so other pods must not get it
 			if a.Password == who.token {
-				return nil, errors.New("the plugin gives the service account's token as the password, which only the cacheType Token allows")
+				return nil, errors.New("the plugin returned the service account's token as the password, which requires cacheType Token")
 			}
 		}
 	}

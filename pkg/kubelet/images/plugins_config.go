@@ -55,7 +55,7 @@ func readPlugins(path, bin string) (list []kubeletconfigv1.CredentialProvider, s
 			return nil, "", fmt.Errorf("plugin %q: %w", list[i].Name, err)
 		}
 		if names[list[i].Name] {
-			return nil, "", fmt.Errorf("plugin %q is there twice", list[i].Name)
+			return nil, "", fmt.Errorf("plugin %q is listed twice", list[i].Name)
 		}
 		names[list[i].Name] = true
 	}
@@ -105,13 +105,13 @@ func pluginFiles(path string) ([]string, error) {
 func checkPlugin(p *kubeletconfigv1.CredentialProvider, bin string) error {
 	switch {
 	case p.Name == "" || p.Name == "." || p.Name == ".." || strings.ContainsAny(p.Name, "/ \t\n"):
-		return errors.New("the name is not a valid program name")
+		return errors.New("the name is not a valid file name")
 	case len(p.MatchImages) == 0:
 		return errors.New("matchImages is required")
 	case p.DefaultCacheDuration == nil || p.DefaultCacheDuration.Duration < 0:
-		return errors.New("defaultCacheDuration is required, and not less than 0")
+		return errors.New("defaultCacheDuration is required and must not be negative")
 	case !slices.Contains(pluginVersions(), p.APIVersion):
-		return fmt.Errorf("apiVersion %q is none of %v", p.APIVersion, pluginVersions())
+		return fmt.Errorf("apiVersion %q is not one of %v", p.APIVersion, pluginVersions())
 	}
 	for _, m := range p.MatchImages {
 		if _, err := url.Parse("https://" + m); err != nil {
@@ -126,7 +126,7 @@ func checkPlugin(p *kubeletconfigv1.CredentialProvider, bin string) error {
 		return err
 	}
 	if info.IsDir() || info.Mode()&0o111 == 0 {
-		return fmt.Errorf("%s is not a program", filepath.Join(bin, p.Name))
+		return fmt.Errorf("%s is not an executable file", filepath.Join(bin, p.Name))
 	}
 	return nil
 }
@@ -152,7 +152,7 @@ func checkToken(p *kubeletconfigv1.CredentialProvider) error {
 	case t.RequireServiceAccount == nil:
 		return errors.New("requireServiceAccount is required")
 	case len(t.RequiredServiceAccountAnnotationKeys) > 0 && !*t.RequireServiceAccount:
-		return errors.New("requireServiceAccount must be true where annotations are required")
+		return errors.New("requireServiceAccount must be true if annotations are required")
 	}
 	seen := map[string]bool{}
 	for _, key := range slices.Concat(t.RequiredServiceAccountAnnotationKeys, t.OptionalServiceAccountAnnotationKeys) {
@@ -160,7 +160,7 @@ func checkToken(p *kubeletconfigv1.CredentialProvider) error {
 			return fmt.Errorf("annotation %q: %s", key, strings.Join(msgs, ", "))
 		}
 		if seen[key] {
-			return fmt.Errorf("annotation %q is there twice", key)
+			return fmt.Errorf("annotation %q is listed twice", key)
 		}
 		seen[key] = true
 	}

@@ -202,22 +202,22 @@ func TestPluginsThatCannotBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, list := range map[string]string{
-		"none":                   "",
-		"no program":             entryOf("missing", "a", ""),
-		"not a program":          entryOf("data", "a", ""),
-		"a path":                 entryOf("../good", "a", ""),
-		"twice":                  entryOf("good", "a", "") + entryOf("good", "b", ""),
-		"nothing to match":       "- name: good\n  defaultCacheDuration: 1h\n  apiVersion: credentialprovider.kubelet.k8s.io/v1\n",
-		"no duration":            "- name: good\n  matchImages: [a]\n  apiVersion: credentialprovider.kubelet.k8s.io/v1\n",
-		"another version":        "- name: good\n  matchImages: [a]\n  defaultCacheDuration: 1h\n  apiVersion: credentialprovider.kubelet.k8s.io/v9\n",
-		"a field nobody knows":   entryOf("good", "a", "  other: 1\n"),
-		"a token for nobody":     entryOf("good", "a", "  tokenAttributes: {cacheType: Token, requireServiceAccount: true}\n"),
-		"a broken pattern":       entryOf("good", "a b%zz", ""),
-		"a token in an old form": "- name: good\n  matchImages: [a]\n  defaultCacheDuration: 1h\n  apiVersion: credentialprovider.kubelet.k8s.io/v1beta1\n  tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true}\n",
-		"annotations twice":      entryOf("good", "a", "  tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true, optionalServiceAccountAnnotationKeys: [b, b]}\n"),
-		"required and optional":  entryOf("good", "a", "  tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true, requiredServiceAccountAnnotationKeys: [b], optionalServiceAccountAnnotationKeys: [b]}\n"),
-		"no annotation's name":   entryOf("good", "a", "  tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true, optionalServiceAccountAnnotationKeys: [b c]}\n"),
-		"annotations of nothing": entryOf("good", "a", "  tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: false, requiredServiceAccountAnnotationKeys: [b]}\n"),
+		"none":                                "",
+		"no program":                          entryOf("missing", "a", ""),
+		"invalid program name":                entryOf("data", "a", ""),
+		"a path":                              entryOf("../good", "a", ""),
+		"twice":                               entryOf("good", "a", "") + entryOf("good", "b", ""),
+		"no matchImages":                      "- name: good\n  defaultCacheDuration: 1h\n  apiVersion: credentialprovider.kubelet.k8s.io/v1\n",
+		"no defaultCacheDuration":             "- name: good\n  matchImages: [a]\n  apiVersion: credentialprovider.kubelet.k8s.io/v1\n",
+		"another version":                     "- name: good\n  matchImages: [a]\n  defaultCacheDuration: 1h\n  apiVersion: credentialprovider.kubelet.k8s.io/v9\n",
+		"unknown field":                       entryOf("good", "a", "  other: 1\n"),
+		"token without audience":              entryOf("good", "a", "  tokenAttributes: {cacheType: Token, requireServiceAccount: true}\n"),
+		"invalid pattern":                     entryOf("good", "a b%zz", ""),
+		"token in an old version":             "- name: good\n  matchImages: [a]\n  defaultCacheDuration: 1h\n  apiVersion: credentialprovider.kubelet.k8s.io/v1beta1\n  tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true}\n",
+		"duplicate annotation":                entryOf("good", "a", "  tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true, optionalServiceAccountAnnotationKeys: [b, b]}\n"),
+		"annotation required and optional":    entryOf("good", "a", "  tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true, requiredServiceAccountAnnotationKeys: [b], optionalServiceAccountAnnotationKeys: [b]}\n"),
+		"invalid annotation":                  entryOf("good", "a", "  tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true, optionalServiceAccountAnnotationKeys: [b c]}\n"),
+		"annotations without service account": entryOf("good", "a", "  tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: false, requiredServiceAccountAnnotationKeys: [b]}\n"),
 	} {
 		if _, err := pluginsOf(t, dir, list, c); err == nil {
 			t.Errorf("%s is taken", name)

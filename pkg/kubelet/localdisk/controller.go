@@ -38,7 +38,7 @@ func (d *Driver) CreateVolume(ctx context.Context, r *csi.CreateVolumeRequest) (
 		limit := r.GetCapacityRange().GetLimitBytes()
 		switch {
 		case err == nil && (have.Size < want.Size || limit > 0 && have.Size > limit || have.Block != want.Block):
-			return nil, status.Errorf(codes.AlreadyExists, "volume %s is there, and another one", want.ID)
+			return nil, status.Errorf(codes.AlreadyExists, "volume %s exists with other properties", want.ID)
 		case err == nil:
 			want = have
 		case status.Code(err) != codes.NotFound:
@@ -55,19 +55,19 @@ func (d *Driver) CreateVolume(ctx context.Context, r *csi.CreateVolumeRequest) (
 // wanted converts a request into the volume to create.
 func (d *Driver) wanted(r *csi.CreateVolumeRequest) (*image, error) {
 	if !identifier.MatchString(r.GetName()) {
-		return nil, status.Errorf(codes.InvalidArgument, "%q is no name of a volume", r.GetName())
+		return nil, status.Errorf(codes.InvalidArgument, "%q is not a valid name of a volume", r.GetName())
 	}
 	if r.GetVolumeContentSource() != nil {
-		return nil, status.Error(codes.InvalidArgument, "volumes are made empty")
+		return nil, status.Error(codes.InvalidArgument, "volumes cannot be created from a source")
 	}
 	if len(r.GetParameters()) > 0 {
-		return nil, status.Errorf(codes.InvalidArgument, "no parameters are known, there are %d", len(r.GetParameters()))
+		return nil, status.Errorf(codes.InvalidArgument, "parameters are not supported, got %d", len(r.GetParameters()))
 	}
 	if err := checkCapabilities(r.GetVolumeCapabilities()); err != nil {
 		return nil, err
 	}
 	if !d.reachable(r.GetAccessibilityRequirements()) {
-		return nil, status.Errorf(codes.ResourceExhausted, "volumes of node %s are reached from there alone", d.cfg.NodeName)
+		return nil, status.Errorf(codes.ResourceExhausted, "volumes of node %s are accessible from that node only", d.cfg.NodeName)
 	}
 	size, err := rounded(r.GetCapacityRange())
 	return &image{ID: r.GetName(), Size: size, Block: r.GetVolumeCapabilities()[0].GetBlock() != nil}, err
@@ -83,11 +83,11 @@ func rounded(r *csi.CapacityRange) (int64, error) {
 		}
 	}
 	if size > largest {
-		return 0, status.Errorf(codes.OutOfRange, "no volumes of %d bytes", size)
+		return 0, status.Errorf(codes.OutOfRange, "volumes of %d bytes are not supported", size)
 	}
 	size = max((size+unit-1)/unit*unit, smallest)
 	if limit > 0 && size > limit {
-		return 0, status.Errorf(codes.OutOfRange, "volumes have multiples of %d bytes, and at least %d", unit, smallest)
+		return 0, status.Errorf(codes.OutOfRange, "the size of a volume must be a multiple of %d bytes and at least %d", unit, smallest)
 	}
 	return size, nil
 }
@@ -95,14 +95,14 @@ func rounded(r *csi.CapacityRange) (int64, error) {
 // checkCapabilities checks that the driver supports all the requested capabilities.
 func checkCapabilities(all []*csi.VolumeCapability) error {
 	if len(all) == 0 {
-		return status.Error(codes.InvalidArgument, "what is the volume for?")
+		return status.Error(codes.InvalidArgument, "volume capability is required")
 	}
 	for _, c := range all {
 		switch c.GetAccessMode().GetMode() {
 		case csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY,
 			csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER, csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER:
 		default:
-			return status.Error(codes.InvalidArgument, "a volume on a node's disk is for the pods of that node: its access mode is ReadWriteOnce or ReadWriteOncePod")
+			return status.Error(codes.InvalidArgument, "a volume on a node's disk is accessible from that node only: its access mode must be ReadWriteOnce or ReadWriteOncePod")
 		}
 		if t := c.GetMount().GetFsType(); t != "" && t != fsType {
 			return status.Errorf(codes.InvalidArgument, "volumes have the file system %s, not %s", fsType, t)
@@ -137,7 +137,7 @@ func (d *Driver) promise(size int64, take func() error) error {
 		return err
 	}
 	if size > room {
-		return status.Errorf(codes.ResourceExhausted, "node %s has room for %d bytes, not for %d", d.cfg.NodeName, room, size)
+		return status.Errorf(codes.ResourceExhausted, "node %s has %d bytes free, which is less than %d", d.cfg.NodeName, room, size)
 	}
 	return take()
 }
@@ -145,7 +145,7 @@ func (d *Driver) promise(size int64, take func() error) error {
 // DeleteVolume implements csi.ControllerServer.
 func (d *Driver) DeleteVolume(_ context.Context, r *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
 	if r.GetVolumeId() == "" {
-		return nil, status.Error(codes.InvalidArgument, "which volume?")
+		return nil, status.Error(codes.InvalidArgument, "volume is required")
 	}
 	return alone(d, r.GetVolumeId(), func() (*csi.DeleteVolumeResponse, error) {
 		i, err := d.find(r.GetVolumeId())
@@ -169,7 +169,7 @@ func (d *Driver) DeleteVolume(_ context.Context, r *csi.DeleteVolumeRequest) (*c
 // ValidateVolumeCapabilities implements csi.ControllerServer.
 func (d *Driver) ValidateVolumeCapabilities(_ context.Context, r *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	if r.GetVolumeId() == "" || len(r.GetVolumeCapabilities()) == 0 {
-		return nil, status.Error(codes.InvalidArgument, "which volume, for what?")
+		return nil, status.Error(codes.InvalidArgument, "volume and capability are required")
 	}
 	if _, err := d.find(r.GetVolumeId()); err != nil {
 		return nil, err
@@ -192,7 +192,7 @@ func (d *Driver) GetCapacity(_ context.Context, r *csi.GetCapacityRequest) (*csi
 // ControllerExpandVolume implements csi.ControllerServer.
 func (d *Driver) ControllerExpandVolume(_ context.Context, r *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetCapacityRange() == nil {
-		return nil, status.Error(codes.InvalidArgument, "which volume, to what?")
+		return nil, status.Error(codes.InvalidArgument, "volume and attributes are required")
 	}
 	size, err := rounded(r.GetCapacityRange())
 	if err != nil {

@@ -167,7 +167,7 @@ func alone[T any](d *Driver, id string, f func() (T, error)) (T, error) {
 	d.mu.Lock()
 	if d.busy[id] {
 		d.mu.Unlock()
-		return none, status.Errorf(codes.Aborted, "something else is being done about volume %s", id)
+		return none, status.Errorf(codes.Aborted, "another operation on volume %s is in progress", id)
 	}
 	d.busy[id] = true
 	d.mu.Unlock()

@@ -223,16 +223,16 @@ func TestRefused(t *testing.T) {
 		r    *csi.CreateVolumeRequest
 		want codes.Code
 	}{
-		"several nodes":     {many, codes.InvalidArgument},
-		"file system":       {other, codes.InvalidArgument},
-		"another node":      {far, codes.ResourceExhausted},
-		"source":            {source, codes.InvalidArgument},
-		"limit":             {small, codes.OutOfRange},
-		"name":              {request("../x", 1, true), codes.InvalidArgument},
-		"no room":           {request("a", 1<<50, true), codes.ResourceExhausted},
-		"overflow":          {request("a", 1<<63-1, true), codes.OutOfRange},
-		"larger than there": {request("there", 32<<20, true), codes.AlreadyExists},
-		"of another kind":   {request("there", 16<<20, false), codes.AlreadyExists},
+		"several nodes":            {many, codes.InvalidArgument},
+		"file system":              {other, codes.InvalidArgument},
+		"another node":             {far, codes.ResourceExhausted},
+		"source":                   {source, codes.InvalidArgument},
+		"limit":                    {small, codes.OutOfRange},
+		"name":                     {request("../x", 1, true), codes.InvalidArgument},
+		"disk full":                {request("a", 1<<50, true), codes.ResourceExhausted},
+		"overflow":                 {request("a", 1<<63-1, true), codes.OutOfRange},
+		"exists with smaller size": {request("there", 32<<20, true), codes.AlreadyExists},
+		"exists as device":         {request("there", 16<<20, false), codes.AlreadyExists},
 	} {
 		if _, err := d.CreateVolume(t.Context(), tc.r); status.Code(err) != tc.want {
 			t.Errorf("%s: %v, want %v", name, err, tc.want)

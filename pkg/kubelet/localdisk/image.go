@@ -154,7 +154,7 @@ func (i *image) enlarge(size int64) error {
 func (d *Driver) room() (int64, error) {
 	var fsys unix.Statfs_t
 	if err := unix.Statfs(d.volumes(), &fsys); err != nil {
-		return 0, fmt.Errorf("room on the node's disk: %w", err)
+		return 0, fmt.Errorf("free space on the node's disk: %w", err)
 	}
 	left := int64(fsys.Bavail) * fsys.Bsize
 	disks, err := filepath.Glob(filepath.Join(d.volumes(), "*", diskName))
@@ -229,7 +229,7 @@ func (i *image) fillDisk(path string) error {
 	case errno == 0:
 		return nil
 	case errno == unix.EPERM:
-		return status.Errorf(codes.FailedPrecondition, "volume %s grows when its pods are started anew: the kubelet has no CAP_SYS_RESOURCE, which it needs to have mounted file systems grow", i.ID)
+		return status.Errorf(codes.FailedPrecondition, "volume %s grows when its pods are restarted: without CAP_SYS_RESOURCE the kubelet cannot grow a mounted file system", i.ID)
 	}
 	return fmt.Errorf("grow volume: %w", errno)
 }

@@ -41,7 +41,7 @@ func (d *Driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRe
 // NodeStageVolume implements csi.NodeServer. It mounts a file system, or attaches a device.
 func (d *Driver) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetStagingTargetPath() == "" || r.GetVolumeCapability() == nil {
-		return nil, status.Error(codes.InvalidArgument, "which volume, where, for what?")
+		return nil, status.Error(codes.InvalidArgument, "volume, path and capability are required")
 	}
 	if err := checkCapabilities([]*csi.VolumeCapability{r.GetVolumeCapability()}); err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (i *image) mount(ctx context.Context, target string, options []string) erro
 // NodeUnstageVolume implements csi.NodeServer.
 func (d *Driver) NodeUnstageVolume(_ context.Context, r *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetStagingTargetPath() == "" {
-		return nil, status.Error(codes.InvalidArgument, "which volume, where?")
+		return nil, status.Error(codes.InvalidArgument, "volume and path are required")
 	}
 	return alone(d, r.GetVolumeId(), func() (*csi.NodeUnstageVolumeResponse, error) {
 		if err := unmount(r.GetStagingTargetPath()); err != nil {
@@ -119,7 +119,7 @@ func (d *Driver) NodeUnstageVolume(_ context.Context, r *csi.NodeUnstageVolumeRe
 // NodePublishVolume implements csi.NodeServer.
 func (d *Driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetTargetPath() == "" || r.GetStagingTargetPath() == "" || r.GetVolumeCapability() == nil {
-		return nil, status.Error(codes.InvalidArgument, "which volume, where, for what?")
+		return nil, status.Error(codes.InvalidArgument, "volume, path and capability are required")
 	}
 	return alone(d, r.GetVolumeId(), func() (*csi.NodePublishVolumeResponse, error) {
 		i, err := d.find(r.GetVolumeId())
@@ -160,7 +160,7 @@ func staged(path string) error {
 // NodeUnpublishVolume implements csi.NodeServer.
 func (d *Driver) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetTargetPath() == "" {
-		return nil, status.Error(codes.InvalidArgument, "which volume, where?")
+		return nil, status.Error(codes.InvalidArgument, "volume and path are required")
 	}
 	return alone(d, r.GetVolumeId(), func() (*csi.NodeUnpublishVolumeResponse, error) {
 		if err := unmount(r.GetTargetPath()); err != nil {
@@ -176,7 +176,7 @@ func (d *Driver) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublishVolu
 // NodeExpandVolume implements csi.NodeServer. It grows the device and the file system on it.
 func (d *Driver) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetVolumePath() == "" {
-		return nil, status.Error(codes.InvalidArgument, "which volume, where?")
+		return nil, status.Error(codes.InvalidArgument, "volume and path are required")
 	}
 	return alone(d, r.GetVolumeId(), func() (*csi.NodeExpandVolumeResponse, error) {
 		i, err := d.find(r.GetVolumeId())
@@ -199,7 +199,7 @@ func (d *Driver) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequ
 // NodeGetVolumeStats implements csi.NodeServer.
 func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	if r.GetVolumeId() == "" || r.GetVolumePath() == "" {
-		return nil, status.Error(codes.InvalidArgument, "which volume, where?")
+		return nil, status.Error(codes.InvalidArgument, "volume and path are required")
 	}
 	i, err := d.find(r.GetVolumeId())
 	if err != nil {

@@ -90,7 +90,7 @@ func TestManager(t *testing.T) {
 		all     string // free memory of the nodes in GiB after the step; empty to skip the check
 	}
 	for name, steps := range map[string][]step{
-		"one node after the other": {
+		"nodes in order": {
 			{pod: podOf("a", "7G"), on: "[[0]]", all: "0 8"},
 			{pod: podOf("b", "7G"), on: "[[1]]", all: "0 1"},
 			{pod: podOf("c", "7G"), err: "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"},
@@ -98,7 +98,7 @@ func TestManager(t *testing.T) {
 			{restart: true, all: "7 1"},
 			{pod: podOf("c", "7G"), on: "[[0]]", all: "0 1"},
 		},
-		"more than a node has, and nothing beside it": {
+		"more than one node has": {
 			{pod: podOf("a", "9G"), on: "[[0 1]]", all: "0 6"},
 			{pod: podOf("b", "1G"), on: "[[0 1]]", all: "0 5"},
 			{pod: podOf("b2", "1G"), policy: numa.PolicyRestricted, err: "Resources cannot be allocated with Topology locality"},
@@ -108,7 +108,7 @@ func TestManager(t *testing.T) {
 			{free: "b", all: "7 8"},
 			{pod: podOf("b", "1G"), on: "[[0]]", all: "6 8"},
 		},
-		"an init container leaves what it had": {
+		"reuse from an init container": {
 			{pod: podOf("a", "i5G", "6G"), on: "[[0] [0]]", all: "1 8"},
 			{restart: true, all: "1 8"},
 			{free: "a", all: "7 8"},

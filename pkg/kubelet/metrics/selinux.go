@@ -17,13 +17,13 @@ type Labels struct {
 
 func newLabels(r prometheus.Registerer) *Labels {
 	l := &Labels{
-		container: gauge("volume_manager_selinux_container_errors_total", "[ALPHA] How often the SELinux label of a container could not be told.", "access_mode"),
+		container: gauge("volume_manager_selinux_container_errors_total", "[ALPHA] Number of errors when the SELinux label of a container was determined.", "access_mode"),
 		pod: gauge("volume_manager_selinux_pod_context_mismatch_errors_total",
-			"[ALPHA] How often the containers of a pod wanted one volume with different SELinux labels.", "access_mode"),
+			"[ALPHA] Number of times that containers of a pod needed a volume with different SELinux labels.", "access_mode"),
 		volume: gauge("volume_manager_selinux_volume_context_mismatch_errors_total",
-			"[ALPHA] How often a pod wanted a volume with another SELinux label than it was mounted with.", "volume_plugin", "access_mode"),
+			"[ALPHA] Number of times that a pod needed a volume with another SELinux label than it was mounted with.", "volume_plugin", "access_mode"),
 		admitted: gauge("volume_manager_selinux_volumes_admitted_total",
-			"[ALPHA] Volumes that are mounted with the SELinux label that their pod wants.", "volume_plugin", "access_mode"),
+			"[ALPHA] Number of volumes that were mounted with the SELinux label that their pod needs.", "volume_plugin", "access_mode"),
 	}
 	register(r, l.container, l.pod, l.volume, l.admitted)
 	return l

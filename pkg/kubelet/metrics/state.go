@@ -59,16 +59,16 @@ type State struct {
 }
 
 var (
-	nodeName      = desc("kubelet_node_name", "[ALPHA] 1, with the name of the node.", "node")
-	cgroupVersion = desc("kubelet_cgroup_version", "[ALPHA] Version of the cgroups that pods are in.")
-	runningPods   = desc("kubelet_running_pods", "[ALPHA] Pods with a sandbox that is up.")
-	containersBy  = desc("kubelet_running_containers", "[ALPHA] Containers that the runtime has, by their state.", "container_state")
-	desiredPods   = desc("kubelet_desired_pods", "[ALPHA] Pods that are to be on the node; static ones are those of files.", "static")
-	activePods    = desc("kubelet_active_pods", "[ALPHA] Pods that count when another one is to be taken: those that have not ended.", "static")
-	mirrorPods    = desc("kubelet_mirror_pods", "[ALPHA] Pods of the API that show a static pod.")
-	workingPods   = desc("kubelet_working_pods", "[ALPHA] Pods that the kubelet works on: how far they are, who wants them, and whether they are static.",
+	nodeName      = desc("kubelet_node_name", "[ALPHA] Always 1; the label is the name of the node.", "node")
+	cgroupVersion = desc("kubelet_cgroup_version", "[ALPHA] Version of the cgroup hierarchy of pods: 1 or 2.")
+	runningPods   = desc("kubelet_running_pods", "[ALPHA] Number of pods with a ready sandbox.")
+	containersBy  = desc("kubelet_running_containers", "[ALPHA] Number of containers in the runtime, by state.", "container_state")
+	desiredPods   = desc("kubelet_desired_pods", "[ALPHA] Number of pods that are assigned to the node.", "static")
+	activePods    = desc("kubelet_active_pods", "[ALPHA] Number of pods that have not ended and so count for admission.", "static")
+	mirrorPods    = desc("kubelet_mirror_pods", "[ALPHA] Number of mirror pods.")
+	workingPods   = desc("kubelet_working_pods", "[ALPHA] Number of pods with a worker, by lifecycle, by origin (API or file, deleted, or only in the runtime) and by whether they are static.",
 		"lifecycle", "config", "static")
-	ephemeral = desc("kubelet_managed_ephemeral_containers", "[ALPHA] Ephemeral containers of the pods that are to be on the node.")
+	ephemeral = desc("kubelet_managed_ephemeral_containers", "[ALPHA] Number of ephemeral containers of the pods that are assigned to the node.")
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {

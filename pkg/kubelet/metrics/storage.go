@@ -36,9 +36,9 @@ func NewStorage(r prometheus.Registerer) *Storage {
 	buckets := []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}
 	m := &Storage{
 		Labels: newLabels(r),
-		operations: histogram("storage_operation_duration_seconds", "[ALPHA] How long an operation on a volume took, and what came of it.", buckets,
+		operations: histogram("storage_operation_duration_seconds", "[ALPHA] Duration of operations on volumes in seconds, by operation and result.", buckets,
 			"volume_plugin", "operation_name", "status", "migrated"),
-		calls: histogram("csi_operations_seconds", "[ALPHA] How long storage drivers took to answer, and what.", buckets,
+		calls: histogram("csi_operations_seconds", "[ALPHA] Duration of calls to storage drivers in seconds, by method and gRPC code.", buckets,
 			"driver_name", "method_name", "grpc_status_code", "migrated"),
 	}
 	register(r, m.operations, m.calls)
@@ -89,13 +89,13 @@ type Volumes struct {
 
 var (
 	claim           = []string{"namespace", "persistentvolumeclaim"}
-	capacityBytes   = desc("kubelet_volume_stats_capacity_bytes", "[ALPHA] Size of the volume of a claim.", claim...)
-	availableBytes  = desc("kubelet_volume_stats_available_bytes", "[ALPHA] What is free of the volume of a claim.", claim...)
-	usedBytes       = desc("kubelet_volume_stats_used_bytes", "[ALPHA] What is used of the volume of a claim.", claim...)
-	inodes          = desc("kubelet_volume_stats_inodes", "[ALPHA] How many inodes the volume of a claim can have.", claim...)
-	inodesFree      = desc("kubelet_volume_stats_inodes_free", "[ALPHA] How many of them are free.", claim...)
-	inodesUsed      = desc("kubelet_volume_stats_inodes_used", "[ALPHA] How many of them are used.", claim...)
-	volumesByPlugin = desc("volume_manager_total_volumes", "[ALPHA] Volumes of the pods that are here: those that are ready, and those that are to be.",
+	capacityBytes   = desc("kubelet_volume_stats_capacity_bytes", "[ALPHA] Capacity of the volume of a claim in bytes.", claim...)
+	availableBytes  = desc("kubelet_volume_stats_available_bytes", "[ALPHA] Free space of the volume of a claim in bytes.", claim...)
+	usedBytes       = desc("kubelet_volume_stats_used_bytes", "[ALPHA] Used space of the volume of a claim in bytes.", claim...)
+	inodes          = desc("kubelet_volume_stats_inodes", "[ALPHA] Maximum number of inodes of the volume of a claim.", claim...)
+	inodesFree      = desc("kubelet_volume_stats_inodes_free", "[ALPHA] Number of free inodes of the volume of a claim.", claim...)
+	inodesUsed      = desc("kubelet_volume_stats_inodes_used", "[ALPHA] Number of used inodes of the volume of a claim.", claim...)
+	volumesByPlugin = desc("volume_manager_total_volumes", "[ALPHA] Number of volumes of the pods on the node, by plugin and by whether they are mounted or wanted.",
 		"plugin_name", "state")
 )
 

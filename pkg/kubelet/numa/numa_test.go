@@ -40,21 +40,21 @@ func TestDecide(t *testing.T) {
 		closest  bool
 		ofSingle *Hint // the result with single-numa-node if it differs
 	}{
-		"nobody cares": {hints: []Hints{nil, {"a": nil}}, want: yes(0, 1), ok: map[string]bool{PolicyRestricted: true, PolicySingleNode: true}, ofSingle: &Hint{Preferred: true}},
-		"both on one": {
+		"no preferences": {hints: []Hints{nil, {"a": nil}}, want: yes(0, 1), ok: map[string]bool{PolicyRestricted: true, PolicySingleNode: true}, ofSingle: &Hint{Preferred: true}},
+		"both on one node": {
 			hints: []Hints{{"a": {yes(0), yes(1), no(0, 1)}}, {"b": {yes(1), no(0, 1)}}}, want: yes(1),
 			ok: map[string]bool{PolicyRestricted: true, PolicySingleNode: true},
 		},
-		"on different ones": {
+		"different nodes": {
 			hints: []Hints{{"a": {yes(0), no(0, 1)}}, {"b": {yes(1), no(0, 1)}}}, want: no(0),
 			ofSingle: &Hint{}, // the whole machine, which is no particular set
 		},
-		"not to be had":      {hints: []Hints{{"a": {}}, {"b": {yes(1)}}}, want: no(1), ofSingle: &Hint{}},
-		"needs two":          {hints: []Hints{{"a": {yes(0, 1)}}}, want: yes(0, 1), ok: map[string]bool{PolicyRestricted: true}, ofSingle: &Hint{}},
-		"two of four":        {nodes: 4, hints: []Hints{{"a": {yes(0, 3), yes(1, 2)}}}, want: yes(1, 2), ok: map[string]bool{PolicyRestricted: true}, ofSingle: &Hint{}},
-		"the closest":        {nodes: 4, closest: true, hints: []Hints{{"a": {yes(0, 2), yes(2, 3)}}}, want: yes(2, 3), ok: map[string]bool{PolicyRestricted: true}, ofSingle: &Hint{}},
-		"the lowest":         {nodes: 4, hints: []Hints{{"a": {yes(0, 2), yes(2, 3)}}}, want: yes(0, 2), ok: map[string]bool{PolicyRestricted: true}, ofSingle: &Hint{}},
-		"up to what is most": {nodes: 4, hints: []Hints{{"a": {no(0), no(0, 1), no(0, 1, 2)}}, {"b": {no(0, 1), no(0, 1, 2)}}}, want: no(0, 1), ofSingle: &Hint{}},
+		"not available":     {hints: []Hints{{"a": {}}, {"b": {yes(1)}}}, want: no(1), ofSingle: &Hint{}},
+		"needs two nodes":   {hints: []Hints{{"a": {yes(0, 1)}}}, want: yes(0, 1), ok: map[string]bool{PolicyRestricted: true}, ofSingle: &Hint{}},
+		"two of four nodes": {nodes: 4, hints: []Hints{{"a": {yes(0, 3), yes(1, 2)}}}, want: yes(1, 2), ok: map[string]bool{PolicyRestricted: true}, ofSingle: &Hint{}},
+		"closest nodes":     {nodes: 4, closest: true, hints: []Hints{{"a": {yes(0, 2), yes(2, 3)}}}, want: yes(2, 3), ok: map[string]bool{PolicyRestricted: true}, ofSingle: &Hint{}},
+		"lowest numbers":    {nodes: 4, hints: []Hints{{"a": {yes(0, 2), yes(2, 3)}}}, want: yes(0, 2), ok: map[string]bool{PolicyRestricted: true}, ofSingle: &Hint{}},
+		"largest demand":    {nodes: 4, hints: []Hints{{"a": {no(0), no(0, 1), no(0, 1, 2)}}, {"b": {no(0, 1), no(0, 1, 2)}}}, want: no(0, 1), ofSingle: &Hint{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := layoutOf(max(c.nodes, 2))
@@ -140,12 +140,12 @@ func TestAdmit(t *testing.T) {
 		err           error
 		given, want   string
 	}{
-		"none":             {policy: "", hints: Hints{"a": {}}, given: "[i[] c[]]"},
-		"container":        {policy: PolicyRestricted, hints: Hints{"a": {yes(1)}}, given: "[i[1] c[1]]"},
-		"pod":              {policy: PolicySingleNode, scope: ScopePod, hints: Hints{"a": {yes(1)}}, given: "[i[1] c[1]]"},
-		"container, apart": {policy: PolicyRestricted, hints: Hints{"a": {}}, given: "[]", want: messageAffinity},
-		"pod, apart":       {policy: PolicySingleNode, scope: ScopePod, hints: Hints{"a": {yes(0, 1)}}, given: "[]", want: messagePod},
-		"cannot":           {policy: PolicyBestEffort, hints: Hints{"a": {}}, err: errors.New("no"), given: "[i[0 1]]", want: "no"},
+		"none":                             {policy: "", hints: Hints{"a": {}}, given: "[i[] c[]]"},
+		"container":                        {policy: PolicyRestricted, hints: Hints{"a": {yes(1)}}, given: "[i[1] c[1]]"},
+		"pod":                              {policy: PolicySingleNode, scope: ScopePod, hints: Hints{"a": {yes(1)}}, given: "[i[1] c[1]]"},
+		"container scope, different nodes": {policy: PolicyRestricted, hints: Hints{"a": {}}, given: "[]", want: messageAffinity},
+		"pod scope, different nodes":       {policy: PolicySingleNode, scope: ScopePod, hints: Hints{"a": {yes(0, 1)}}, given: "[]", want: messagePod},
+		"cannot":                           {policy: PolicyBestEffort, hints: Hints{"a": {}}, err: errors.New("no"), given: "[i[0 1]]", want: "no"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &player{hints: c.hints, err: c.err}
@@ -166,12 +166,12 @@ func TestAdmit(t *testing.T) {
 
 func TestConfiguration(t *testing.T) {
 	for name, c := range map[string]Config{
-		"policy":         {Policy: "x"},
-		"scope":          {Scope: "x"},
-		"option":         {Options: map[string]string{"x": "true"}},
-		"value":          {Options: map[string]string{optionClosest: "x"}},
-		"less nodes":     {Options: map[string]string{optionMaximum: "7"}},
-		"too many nodes": {Policy: PolicyRestricted, Layout: layoutOf(9)},
+		"policy":                    {Policy: "x"},
+		"scope":                     {Scope: "x"},
+		"option":                    {Options: map[string]string{"x": "true"}},
+		"value":                     {Options: map[string]string{optionClosest: "x"}},
+		"maximum below the minimum": {Options: map[string]string{optionMaximum: "7"}},
+		"too many nodes":            {Policy: PolicyRestricted, Layout: layoutOf(9)},
 	} {
 		if c.Layout == nil {
 			c.Layout = layoutOf(1)

@@ -69,13 +69,13 @@ func TestHTTP(t *testing.T) {
 		ok   bool
 		text string
 	}{
-		"fine":                          {v1.HTTPGetAction{Path: "/x?y=z", Port: port}, true, ""},
-		"by the port's name":            {v1.HTTPGetAction{Port: intstr.FromString("web")}, true, ""},
-		"no such name":                  {v1.HTTPGetAction{Port: intstr.FromString("metrics")}, false, "invalid port number: metrics"},
-		"failure":                       {v1.HTTPGetAction{Path: "/fails", Port: port}, false, "HTTP probe failed with statuscode: 500"},
-		"redirect on the host":          {v1.HTTPGetAction{Path: "/here", Port: port}, false, "HTTP probe failed with statuscode: 500"},
-		"redirect elsewhere is success": {v1.HTTPGetAction{Path: "/away", Port: port}, true, "Probe terminated redirects, Response body: <a href="},
-		"redirects without end":         {v1.HTTPGetAction{Path: "/round", Port: port}, false, "stopped after 10 redirects"},
+		"fine":                                {v1.HTTPGetAction{Path: "/x?y=z", Port: port}, true, ""},
+		"by the port's name":                  {v1.HTTPGetAction{Port: intstr.FromString("web")}, true, ""},
+		"no such name":                        {v1.HTTPGetAction{Port: intstr.FromString("metrics")}, false, "invalid port number: metrics"},
+		"failure":                             {v1.HTTPGetAction{Path: "/fails", Port: port}, false, "HTTP probe failed with statuscode: 500"},
+		"redirect to the same host":           {v1.HTTPGetAction{Path: "/here", Port: port}, false, "HTTP probe failed with statuscode: 500"},
+		"redirect to another host is success": {v1.HTTPGetAction{Path: "/away", Port: port}, true, "Probe terminated redirects, Response body: <a href="},
+		"redirect loop":                       {v1.HTTPGetAction{Path: "/round", Port: port}, false, "stopped after 10 redirects"},
 	} {
 		if ok, text := ask(c.g); ok != c.ok || !strings.Contains(text, c.text) || ok && c.text == "" && text != "" {
 			t.Errorf("%s: %t %q", name, ok, text)
@@ -208,24 +208,24 @@ func TestLifecycle(t *testing.T) {
 		fell    bool
 		headers map[string]string // of the last request
 	}{
-		"command":               {plain, v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"a", "b"}}}, "command 'a b' exited with 3: oops", false, nil},
-		"success":               {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/x?y=z", Port: port}}, "", false, map[string]string{"User-Agent": "kube-lifecycle/1.36", "Accept": "*/*"}},
-		"by the port's name":    {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromString("web")}}, "", false, nil},
-		"no such port":          {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromString("none")}}, "invalid port number: none", false, nil},
-		"status 500":            {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/fails", Port: port}}, "", false, nil},
-		"status 404":            {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/missing", Port: port}}, "", false, nil},
-		"redirect elsewhere":    {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/away", Port: port}}, "", false, nil},
-		"redirects without end": {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/round", Port: port}}, "stopped after 10 redirects", false, nil},
-		"a long answer":         {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/long", Port: port}}, "", false, nil},
-		"no answer":             {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromInt(closed)}}, "EOF", false, nil},
-		"no address":            {Target{Container: plain.Container}, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Port: port}}, "failed to find networking container", false, nil},
-		"a host of its own":     {Target{Container: plain.Container}, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Host: plain.IP, Port: port}}, "", false, nil},
-		"https":                 {secure, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Scheme: https, Port: securePort, HTTPHeaders: secret}}, "", false, map[string]string{"Authorization": "Bearer x"}},
-		"https of a plain server": {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Scheme: https, Path: "/x", Port: port, HTTPHeaders: secret}}, "", true,
+		"command":                  {plain, v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"a", "b"}}}, "command 'a b' exited with 3: oops", false, nil},
+		"success":                  {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/x?y=z", Port: port}}, "", false, map[string]string{"User-Agent": "kube-lifecycle/1.36", "Accept": "*/*"}},
+		"by the port's name":       {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromString("web")}}, "", false, nil},
+		"no such port":             {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromString("none")}}, "invalid port number: none", false, nil},
+		"status 500":               {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/fails", Port: port}}, "", false, nil},
+		"status 404":               {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/missing", Port: port}}, "", false, nil},
+		"redirect to another host": {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/away", Port: port}}, "", false, nil},
+		"redirect loop":            {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/round", Port: port}}, "stopped after 10 redirects", false, nil},
+		"long response":            {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/long", Port: port}}, "", false, nil},
+		"no answer":                {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromInt(closed)}}, "EOF", false, nil},
+		"no address":               {Target{Container: plain.Container}, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Port: port}}, "failed to find networking container", false, nil},
+		"explicit host":            {Target{Container: plain.Container}, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Host: plain.IP, Port: port}}, "", false, nil},
+		"https":                    {secure, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Scheme: https, Port: securePort, HTTPHeaders: secret}}, "", false, map[string]string{"Authorization": "Bearer x"}},
+		"HTTPS to an HTTP server": {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Scheme: https, Path: "/x", Port: port, HTTPHeaders: secret}}, "", true,
 			map[string]string{"Authorization": "", "X-Hook": "1", "User-Agent": "kube-lifecycle/1.36"}},
-		"https of nobody": {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Scheme: https, Port: intstr.FromInt(closed)}}, "EOF", false, nil},
-		"tcp":             {plain, v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{Port: port}}, "invalid handler", false, nil},
-		"none":            {plain, v1.LifecycleHandler{}, "invalid handler", false, nil},
+		"HTTPS to a closed port": {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Scheme: https, Port: intstr.FromInt(closed)}}, "EOF", false, nil},
+		"tcp":                    {plain, v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{Port: port}}, "invalid handler", false, nil},
+		"none":                   {plain, v1.LifecycleHandler{}, "invalid handler", false, nil},
 	} {
 		seen = nil
 		fell := false

@@ -54,15 +54,15 @@ func TestOnce(t *testing.T) {
 		says, body, err string
 		status          int
 	}{
-		"an answer":               {says: "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nyes", status: 200, body: "ye"},
-		"without a length":        {says: "HTTP/1.0 503 no\r\n\r\nyes", status: 503, body: "yes"},
-		"in chunks":               {says: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nye\r\n1\r\ns\r\n0\r\n\r\n", status: 200, body: "yes"},
-		"hints before the answer": {says: "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n", status: 204},
-		"hints without end":       {says: strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 10), err: "too many 1xx"},
+		"complete response":       {says: "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nyes", status: 200, body: "ye"},
+		"no content length":       {says: "HTTP/1.0 503 no\r\n\r\nyes", status: 503, body: "yes"},
+		"chunked":                 {says: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nye\r\n1\r\ns\r\n0\r\n\r\n", status: 200, body: "yes"},
+		"1xx before the response": {says: "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n", status: 204},
+		"endless 1xx":             {says: strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 10), err: "too many 1xx"},
 		"nothing":                 {says: "nothing", err: "EOF"},
-		"half of a head":          {says: "HTTP/1.1 200 OK\r\nContent-Le: 1\r\n", err: "unexpected EOF"},
-		"something else":          {says: "SSH-2.0-x\r\n", err: "malformed HTTP response"},
-		"a head without end":      {says: "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 2*maxAnswer), err: "EOF"},
+		"incomplete header":       {says: "HTTP/1.1 200 OK\r\nContent-Le: 1\r\n", err: "unexpected EOF"},
+		"not HTTP":                {says: "SSH-2.0-x\r\n", err: "malformed HTTP response"},
+		"endless header":          {says: "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 2*maxAnswer), err: "EOF"},
 	} {
 		resp, err := (&http.Client{Transport: once{}}).Get(says(t, c.says))
 		if c.err != "" {

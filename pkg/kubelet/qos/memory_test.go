@@ -36,17 +36,17 @@ func TestUnified(t *testing.T) {
 		node Node
 		want map[string]string
 	}{
-		"nothing asked of version 1":           {podOf("1Gi", "2Gi"), Node{Swap: swap, Protection: protect}, nil},
-		"a kernel that does not count swap":    {podOf("1Gi", "2Gi"), Node{Unified: true, SingleProcessOOMKill: true}, map[string]string{}},
-		"no swap":                              {podOf("1Gi", "2Gi"), Node{Unified: true, Swap: Swap{Controller: true, Capacity: gi}}, map[string]string{"memory.oom.group": "1", "memory.swap.max": "0"}},
-		"a share of the swap":                  {podOf("1Gi", "2Gi"), Node{Unified: true, Memory: 8 * gi, Swap: swap, SingleProcessOOMKill: true}, map[string]string{"memory.swap.max": "268435456"}},
-		"no swap for guaranteed pods":          {podOf("1Gi", "1Gi"), Node{Unified: true, Memory: 8 * gi, Swap: swap, SingleProcessOOMKill: true}, map[string]string{"memory.swap.max": "0"}},
-		"nor for those that ask for no memory": {podOf("", ""), Node{Unified: true, Memory: 8 * gi, Swap: swap, SingleProcessOOMKill: true}, map[string]string{"memory.swap.max": "0"}},
-		"nor for critical ones":                {critical, Node{Unified: true, Memory: 8 * gi, Swap: swap, SingleProcessOOMKill: true}, map[string]string{"memory.swap.max": "0"}},
-		"guaranteed memory":                    {podOf("1Gi", "1Gi"), Node{Unified: true, Protection: protect, SingleProcessOOMKill: true}, map[string]string{"memory.min": "1073741824"}},
-		"burstable memory":                     {podOf("1Gi", "2Gi"), Node{Unified: true, Protection: protect, SingleProcessOOMKill: true}, map[string]string{"memory.low": "1073741824", "memory.high": "1610612736"}},
-		"memory without a limit":               {podOf("2Gi", ""), Node{Unified: true, Protection: protect, SingleProcessOOMKill: true}, map[string]string{"memory.low": "2147483648", "memory.high": "3221225472"}},
-		"best effort":                          {podOf("", ""), Node{Unified: true, Protection: protect, SingleProcessOOMKill: true}, map[string]string{"memory.high": "2147483648"}},
+		"cgroup v1":                        {podOf("1Gi", "2Gi"), Node{Swap: swap, Protection: protect}, nil},
+		"kernel without swap accounting":   {podOf("1Gi", "2Gi"), Node{Unified: true, SingleProcessOOMKill: true}, map[string]string{}},
+		"no swap":                          {podOf("1Gi", "2Gi"), Node{Unified: true, Swap: Swap{Controller: true, Capacity: gi}}, map[string]string{"memory.oom.group": "1", "memory.swap.max": "0"}},
+		"a share of the swap":              {podOf("1Gi", "2Gi"), Node{Unified: true, Memory: 8 * gi, Swap: swap, SingleProcessOOMKill: true}, map[string]string{"memory.swap.max": "268435456"}},
+		"no swap for guaranteed pods":      {podOf("1Gi", "1Gi"), Node{Unified: true, Memory: 8 * gi, Swap: swap, SingleProcessOOMKill: true}, map[string]string{"memory.swap.max": "0"}},
+		"no swap without a memory request": {podOf("", ""), Node{Unified: true, Memory: 8 * gi, Swap: swap, SingleProcessOOMKill: true}, map[string]string{"memory.swap.max": "0"}},
+		"no swap for critical pods":        {critical, Node{Unified: true, Memory: 8 * gi, Swap: swap, SingleProcessOOMKill: true}, map[string]string{"memory.swap.max": "0"}},
+		"guaranteed memory":                {podOf("1Gi", "1Gi"), Node{Unified: true, Protection: protect, SingleProcessOOMKill: true}, map[string]string{"memory.min": "1073741824"}},
+		"burstable memory":                 {podOf("1Gi", "2Gi"), Node{Unified: true, Protection: protect, SingleProcessOOMKill: true}, map[string]string{"memory.low": "1073741824", "memory.high": "1610612736"}},
+		"memory without a limit":           {podOf("2Gi", ""), Node{Unified: true, Protection: protect, SingleProcessOOMKill: true}, map[string]string{"memory.low": "2147483648", "memory.high": "3221225472"}},
+		"best effort":                      {podOf("", ""), Node{Unified: true, Protection: protect, SingleProcessOOMKill: true}, map[string]string{"memory.high": "2147483648"}},
 	} {
 		c.node.Period = 100 * time.Millisecond
 		if got := Container(c.pod, &c.pod.Spec.Containers[0], c.node).Unified; !maps.Equal(got, c.want) {

@@ -28,12 +28,12 @@ func TestSandbox(t *testing.T) {
 	held := n
 	held.CFSQuota = false
 	for name, c := range map[string]struct{ got, want string }{
-		"of its containers":        {show(qos.Sandbox(pod, n)), "1536 shares, 150000 of 100000, 134217728 bytes, map[]"},
-		"with CPUs of its own":     {show(qos.Sandbox(pod, held)), "1536 shares, 0 of 0, 134217728 bytes, map[]"},
-		"besides":                  {show(qos.Overhead(pod, n)), "256 shares, 25000 of 100000, 33554432 bytes, map[]"},
-		"of one that asks nothing": {show(qos.Sandbox(plain, n)), "2 shares, 0 of 100000, 0 bytes, map[]"},
-		"nothing besides":          {show(qos.Overhead(plain, n)), "0 shares, 0 of 0, 0 bytes, map[]"},
-		"version 2":                {show(qos.Sandbox(plain, unified)), "2 shares, 0 of 100000, 0 bytes, map[memory.oom.group:1]"},
+		"sum of containers": {show(qos.Sandbox(pod, n)), "1536 shares, 150000 of 100000, 134217728 bytes, map[]"},
+		"exclusive CPUs":    {show(qos.Sandbox(pod, held)), "1536 shares, 0 of 0, 134217728 bytes, map[]"},
+		"besides":           {show(qos.Overhead(pod, n)), "256 shares, 25000 of 100000, 33554432 bytes, map[]"},
+		"no requests":       {show(qos.Sandbox(plain, n)), "2 shares, 0 of 100000, 0 bytes, map[]"},
+		"no overhead":       {show(qos.Overhead(plain, n)), "0 shares, 0 of 0, 0 bytes, map[]"},
+		"cgroup v2":         {show(qos.Sandbox(plain, unified)), "2 shares, 0 of 100000, 0 bytes, map[memory.oom.group:1]"},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: %s, want %s", name, c.got, c.want)

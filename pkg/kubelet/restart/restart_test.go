@@ -34,20 +34,20 @@ func TestShould(t *testing.T) {
 		init   bool
 		want   bool
 	}{
-		"always":                          {policy: "Always", want: true},
-		"on failure, well":                {policy: "OnFailure"},
-		"on failure, badly":               {policy: "OnFailure", code: 1, want: true},
-		"never":                           {policy: "Never", code: 1},
-		"init, well":                      {policy: "Always", init: true},
-		"init, badly":                     {policy: "Always", init: true, code: 1, want: true},
-		"sidecar":                         {policy: "Never", init: true, c: own("Always"), want: true},
-		"its own policy":                  {policy: "Always", c: own("Never"), code: 1},
-		"its own policy on failure":       {policy: "Never", c: own("OnFailure"), code: 1, want: true},
-		"a rule":                          {policy: "Never", c: own("Never", on(again, in, 42)), code: 42, want: true},
-		"a rule for other codes":          {policy: "Never", c: own("Never", on(again, in, 42)), code: 41},
-		"a rule for all but":              {policy: "Never", c: own("Never", on(again, notIn, 42)), code: 41, want: true},
-		"a rule for all but this":         {policy: "Never", c: own("Never", on(again, notIn, 42)), code: 42},
-		"a rule that has all start again": {policy: "Never", c: own("Never", on(all, in, 42)), code: 42, want: true},
+		"always":                         {policy: "Always", want: true},
+		"OnFailure, exit 0":              {policy: "OnFailure"},
+		"OnFailure, exit 1":              {policy: "OnFailure", code: 1, want: true},
+		"never":                          {policy: "Never", code: 1},
+		"init, exit 0":                   {policy: "Always", init: true},
+		"init, exit 1":                   {policy: "Always", init: true, code: 1, want: true},
+		"sidecar":                        {policy: "Never", init: true, c: own("Always"), want: true},
+		"container's policy":             {policy: "Always", c: own("Never"), code: 1},
+		"container's policy OnFailure":   {policy: "Never", c: own("OnFailure"), code: 1, want: true},
+		"a rule":                         {policy: "Never", c: own("Never", on(again, in, 42)), code: 42, want: true},
+		"rule for other codes":           {policy: "Never", c: own("Never", on(again, in, 42)), code: 41},
+		"rule with NotIn matches":        {policy: "Never", c: own("Never", on(again, notIn, 42)), code: 41, want: true},
+		"rule with NotIn does not match": {policy: "Never", c: own("Never", on(again, notIn, 42)), code: 42},
+		"rule that restarts all":         {policy: "Never", c: own("Never", on(all, in, 42)), code: 42, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: tc.policy}}
@@ -78,14 +78,14 @@ func TestEpoch(t *testing.T) {
 		want   int64
 		before []bool
 	}{
-		"the first":                           {[]cri.Container{running("a", 0), running("b", 0)}, 0, []bool{false, false}},
-		"one ended it":                        {[]cri.Container{ended("a", 0, 42, 10), running("b", 0)}, 1, []bool{true, true}},
-		"the first rule that matches counts":  {[]cri.Container{ended("a", 0, 1, 30), running("b", 0)}, 0, []bool{false, false}},
-		"who has no rule ends none":           {[]cri.Container{running("a", 0), ended("b", 0, 42, 10)}, 0, []bool{false, false}},
-		"something was started since":         {[]cri.Container{running("a", 1), ended("a", 0, 42, 10), running("b", 0)}, 1, []bool{false, true, true}},
-		"who ended it was removed":            {[]cri.Container{running("a", 1), ended("b", 0, 137, 11), running("b", 1)}, 1, []bool{false, true, false}},
-		"ended again, and the clock set back": {[]cri.Container{ended("a", 1, 42, 10), ended("a", 0, 42, 4000), running("b", 1)}, 2, []bool{true, true, true}},
-		"of an older kubelet, and ended anew": {[]cri.Container{ended("a", 1893456000000000000, 42, 10), running("b", 1893456000000000000)}, 1893456000000000001, []bool{true, true}},
+		"no epoch ended":                           {[]cri.Container{running("a", 0), running("b", 0)}, 0, []bool{false, false}},
+		"one container ended the epoch":            {[]cri.Container{ended("a", 0, 42, 10), running("b", 0)}, 1, []bool{true, true}},
+		"first matching rule applies":              {[]cri.Container{ended("a", 0, 1, 30), running("b", 0)}, 0, []bool{false, false}},
+		"container without a rule":                 {[]cri.Container{running("a", 0), ended("b", 0, 42, 10)}, 0, []bool{false, false}},
+		"container started in the new epoch":       {[]cri.Container{running("a", 1), ended("a", 0, 42, 10), running("b", 0)}, 1, []bool{false, true, true}},
+		"ending run removed":                       {[]cri.Container{running("a", 1), ended("b", 0, 137, 11), running("b", 1)}, 1, []bool{false, true, false}},
+		"ended again after the clock was set back": {[]cri.Container{ended("a", 1, 42, 10), ended("a", 0, 42, 4000), running("b", 1)}, 2, []bool{true, true, true}},
+		"epoch of an older kubelet ended again":    {[]cri.Container{ended("a", 1893456000000000000, 42, 10), running("b", 1893456000000000000)}, 1893456000000000001, []bool{true, true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			seen := &cri.Pod{Containers: tc.runs}

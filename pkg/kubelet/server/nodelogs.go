@@ -67,7 +67,7 @@ func (l *nodeLogs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	select {
 	case l.slots <- struct{}{}:
 	case <-ctx.Done():
-		http.Error(w, "too many queries of logs", http.StatusTooManyRequests)
+		http.Error(w, "too many log queries", http.StatusTooManyRequests)
 		return
 	}
 	defer func() { <-l.slots }()

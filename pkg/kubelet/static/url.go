@@ -90,7 +90,7 @@ func (m *Manager) fetch(ctx context.Context, client *http.Client) (map[string]*v
 	case resp.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("static pods of %s: %s", m.cfg.URL, resp.Status)
 	case len(body) > maxAnswer:
-		return nil, fmt.Errorf("static pods of %s: the answer is too large", m.cfg.URL)
+		return nil, fmt.Errorf("static pods of %s: the response is too large", m.cfg.URL)
 	case len(body) == 0:
 		return nil, fmt.Errorf("static pods of %s: zero-length data received", m.cfg.URL)
 	}
@@ -105,7 +105,7 @@ func (m *Manager) fetch(ctx context.Context, client *http.Client) (map[string]*v
 			return nil, fmt.Errorf("static pods of %s: number %d: %w", m.cfg.URL, i+1, err)
 		}
 		if out[key(pod)] != nil {
-			return nil, fmt.Errorf("static pods of %s: %s is there twice", m.cfg.URL, key(pod))
+			return nil, fmt.Errorf("static pods of %s: %s is listed twice", m.cfg.URL, key(pod))
 		}
 		out[key(pod)] = pod
 	}

@@ -34,8 +34,8 @@ func TestPatchKeepsWhatDisrupts(t *testing.T) {
 		want []v1.PodCondition
 		text string // the patch
 	}{
-		"others'":       {[]v1.PodCondition{ready}, `{"metadata":{"uid":""},"status":{"$setElementOrder/conditions":[{"type":"DisruptionTarget"},{"type":"Ready"}],"conditions":[{"lastProbeTime":null,"lastTransitionTime":null,"status":"True","type":"Ready"}]}}`},
-		"the kubelet's": {[]v1.PodCondition{own}, `{"metadata":{"uid":""},"status":{"$setElementOrder/conditions":[{"type":"DisruptionTarget"}],"conditions":[{"reason":"TerminationByKubelet","type":"DisruptionTarget"}]}}`},
+		"others'":             {[]v1.PodCondition{ready}, `{"metadata":{"uid":""},"status":{"$setElementOrder/conditions":[{"type":"DisruptionTarget"},{"type":"Ready"}],"conditions":[{"lastProbeTime":null,"lastTransitionTime":null,"status":"True","type":"Ready"}]}}`},
+		"kubelet's condition": {[]v1.PodCondition{own}, `{"metadata":{"uid":""},"status":{"$setElementOrder/conditions":[{"type":"DisruptionTarget"}],"conditions":[{"reason":"TerminationByKubelet","type":"DisruptionTarget"}]}}`},
 	} {
 		patch, err := status.Patch(known, v1.PodStatus{Conditions: c.want})
 		if got := string(patch); err != nil || got != c.text {
@@ -119,9 +119,9 @@ func TestStaticPodIsResumed(t *testing.T) {
 		want   bool
 		phase  v1.PodPhase
 	}{
-		"running":               {v1.PodStatus{Phase: v1.PodRunning, StartTime: &start}, true, v1.PodRunning},
-		"ended in another life": {v1.PodStatus{Phase: v1.PodFailed, Reason: "Evicted", StartTime: &start}, true, ""},
-		"never written":         {v1.PodStatus{Phase: v1.PodPending}, false, ""},
+		"running":       {v1.PodStatus{Phase: v1.PodRunning, StartTime: &start}, true, v1.PodRunning},
+		"ended before":  {v1.PodStatus{Phase: v1.PodFailed, Reason: "Evicted", StartTime: &start}, true, ""},
+		"never written": {v1.PodStatus{Phase: v1.PodPending}, false, ""},
 	} {
 		podName := strings.ReplaceAll(name, " ", "-")
 		mirror, err := client.CoreV1().Pods("default").Create(t.Context(), &v1.Pod{

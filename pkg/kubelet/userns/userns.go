@@ -88,12 +88,12 @@ func (m *Manager) load(uid types.UID) error {
 		return err
 	}
 	if len(have.UIDs) != 1 || len(have.GIDs) != 1 || have.UIDs[0] != have.GIDs[0] {
-		return errors.New("not one range for users and groups alike")
+		return errors.New("users and groups do not have the same single range")
 	}
 	r := have.UIDs[0]
 	number := r.HostID / m.length
 	if r.ContainerID != 0 || r.Length != m.length || r.HostID%m.length != 0 || number == 0 || m.used[number] {
-		return fmt.Errorf("range of %d IDs from %d cannot be kept", r.Length, r.HostID)
+		return fmt.Errorf("invalid range of %d IDs from %d", r.Length, r.HostID)
 	}
 	m.pods[uid], m.used[number] = number, true
 	return nil

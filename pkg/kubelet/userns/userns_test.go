@@ -94,10 +94,10 @@ func TestNodesDiffer(t *testing.T) {
 
 func TestFilesThatCannotBeKept(t *testing.T) {
 	for name, text := range map[string]string{
-		"not JSON":     "{",
-		"the machine":  `{"uidMappings":[{"hostId":0,"containerId":0,"length":65536}],"gidMappings":[{"hostId":0,"containerId":0,"length":65536}]}`,
-		"differing":    `{"uidMappings":[{"hostId":65536,"containerId":0,"length":65536}],"gidMappings":[{"hostId":131072,"containerId":0,"length":65536}]}`,
-		"other length": `{"uidMappings":[{"hostId":65536,"containerId":0,"length":1}],"gidMappings":[{"hostId":65536,"containerId":0,"length":1}]}`,
+		"not JSON":             "{",
+		"range of the machine": `{"uidMappings":[{"hostId":0,"containerId":0,"length":65536}],"gidMappings":[{"hostId":0,"containerId":0,"length":65536}]}`,
+		"differing":            `{"uidMappings":[{"hostId":65536,"containerId":0,"length":65536}],"gidMappings":[{"hostId":131072,"containerId":0,"length":65536}]}`,
+		"another length":       `{"uidMappings":[{"hostId":65536,"containerId":0,"length":1}],"gidMappings":[{"hostId":65536,"containerId":0,"length":1}]}`,
 	} {
 		dir := t.TempDir()
 		if err := os.Mkdir(filepath.Join(dir, "p"), 0o700); err != nil {

@@ -59,12 +59,12 @@ func TestMismatchedMode(t *testing.T) {
 		use  func(*v1.PodSpec)
 		want string
 	}{
-		"mounted":          {mode: &files, use: func(*v1.PodSpec) {}},
-		"mounted, unsaid":  {use: func(*v1.PodSpec) {}},
-		"as a device":      {mode: &block, use: func(s *v1.PodSpec) { s.Containers[0].VolumeMounts, s.Containers[0].VolumeDevices = nil, device }},
-		"mounted device":   {mode: &block, use: func(*v1.PodSpec) {}, want: "volume v has volumeMode Block, but is specified in volumeMounts"},
-		"device of files":  {use: func(s *v1.PodSpec) { s.Containers[0].VolumeDevices = device }, want: "volume v has volumeMode Filesystem, but is specified in volumeDevices"},
-		"by one container": {mode: &files, use: func(s *v1.PodSpec) { s.InitContainers = []v1.Container{{VolumeDevices: device}} }, want: "volume v has volumeMode Filesystem, but is specified in volumeDevices"},
+		"mounted":                   {mode: &files, use: func(*v1.PodSpec) {}},
+		"mounted, default mode":     {use: func(*v1.PodSpec) {}},
+		"block volume as a device":  {mode: &block, use: func(s *v1.PodSpec) { s.Containers[0].VolumeMounts, s.Containers[0].VolumeDevices = nil, device }},
+		"block volume mounted":      {mode: &block, use: func(*v1.PodSpec) {}, want: "volume v has volumeMode Block, but is specified in volumeMounts"},
+		"file system as a device":   {use: func(s *v1.PodSpec) { s.Containers[0].VolumeDevices = device }, want: "volume v has volumeMode Filesystem, but is specified in volumeDevices"},
+		"mismatch in one container": {mode: &files, use: func(s *v1.PodSpec) { s.InitContainers = []v1.Container{{VolumeDevices: device}} }, want: "volume v has volumeMode Filesystem, but is specified in volumeDevices"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := claimPod()

@@ -64,11 +64,11 @@ func TestGrow(t *testing.T) {
 		then      v1.ClaimResourceStatus
 		fails     bool
 	}{
-		"as large as it is":       {has: "2Gi", asks: "2Gi", want: "2Gi"},
-		"larger":                  {has: "1Gi", asks: "2Gi", status: v1.PersistentVolumeClaimNodeResizePending, want: "2Gi"},
-		"larger, not now":         {has: "1Gi", asks: "2Gi", err: status.Error(codes.Internal, "x"), want: "1Gi", then: v1.PersistentVolumeClaimNodeResizeInProgress, fails: true},
-		"larger, but never":       {has: "1Gi", asks: "2Gi", err: status.Error(codes.OutOfRange, "x"), want: "1Gi", then: v1.PersistentVolumeClaimNodeResizeInfeasible},
-		"larger, known not to be": {has: "1Gi", asks: "2Gi", status: v1.PersistentVolumeClaimNodeResizeInfeasible, want: "1Gi", then: v1.PersistentVolumeClaimNodeResizeInfeasible},
+		"same size":                      {has: "2Gi", asks: "2Gi", want: "2Gi"},
+		"larger":                         {has: "1Gi", asks: "2Gi", status: v1.PersistentVolumeClaimNodeResizePending, want: "2Gi"},
+		"larger, fails for now":          {has: "1Gi", asks: "2Gi", err: status.Error(codes.Internal, "x"), want: "1Gi", then: v1.PersistentVolumeClaimNodeResizeInProgress, fails: true},
+		"larger, fails for good":         {has: "1Gi", asks: "2Gi", err: status.Error(codes.OutOfRange, "x"), want: "1Gi", then: v1.PersistentVolumeClaimNodeResizeInfeasible},
+		"larger, known to be infeasible": {has: "1Gi", asks: "2Gi", status: v1.PersistentVolumeClaimNodeResizeInfeasible, want: "1Gi", then: v1.PersistentVolumeClaimNodeResizeInfeasible},
 	}
 	server := testserver.Start(t, testserver.Options{})
 	for name, tc := range tests {
@@ -106,8 +106,8 @@ func TestGrowTakenBack(t *testing.T) {
 		asks string
 		want v1.ClaimResourceStatus
 	}{
-		"asked for still": {"2Gi", v1.PersistentVolumeClaimNodeResizeInProgress},
-		"taken back":      {"1500Mi", v1.PersistentVolumeClaimNodeResizeInfeasible},
+		"same request":    {"2Gi", v1.PersistentVolumeClaimNodeResizeInProgress},
+		"request reduced": {"1500Mi", v1.PersistentVolumeClaimNodeResizeInfeasible},
 	}
 	server := testserver.Start(t, testserver.Options{})
 	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "grows"}, Provisioner: "d", AllowVolumeExpansion: new(true)}

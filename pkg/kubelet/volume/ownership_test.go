@@ -77,12 +77,12 @@ func TestSingleUser(t *testing.T) {
 		init, main []int64 // -1 if not set
 		want       int64   // -1 if there is none
 	}{
-		"said nowhere": {nil, nil, []int64{-1}, -1},
-		"pod":          {ptr[int64](1), []int64{-1}, []int64{-1, -1}, 1},
-		"agree":        {nil, []int64{5}, []int64{5}, 5},
-		"differ":       {nil, []int64{5}, []int64{6}, -1},
-		"one not":      {nil, []int64{-1}, []int64{6}, -1},
-		"overridden":   {ptr[int64](1), nil, []int64{2, 2}, 2},
+		"not set":                   {nil, nil, []int64{-1}, -1},
+		"pod":                       {ptr[int64](1), []int64{-1}, []int64{-1, -1}, 1},
+		"agree":                     {nil, []int64{5}, []int64{5}, 5},
+		"differ":                    {nil, []int64{5}, []int64{6}, -1},
+		"not set for one container": {nil, []int64{-1}, []int64{6}, -1},
+		"overridden":                {ptr[int64](1), nil, []int64{2, 2}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := &v1.Pod{Spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{RunAsUser: c.pod}}}

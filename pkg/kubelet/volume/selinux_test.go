@@ -41,28 +41,28 @@ func TestLabels(t *testing.T) {
 		want  []string
 		fails bool
 	}{
-		"the pod's": {
+		"pod's label": {
 			spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{SELinuxOptions: level("s0:c1")}, Containers: []v1.Container{container("v", nil)}}, want: []string{file + "s0:c1"},
 		},
-		"a container's before the pod's": {
+		"container's label before the pod's": {
 			spec: v1.PodSpec{
 				SecurityContext: &v1.PodSecurityContext{SELinuxOptions: level("s0:c1")},
 				InitContainers:  []v1.Container{container("v", level("s0:c2"))}, Containers: []v1.Container{container("v", nil), container("v", level("s0:c2"))},
 			}, want: []string{file + "s0:c1", file + "s0:c2"},
 		},
-		"only of those that have it": {
+		"only containers with the volume": {
 			spec: v1.PodSpec{Containers: []v1.Container{container("other", level("s0:c2")), container("v", level("s0:c1")), container("other", nil)}}, want: []string{file + "s0:c1"},
 		},
-		"one that is not known":  {spec: v1.PodSpec{Containers: []v1.Container{container("v", level("s0:c1")), container("v", nil)}}},
-		"one without a level":    {spec: v1.PodSpec{Containers: []v1.Container{container("v", &v1.SELinuxOptions{Type: "container_t"})}}},
-		"no such label":          {spec: v1.PodSpec{Containers: []v1.Container{container("v", &v1.SELinuxOptions{Type: "unknown", Level: "s0"})}}, fails: true},
-		"of more than one pod":   {spec: v1.PodSpec{Containers: []v1.Container{container("v", level("s0:c1"))}}, modes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}},
-		"of one pod, or of many": {spec: v1.PodSpec{Containers: []v1.Container{container("v", level("s0:c1"))}}, modes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod, v1.ReadWriteOnce}},
-		"a node without SELinux": {spec: v1.PodSpec{Containers: []v1.Container{container("v", level("s0:c1"))}}, off: true},
-		"files labelled by one's own wish one by one": {
+		"unknown label":               {spec: v1.PodSpec{Containers: []v1.Container{container("v", level("s0:c1")), container("v", nil)}}},
+		"label without a level":       {spec: v1.PodSpec{Containers: []v1.Container{container("v", &v1.SELinuxOptions{Type: "container_t"})}}},
+		"invalid label":               {spec: v1.PodSpec{Containers: []v1.Container{container("v", &v1.SELinuxOptions{Type: "unknown", Level: "s0"})}}, fails: true},
+		"access mode of several pods": {spec: v1.PodSpec{Containers: []v1.Container{container("v", level("s0:c1"))}}, modes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}},
+		"several access modes":        {spec: v1.PodSpec{Containers: []v1.Container{container("v", level("s0:c1"))}}, modes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod, v1.ReadWriteOnce}},
+		"a node without SELinux":      {spec: v1.PodSpec{Containers: []v1.Container{container("v", level("s0:c1"))}}, off: true},
+		"recursive labelling requested": {
 			spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{SELinuxChangePolicy: ptr(v1.SELinuxChangePolicyRecursive)}, Containers: []v1.Container{container("v", level("s0:c1"))}},
 		},
-		"as is the default": {
+		"default policy": {
 			spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{SELinuxChangePolicy: ptr(v1.SELinuxChangePolicyMountOption)}, Containers: []v1.Container{container("v", level("s0:c1"))}},
 			want: []string{file + "s0:c1"},
 		},

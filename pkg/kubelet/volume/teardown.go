@@ -119,7 +119,7 @@ func removeMountPoints(dir string) error {
 		path := filepath.Join(dir, e.Name())
 		err := os.Remove(path)
 		if errors.Is(err, syscall.ENOTEMPTY) {
-			err = errors.New("not the pod's own, and not empty")
+			err = errors.New("directory is not empty and does not belong to the pod")
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove %s: %w", path, err)

@@ -169,7 +169,7 @@ func (w *worker) startSome(ctx context.Context, l observation, plan Plan) (time.
 	}
 	box := l.seen.Sandbox()
 	if box == nil {
-		return time.Time{}, errors.New("the sandbox is gone")
+		return time.Time{}, errors.New("the sandbox does not exist any more")
 	}
 	s := starter{worker: w, pod: l.pod, seen: l.seen, box: box, handler: handler, mounts: mounts, epoch: plan.Epoch, look: l}
 	if s.config, err = w.sandboxConfig(l.pod, box.Attempt, handler); err != nil {

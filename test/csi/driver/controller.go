@@ -80,7 +80,7 @@ func (d *Driver) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest) (*c
 		}
 	}
 	if size > maxSize || limit > 0 && size > limit {
-		return nil, status.Errorf(codes.OutOfRange, "no volumes of %d bytes", size)
+		return nil, status.Errorf(codes.OutOfRange, "volumes of %d bytes are not supported", size)
 	}
 	want := &item{Name: r.GetName(), Size: size, Block: r.GetVolumeCapabilities()[0].GetBlock() != nil, Zone: zone(r.GetAccessibilityRequirements())}
 	if err := want.change(r.GetMutableParameters()); err != nil {
@@ -94,7 +94,7 @@ func (d *Driver) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest) (*c
 		have, err := d.find(volumes, want.Name)
 		switch {
 		case err == nil && (have.Size < size || limit > 0 && have.Size > limit || have.Block != want.Block || have.Source != want.Source):
-			return nil, status.Errorf(codes.AlreadyExists, "volume %s is another one", want.Name)
+			return nil, status.Errorf(codes.AlreadyExists, "volume %s exists with other properties", want.Name)
 		case err == nil:
 			want = have
 		case status.Code(err) != codes.NotFound:
@@ -136,7 +136,7 @@ func (d *Driver) source(s *csi.VolumeContentSource, want *item) (string, error) 
 // DeleteVolume implements csi.ControllerServer.
 func (d *Driver) DeleteVolume(_ context.Context, r *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
 	if r.GetVolumeId() == "" {
-		return nil, status.Error(codes.InvalidArgument, "which volume?")
+		return nil, status.Error(codes.InvalidArgument, "volume is required")
 	}
 	return locked(d, func() (*csi.DeleteVolumeResponse, error) {
 		i, err := d.find(volumes, r.GetVolumeId())
@@ -166,7 +166,7 @@ func single(c *csi.VolumeCapability) bool {
 // ControllerPublishVolume implements csi.ControllerServer.
 func (d *Driver) ControllerPublishVolume(_ context.Context, r *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetNodeId() == "" || r.GetVolumeCapability() == nil {
-		return nil, status.Error(codes.InvalidArgument, "which volume, which node, for what?")
+		return nil, status.Error(codes.InvalidArgument, "volume, node and capability are required")
 	}
 	return locked(d, func() (*csi.ControllerPublishVolumeResponse, error) {
 		i, err := d.find(volumes, r.GetVolumeId())
@@ -192,7 +192,7 @@ func (d *Driver) ControllerPublishVolume(_ context.Context, r *csi.ControllerPub
 // ControllerUnpublishVolume implements csi.ControllerServer.
 func (d *Driver) ControllerUnpublishVolume(_ context.Context, r *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
 	if r.GetVolumeId() == "" {
-		return nil, status.Error(codes.InvalidArgument, "which volume?")
+		return nil, status.Error(codes.InvalidArgument, "volume is required")
 	}
 	return locked(d, func() (*csi.ControllerUnpublishVolumeResponse, error) {
 		i, err := d.find(volumes, r.GetVolumeId())
@@ -210,7 +210,7 @@ func (d *Driver) ControllerUnpublishVolume(_ context.Context, r *csi.ControllerU
 // ValidateVolumeCapabilities implements csi.ControllerServer.
 func (d *Driver) ValidateVolumeCapabilities(_ context.Context, r *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	if r.GetVolumeId() == "" || len(r.GetVolumeCapabilities()) == 0 {
-		return nil, status.Error(codes.InvalidArgument, "which volume, for what?")
+		return nil, status.Error(codes.InvalidArgument, "volume and capability are required")
 	}
 	if _, err := d.find(volumes, r.GetVolumeId()); err != nil {
 		return nil, err
@@ -221,11 +221,11 @@ func (d *Driver) ValidateVolumeCapabilities(_ context.Context, r *csi.ValidateVo
 // ControllerExpandVolume implements csi.ControllerServer.
 func (d *Driver) ControllerExpandVolume(_ context.Context, r *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetCapacityRange() == nil {
-		return nil, status.Error(codes.InvalidArgument, "which volume, to what?")
+		return nil, status.Error(codes.InvalidArgument, "volume and attributes are required")
 	}
 	size := r.GetCapacityRange().GetRequiredBytes()
 	if size > maxSize {
-		return nil, status.Errorf(codes.OutOfRange, "no volumes of %d bytes", size)
+		return nil, status.Errorf(codes.OutOfRange, "volumes of %d bytes are not supported", size)
 	}
 	return locked(d, func() (*csi.ControllerExpandVolumeResponse, error) {
 		i, err := d.find(volumes, r.GetVolumeId())
@@ -264,7 +264,7 @@ func (d *Driver) take(name, volume, group string) (*item, error) {
 	have, err := d.find(snapshots, name)
 	if err == nil {
 		if have.Source != volume || have.Group != group {
-			return nil, status.Errorf(codes.AlreadyExists, "snapshot %s is of another volume", name)
+			return nil, status.Errorf(codes.AlreadyExists, "snapshot %s belongs to another volume", name)
 		}
 		return have, nil
 	}
@@ -289,7 +289,7 @@ func (i *item) snapshot() *csi.Snapshot {
 // DeleteSnapshot implements csi.ControllerServer.
 func (d *Driver) DeleteSnapshot(_ context.Context, r *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
 	if r.GetSnapshotId() == "" {
-		return nil, status.Error(codes.InvalidArgument, "which snapshot?")
+		return nil, status.Error(codes.InvalidArgument, "snapshot is required")
 	}
 	return locked(d, func() (*csi.DeleteSnapshotResponse, error) {
 		return &csi.DeleteSnapshotResponse{}, d.drop(snapshots, r.GetSnapshotId())
@@ -323,7 +323,7 @@ func page(all []*csi.ListSnapshotsResponse_Entry, token string, most int) (*csi.
 	if token != "" {
 		var err error
 		if first, err = strconv.Atoi(token); err != nil || first > len(all) {
-			return nil, status.Errorf(codes.Aborted, "token %q is none of this list", token)
+			return nil, status.Errorf(codes.Aborted, "token %q does not belong to this list", token)
 		}
 	}
 	out := &csi.ListSnapshotsResponse{Entries: all[first:]}

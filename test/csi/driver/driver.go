@@ -113,11 +113,11 @@ func locked[T any](d *Driver, f func() (T, error)) (T, error) {
 // find reads an item. An item without meta.json is incomplete, and counts as missing.
 func (d *Driver) find(kind, id string) (*item, error) {
 	if !plain.MatchString(id) {
-		return nil, status.Errorf(codes.NotFound, "no such thing in %s: %q", kind, id)
+		return nil, status.Errorf(codes.NotFound, "no entry in %s: %q", kind, id)
 	}
 	b, err := os.ReadFile(filepath.Join(d.dir(kind, id), metaName))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, status.Errorf(codes.NotFound, "no such thing in %s: %q", kind, id)
+		return nil, status.Errorf(codes.NotFound, "no entry in %s: %q", kind, id)
 	}
 	if err != nil {
 		return nil, err

@@ -49,7 +49,7 @@ func (d *Driver) CreateVolumeGroupSnapshot(_ context.Context, r *csi.CreateVolum
 			of = append(of, s.GetSourceVolumeId())
 		}
 		if slices.Sort(of); !slices.Equal(of, sources) {
-			return nil, status.Errorf(codes.AlreadyExists, "group %s is of other volumes", g.Name)
+			return nil, status.Errorf(codes.AlreadyExists, "group %s has other volumes", g.Name)
 		}
 		return &csi.CreateVolumeGroupSnapshotResponse{GroupSnapshot: out}, nil
 	})
@@ -90,7 +90,7 @@ func (d *Driver) group(g *item) (*csi.VolumeGroupSnapshot, error) {
 // GetVolumeGroupSnapshot implements csi.GroupControllerServer.
 func (d *Driver) GetVolumeGroupSnapshot(_ context.Context, r *csi.GetVolumeGroupSnapshotRequest) (*csi.GetVolumeGroupSnapshotResponse, error) {
 	if r.GetGroupSnapshotId() == "" {
-		return nil, status.Error(codes.InvalidArgument, "which group?")
+		return nil, status.Error(codes.InvalidArgument, "group is required")
 	}
 	return locked(d, func() (*csi.GetVolumeGroupSnapshotResponse, error) {
 		g, err := d.find(groups, r.GetGroupSnapshotId())
@@ -108,7 +108,7 @@ func (d *Driver) GetVolumeGroupSnapshot(_ context.Context, r *csi.GetVolumeGroup
 // DeleteVolumeGroupSnapshot implements csi.GroupControllerServer.
 func (d *Driver) DeleteVolumeGroupSnapshot(_ context.Context, r *csi.DeleteVolumeGroupSnapshotRequest) (*csi.DeleteVolumeGroupSnapshotResponse, error) {
 	if r.GetGroupSnapshotId() == "" {
-		return nil, status.Error(codes.InvalidArgument, "which group?")
+		return nil, status.Error(codes.InvalidArgument, "group is required")
 	}
 	return locked(d, func() (*csi.DeleteVolumeGroupSnapshotResponse, error) {
 		g, err := d.find(groups, r.GetGroupSnapshotId())

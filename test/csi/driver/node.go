@@ -25,7 +25,7 @@ import (
 // NodeGetInfo implements csi.NodeServer. After it volumes can be attached to the node.
 func (d *Driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	if !plain.MatchString(d.Node) {
-		return nil, status.Errorf(codes.FailedPrecondition, "%q is no node", d.Node)
+		return nil, status.Errorf(codes.FailedPrecondition, "%q is not a node", d.Node)
 	}
 	out := &csi.NodeGetInfoResponse{NodeId: d.Node, MaxVolumesPerNode: d.MaxVolumes}
 	if d.Zone != "" {
@@ -50,7 +50,7 @@ func (d *Driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRe
 // loop device.
 func (d *Driver) NodeStageVolume(_ context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetStagingTargetPath() == "" || r.GetVolumeCapability() == nil {
-		return nil, status.Error(codes.InvalidArgument, "which volume, where, for what?")
+		return nil, status.Error(codes.InvalidArgument, "volume, path and capability are required")
 	}
 	return locked(d, func() (*csi.NodeStageVolumeResponse, error) {
 		i, err := d.find(volumes, r.GetVolumeId())
@@ -58,7 +58,7 @@ func (d *Driver) NodeStageVolume(_ context.Context, r *csi.NodeStageVolumeReques
 			return nil, err
 		}
 		if i.Block != (r.GetVolumeCapability().GetBlock() != nil) {
-			return nil, status.Errorf(codes.InvalidArgument, "volume %s is of another kind", i.Name)
+			return nil, status.Errorf(codes.InvalidArgument, "volume %s is of another type", i.Name)
 		}
 		if at, attached := r.GetPublishContext()["node"]; attached && at != d.Node {
 			return nil, status.Errorf(codes.FailedPrecondition, "volume %s is attached to %q, this is %q", i.Name, at, d.Node)
@@ -75,7 +75,7 @@ func (d *Driver) NodeStageVolume(_ context.Context, r *csi.NodeStageVolumeReques
 // NodeUnstageVolume implements csi.NodeServer.
 func (d *Driver) NodeUnstageVolume(_ context.Context, r *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetStagingTargetPath() == "" {
-		return nil, status.Error(codes.InvalidArgument, "which volume, where?")
+		return nil, status.Error(codes.InvalidArgument, "volume and path are required")
 	}
 	return locked(d, func() (*csi.NodeUnstageVolumeResponse, error) {
 		if err := unbind(r.GetStagingTargetPath()); err != nil {
@@ -92,7 +92,7 @@ func (d *Driver) NodeUnstageVolume(_ context.Context, r *csi.NodeUnstageVolumeRe
 // NodePublishVolume implements csi.NodeServer.
 func (d *Driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetTargetPath() == "" || r.GetVolumeCapability() == nil {
-		return nil, status.Error(codes.InvalidArgument, "which volume, where, for what?")
+		return nil, status.Error(codes.InvalidArgument, "volume, path and capability are required")
 	}
 	return locked(d, func() (*csi.NodePublishVolumeResponse, error) {
 		if r.GetVolumeContext()["csi.storage.k8s.io/ephemeral"] == "true" {
@@ -145,7 +145,7 @@ func file(path string) error {
 // NodeUnpublishVolume implements csi.NodeServer.
 func (d *Driver) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetTargetPath() == "" {
-		return nil, status.Error(codes.InvalidArgument, "which volume, where?")
+		return nil, status.Error(codes.InvalidArgument, "volume and path are required")
 	}
 	return locked(d, func() (*csi.NodeUnpublishVolumeResponse, error) {
 		if err := unbind(r.GetTargetPath()); err != nil {
@@ -164,7 +164,7 @@ func (d *Driver) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublishVolu
 // NodeExpandVolume implements csi.NodeServer.
 func (d *Driver) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetVolumePath() == "" {
-		return nil, status.Error(codes.InvalidArgument, "which volume, where?")
+		return nil, status.Error(codes.InvalidArgument, "volume and path are required")
 	}
 	i, err := d.find(volumes, r.GetVolumeId())
 	if err != nil {
@@ -182,7 +182,7 @@ func (d *Driver) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequ
 // NodeGetVolumeStats implements csi.NodeServer.
 func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	if r.GetVolumeId() == "" || r.GetVolumePath() == "" {
-		return nil, status.Error(codes.InvalidArgument, "which volume, where?")
+		return nil, status.Error(codes.InvalidArgument, "volume and path are required")
 	}
 	i, err := d.find(volumes, r.GetVolumeId())
 	if err != nil {

@@ -61,7 +61,7 @@ var number = regexp.MustCompile(`^[0-9]{1,9}$`)
 func (i *item) change(to map[string]string) error {
 	for k, v := range to {
 		if k != attribute || !number.MatchString(v) {
-			return status.Errorf(codes.InvalidArgument, "volumes have no %q of %q", k, v)
+			return status.Errorf(codes.InvalidArgument, "volumes do not support %q=%q", k, v)
 		}
 	}
 	if len(to) > 0 {
@@ -73,7 +73,7 @@ func (i *item) change(to map[string]string) error {
 // ControllerModifyVolume implements csi.ControllerServer.
 func (d *Driver) ControllerModifyVolume(_ context.Context, r *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
 	if r.GetVolumeId() == "" {
-		return nil, status.Error(codes.InvalidArgument, "which volume?")
+		return nil, status.Error(codes.InvalidArgument, "volume is required")
 	}
 	return locked(d, func() (*csi.ControllerModifyVolumeResponse, error) {
 		i, err := d.find(volumes, r.GetVolumeId())
