@@ -82,7 +82,8 @@ func open(dir, name string, resolve uint64) (*os.File, error) {
 	return os.NewFile(uintptr(opened), path), nil
 }
 
-// Path returns a path to the file behind a descriptor of this process, even if the file was renamed.
+// Path returns a path to the file behind a descriptor of this process, even if the file was
+// renamed.
 func Path(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 // OpenAt opens a path below the directory root, with flags of open(2). It follows symbolic links

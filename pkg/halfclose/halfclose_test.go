@@ -146,8 +146,8 @@ type hijacked struct {
 
 func (h hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.conn, nil, nil }
 
-// tlsLike is a connection on which CloseWrite waits for writes to return, and then writes itself, as
-// with TLS.
+// tlsLike is a connection on which CloseWrite waits for writes to return, and then writes itself,
+// as with TLS.
 type tlsLike struct {
 	net.Conn
 	turn chan struct{}

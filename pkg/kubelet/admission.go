@@ -46,8 +46,8 @@ func newAdmission(s *shared, r *resources, h *hardware, e *eviction.Manager, d *
 	return &admission{shutdown: d, eviction: e, sysctls: sysctls, hardware: h, preemption: p, node: s.node, resources: r}, nil
 }
 
-// check runs the checks of a new pod in Kubernetes' order and returns the first refusal, or nil. If a
-// critical pod does not fit, it preempts others.
+// check runs the checks of a new pod in Kubernetes' order and returns the first refusal, or nil. If
+// a critical pod does not fit, it preempts others.
 func (a *admission) check(pod *v1.Pod, others []*v1.Pod) *allocation.Refusal {
 	if a.shutdown.Down() != nil {
 		return &allocation.Refusal{Reason: shutdown.RefusalReason, Message: shutdown.RefusalMessage}
@@ -96,8 +96,8 @@ func (a *admission) fixed(pod, has *v1.Pod) *allocation.Refusal {
 	return a.hardware.fixed(pod, has)
 }
 
-// swapFixed reports whether a container would get another memory request without a restart although it
-// may use swap. Its swap limit depends on the request and cannot change while it runs.
+// swapFixed reports whether a container would get another memory request without a restart although
+// it may use swap. Its swap limit depends on the request and cannot change while it runs.
 func swapFixed(swap qos.Swap, pod, has *v1.Pod) bool {
 	for _, lists := range [][2][]v1.Container{{pod.Spec.InitContainers, has.Spec.InitContainers}, {pod.Spec.Containers, has.Spec.Containers}} {
 		for i := range lists[1] {

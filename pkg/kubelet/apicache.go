@@ -72,8 +72,8 @@ func (c *apiCache) updatePeriod(driver string) time.Duration {
 	return time.Duration(*d.Spec.NodeAllocatableUpdatePeriodSeconds) * time.Second
 }
 
-// attaches reports whether a storage driver's volumes are attached to nodes, which is the default for
-// drivers without a CSIDriver object.
+// attaches reports whether a storage driver's volumes are attached to nodes, which is the default
+// for drivers without a CSIDriver object.
 func (c *apiCache) attaches(driver string) bool {
 	d, err := c.drivers.Lister().Get(driver)
 	return err != nil || d.Spec.AttachRequired == nil || *d.Spec.AttachRequired
@@ -128,8 +128,8 @@ func (c *apiCache) run(ctx context.Context, pool withoutMirrors) error {
 	return nil
 }
 
-// bound returns the pods that the API binds to the node, mirrors included, and reports whether all of
-// them are known.
+// bound returns the pods that the API binds to the node, mirrors included, and reports whether all
+// of them are known.
 func (c *apiCache) bound() ([]*v1.Pod, bool) {
 	list := c.pods.GetStore().List()
 	out := make([]*v1.Pod, 0, len(list))

@@ -71,7 +71,8 @@ func newNetwork(cfg Config) *network.Network {
 	})
 }
 
-// buildPods builds what finds pods, reports their statuses, and provides what they refer to and mount.
+// buildPods builds what finds pods, reports their statuses, and provides what they refer to and
+// mount.
 func (k *Kubelet) buildPods() error {
 	s, cfg := k.shared, k.shared.cfg
 	api := newAPICache(cfg)
@@ -130,8 +131,8 @@ func (k *Kubelet) buildNode() error {
 	return nil
 }
 
-// buildUpkeep builds what keeps the node in order, then admission and the workers, and the status of
-// the node.
+// buildUpkeep builds what keeps the node in order, then admission and the workers, and the status
+// of the node.
 func (k *Kubelet) buildUpkeep() error {
 	s, cfg := k.shared, k.shared.cfg
 	u := &k.upkeep

@@ -173,8 +173,8 @@ func (s *sandboxes) sweep(ctx context.Context) error {
 	return s.endShims()
 }
 
-// removeNamespaces removes the network namespaces of sandboxes that the runtime was creating when it
-// was killed, and releases the addresses allocated to them.
+// removeNamespaces removes the network namespaces of sandboxes that the runtime was creating when
+// it was killed, and releases the addresses allocated to them.
 func (s *sandboxes) removeNamespaces(ctx context.Context) error {
 	left, err := s.namespaces.Abandoned()
 	if err != nil || len(left) == 0 {

@@ -42,8 +42,8 @@ type Config struct {
 	RootDir string
 	CertDir string
 	Plugins Plugins
-	// RuntimeCgroups is the cgroup of the container runtime, whose usage is reported. If it is empty,
-	// the cgroup of the process that serves the runtime's socket is used.
+	// RuntimeCgroups is the cgroup of the container runtime, whose usage is reported. If it is
+	// empty, the cgroup of the process that serves the runtime's socket is used.
 	RuntimeCgroups string
 
 	// What the node provides.
@@ -58,8 +58,8 @@ type Config struct {
 	// Connections to other programs.
 
 	Client kubernetes.Interface
-	// GetCertificate returns the server's certificate. If it is nil, the certificate is read from the
-	// files that the configuration names.
+	// GetCertificate returns the server's certificate. If it is nil, the certificate is read from
+	// the files that the configuration names.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	// Tracing exports spans; nil disables that.
 	Tracing *daemon.Tracing
@@ -68,8 +68,8 @@ type Config struct {
 	Metrics *prometheus.Registry
 }
 
-// Plugins are programs that provide credentials for image registries. Both fields are empty if there
-// are none.
+// Plugins are programs that provide credentials for image registries. Both fields are empty if
+// there are none.
 type Plugins struct {
 	// Config is a CredentialProviderConfig file or a directory of such files. BinDir is the
 	// directory of the programs.

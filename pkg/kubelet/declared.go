@@ -11,9 +11,9 @@ import (
 	"k8s.io/component-helpers/nodedeclaredfeatures/types"
 )
 
-// declared returns the features that the node's status declares. The scheduler binds pods that need a
-// feature to nodes that declare it, and the API server passes WebSockets on to kubelets that support
-// them. Feature gates of the configuration can disable each.
+// declared returns the features that the node's status declares. The scheduler binds pods that need
+// a feature to nodes that declare it, and the API server passes WebSockets on to kubelets that
+// support them. Feature gates of the configuration can disable each.
 func declared(gates map[string]bool) []string {
 	here := types.FeatureGateMap{}
 	for _, f := range []types.Feature{

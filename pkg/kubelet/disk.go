@@ -17,8 +17,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/eviction"
 )
 
-// storage adds what a pod stores on disks: its volumes, the logs of its containers, and the total on
-// the node's own disk.
+// storage adds what a pod stores on disks: its volumes, the logs of its containers, and the total
+// on the node's own disk.
 func (u *usage) storage(ctx context.Context, s *statsapi.PodStats, pod *v1.Pod) error {
 	var err error
 	if s.VolumeStats, err = u.volumes.Stats(ctx, types.UID(s.PodRef.UID)); err != nil {

@@ -21,12 +21,13 @@ import (
 const (
 	driverSystemd  = "systemd"
 	driverCgroupfs = "cgroupfs"
-	// lostIn is the version of Kubernetes that no longer supports runtimes which do not report their driver.
+	// lostIn is the version of Kubernetes that no longer supports runtimes which do not report
+	// their driver.
 	lostIn = "1.37.0"
 )
 
-// driver is the cgroup driver: the runtime's, or the configured one if the runtime does not report its
-// driver. It is determined once, because existing cgroups keep their names.
+// driver is the cgroup driver: the runtime's, or the configured one if the runtime does not report
+// its driver. It is determined once, because existing cgroups keep their names.
 type driver struct {
 	configured string
 	losing     *prometheus.GaugeVec
@@ -46,7 +47,8 @@ func newDriver(cfg Config) *driver {
 	}
 }
 
-// resolve asks the runtime for its driver until it has answered once. The error says why pods cannot run yet.
+// resolve asks the runtime for its driver until it has answered once. The error says why pods
+// cannot run yet.
 func (d *driver) resolve(ctx context.Context, client runtimeapi.RuntimeServiceClient) error {
 	select {
 	case <-d.settled:

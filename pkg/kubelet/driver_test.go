@@ -85,7 +85,7 @@ func TestCgroupDriver(t *testing.T) {
 			c.runtime.answer = linux(runtimeapi.CgroupDriver_CGROUPFS)
 			_ = r.refresh(t.Context())
 			if got, _ := r.cgroupDriver(t.Context()); got != c.driver || c.runtime.asked != asked {
-				t.Errorf("%s after the runtime has changed its mind, asked %d times", got, c.runtime.asked)
+				t.Errorf("%s after the runtime reports another driver, %d calls", got, c.runtime.asked)
 			}
 		})
 	}

@@ -11,7 +11,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
-// newEviction returns the manager that evicts pods if the node runs out of memory, disk or process IDs.
+// newEviction returns the manager that evicts pods if the node runs out of memory, disk or process
+// IDs.
 func newEviction(s *shared, pods *podView, u *usage, collector *images.Collector) (*eviction.Manager, error) {
 	c := s.cfg.Kubelet
 	thresholds, err := eviction.Parse(c)

@@ -105,7 +105,8 @@ func wipe(cfg Config) func(context.Context, string) error {
 	}
 }
 
-// pin creates the managers of CPUs and memory, and the topology manager that aligns them with devices.
+// pin creates the managers of CPUs and memory, and the topology manager that aligns them with
+// devices.
 func (h *hardware) pin(cfg Config, layout *numa.Layout, kept reserved, cpusChanged func()) error {
 	c := cfg.Kubelet
 	options, err := cpus.ParseOptions(c.CPUManagerPolicyOptions, c.FeatureGates)

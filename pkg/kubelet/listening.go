@@ -19,8 +19,9 @@ import (
 // stateListen is a listening socket's state in /proc/PID/net/tcp.
 const stateListen = "0A"
 
-// Listening implements worker.RuntimeState. It reads the kernel's socket tables and does not connect. If
-// they cannot be read it returns true, so that nothing waits for what cannot be observed.
+// Listening implements worker.RuntimeState. It reads the kernel's socket tables and does not
+// connect. If they cannot be read it returns true, so that nothing waits for what cannot be
+// observed.
 func (r *runtime) Listening(ctx context.Context, id string, ports []int32) bool {
 	pid, err := r.pid(ctx, id)
 	if err != nil {

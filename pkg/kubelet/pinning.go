@@ -13,7 +13,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// pinning moves running containers that have no CPUs of their own to the CPUs that no container owns.
+// pinning moves running containers that have no CPUs of their own to the CPUs that no container
+// owns.
 type pinning struct {
 	cfg     Config
 	client  *cri.Client
@@ -23,8 +24,8 @@ type pinning struct {
 	last    map[string]string // CPUs that containers were last given, by container ID
 }
 
-// run moves containers when the shared CPUs change. It also does so periodically, because a container
-// may just have been starting when they changed.
+// run moves containers when the shared CPUs change. It also does so periodically, because a
+// container may just have been starting when they changed.
 func (p *pinning) run(ctx context.Context) error {
 	if !p.cpus.Static() {
 		return nil

@@ -102,8 +102,8 @@ func (p *podEvents) relist(ctx context.Context, workers podWorkers) error {
 	}
 }
 
-// changed wakes the worker of a pod, or ends the pod if the API does not have it. It reports whether
-// that was possible.
+// changed wakes the worker of a pod, or ends the pod if the API does not have it. It reports
+// whether that was possible.
 func (p *podEvents) changed(ctx context.Context, workers podWorkers, uid types.UID) bool {
 	if workers.HasWorker(uid) {
 		workers.Wake(uid)

@@ -26,12 +26,12 @@ const defaultGrace = 30
 // minPatience is the minimum time that a critical pod waits for a victim to end.
 const minPatience = 10 * time.Second
 
-// preemptionsFile stores the victims. A kubelet that is killed meanwhile continues to end them after its
-// restart, because the critical pods have been admitted.
+// preemptionsFile stores the victims. A kubelet that is killed meanwhile continues to end them
+// after its restart, because the critical pods have been admitted.
 const preemptionsFile = "preempted_pods_state"
 
-// preemptions records which pods end to make room for critical pods, and what the critical pods wait
-// for. It is safe for concurrent use.
+// preemptions records which pods end to make room for critical pods, and what the critical pods
+// wait for. It is safe for concurrent use.
 type preemptions struct {
 	clock clock.Clock
 	log   *slog.Logger
@@ -44,7 +44,8 @@ type preemptions struct {
 	loaded  map[types.UID]bool  // victims of an earlier kubelet process
 }
 
-// victim is a pod that ends: the critical pods that it makes room for, and its grace period in seconds.
+// victim is a pod that ends: the critical pods that it makes room for, and its grace period in
+// seconds.
 type victim struct {
 	For   []types.UID `json:"for"`
 	Grace int64       `json:"grace"`
@@ -138,7 +139,8 @@ func (p *preemptions) all() []types.UID {
 	return slices.Collect(maps.Keys(p.victims))
 }
 
-// until returns when to start a pod at the latest although its victims have not all ended. Zero means now.
+// until returns when to start a pod at the latest although its victims have not all ended. Zero
+// means now.
 func (p *preemptions) until(pod types.UID) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -86,11 +86,11 @@ func TestPreemptionsOutliveTheKubelet(t *testing.T) {
 		t.Errorf("a has ended: %v go on", got)
 	}
 	if p = fresh(); !p.resumed("a") {
-		t.Error("what the API may not have been told is forgotten")
+		t.Error("a victim that the API may not know about is forgotten")
 	}
 	p.forget("a")
 	if got := p.podEnded("b"); p.resumed("a") || len(got) != 0 {
-		t.Errorf("a, of which nothing is left, is resumed: %t; b has ended: %v go on", p.resumed("a"), got)
+		t.Errorf("a, which has left the node, is resumed: %t; after the end of b: %v", p.resumed("a"), got)
 	}
 	p.podEnded("a")
 	p.forget("b")

@@ -194,8 +194,8 @@ func nodeQOS(c *kubeletconfig.KubeletConfiguration, m node.Machine, allocatable 
 	return n, nil
 }
 
-// swapController reports whether the kernel accounts and limits swap. The root cgroup has no limits, so
-// the cgroup of this process is checked.
+// swapController reports whether the kernel accounts and limits swap. The root cgroup has no
+// limits, so the cgroup of this process is checked.
 func swapController() bool {
 	b, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {

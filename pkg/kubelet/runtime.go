@@ -219,8 +219,9 @@ func (r *runtime) handler(name string) *runtimeapi.RuntimeHandler {
 	return nil
 }
 
-// images returns the node's images for its status, the largest first. If the runtime does not answer
-// it returns the last list: the status must not wait, because its Ready condition reports exactly that.
+// images returns the node's images for its status, the largest first. If the runtime does not
+// answer it returns the last list: the status must not wait, because its Ready condition reports
+// exactly that.
 func (r *runtime) images(ctx context.Context) []v1.ContainerImage {
 	r.mu.Lock()
 	last, down := r.last, r.known.state != nil

@@ -108,7 +108,8 @@ func (u *usage) swap(n *statsapi.NodeStats, now metav1.Time) {
 	n.Swap = &statsapi.SwapStats{Time: now, SwapAvailableBytes: &left, SwapUsageBytes: &used}
 }
 
-// podUsage returns what one pod uses, storage included, or nil if the runtime does not have the pod.
+// podUsage returns what one pod uses, storage included, or nil if the runtime does not have the
+// pod.
 func (u *usage) podUsage(ctx context.Context, pod *v1.Pod) (*statsapi.PodStats, error) {
 	list, err := u.runtime.client.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{
 		Filter: &runtimeapi.PodSandboxStatsFilter{LabelSelector: map[string]string{cri.LabelPodUID: string(pod.UID)}},

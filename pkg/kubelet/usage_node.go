@@ -11,8 +11,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/eviction"
 )
 
-// setNodeTotals replaces the sums of the pods by what the whole node uses, as far as the root cgroup has it.
-// Unlike the sums, its CPU time never decreases when pods are removed.
+// setNodeTotals replaces the sums of the pods by what the whole node uses, as far as the root
+// cgroup has it. Unlike the sums, its CPU time never decreases when pods are removed.
 func (u *usage) setNodeTotals(n *statsapi.NodeStats, now metav1.Time) {
 	r := cgroupReader()
 	root := r.Read(u.cfg.Kubelet.CgroupRoot)

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// rateWindow is the time over which a rate is computed, if counts of that age exist. Over a shorter
-	// time a process that was blocked and catches up would look busy.
+	// rateWindow is the time over which a rate is computed, if counts of that age exist. Over a
+	// shorter time a process that was blocked and catches up would look busy.
 	rateWindow = 10 * time.Second
 	// minRate is the minimum time over which a rate is computed.
 	minRate = time.Second

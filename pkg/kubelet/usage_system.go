@@ -22,7 +22,8 @@ type systemGroup struct {
 	most       int64 // memory limit in bytes; 0 for none
 }
 
-// systemGroups returns the cgroups of the kubelet, of the runtime and of all pods, as far as they exist.
+// systemGroups returns the cgroups of the kubelet, of the runtime and of all pods, as far as they
+// exist.
 func (u *usage) systemGroups(r stat.Reader) []systemGroup {
 	var out []systemGroup
 	if path, err := r.GroupOf("/proc", os.Getpid()); err == nil {
@@ -66,7 +67,8 @@ func (u *usage) systemStats(r stat.Reader, groups []systemGroup, now metav1.Time
 // defaultInterface is the interface in fields of the API for a single interface.
 const defaultInterface = "eth0"
 
-// nodeNetwork returns the traffic of the node's interfaces, except the host ends of pods' interfaces.
+// nodeNetwork returns the traffic of the node's interfaces, except the host ends of pods'
+// interfaces.
 func nodeNetwork(list []stat.Interface, now metav1.Time) *statsapi.NetworkStats {
 	out := &statsapi.NetworkStats{Time: now, Interfaces: []statsapi.InterfaceStats{}}
 	for _, i := range list {

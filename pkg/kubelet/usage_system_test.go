@@ -110,7 +110,7 @@ func TestPodStats(t *testing.T) {
 		t.Errorf("swap %d", *pod.Swap.SwapUsageBytes)
 	}
 	if s := podStats(&runtimeapi.PodSandboxStats{}); s.Swap != nil || s.Network != nil {
-		t.Errorf("of nothing known: %+v", s)
+		t.Errorf("without any values: %+v", s)
 	}
 	disk := func(capacity uint64) *statsapi.FsStats {
 		return &statsapi.FsStats{CapacityBytes: &capacity, AvailableBytes: &capacity, Inodes: &capacity, InodesFree: &capacity}

@@ -14,8 +14,8 @@ import (
 // leastWatchdog is the lower bound of WatchdogSec. A busy machine could not meet a shorter one.
 const leastWatchdog = time.Second
 
-// watchdog notifies systemd's watchdog as long as the kubelet is healthy, twice per WatchdogSec of its
-// unit. Without notifications systemd restarts the kubelet.
+// watchdog notifies systemd's watchdog as long as the kubelet is healthy, twice per WatchdogSec of
+// its unit. Without notifications systemd restarts the kubelet.
 func watchdog(ctx context.Context, cfg Config, h *heartbeat) error {
 	limit, err := systemd.SdWatchdogEnabled(false)
 	switch {

@@ -37,7 +37,7 @@ func systemdSocket(t *testing.T) func() int {
 				return told
 			}
 			if string(b[:n]) != "WATCHDOG=1" {
-				t.Errorf("systemd was told %q", b[:n])
+				t.Errorf("notification %q", b[:n])
 			}
 		}
 	}
@@ -60,7 +60,7 @@ func TestWatchdog(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			if got := told(); got != want {
-				t.Errorf("%s: told %d times, want %d", when, got, want)
+				t.Errorf("%s: %d notifications, want %d", when, got, want)
 			}
 		}
 		expect("at first", 1)

@@ -83,7 +83,7 @@ func TestTransient(t *testing.T) {
 	d, other := attach(t, path, true), attach(t, path, true)
 	_ = d.Close()
 	if deviceOf(t, path) == "" {
-		t.Error("gone too early")
+		t.Error("freed too early")
 	}
 	_ = other.Close()
 	if dev := deviceOf(t, path); dev != "" {
@@ -116,7 +116,7 @@ func TestDetachBelow(t *testing.T) {
 		t.Errorf("still has %s", dev)
 	}
 	if deviceOf(t, other) == "" {
-		t.Error("another directory's has gone")
+		t.Error("a device of another directory was freed")
 	}
 	if err := DetachBelow(filepath.Join(dir, "none")); err != nil {
 		t.Error(err)

@@ -1,12 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memlimit sets the two limits that the Go runtime has for the memory of a process:
-// GOGC, the garbage that may gather before the heap is collected, and GOMEMLIMIT.
+// Package memlimit sets the two limits that the Go runtime has for the memory of a process: GOGC,
+// the garbage that may gather before the heap is collected, and GOMEMLIMIT.
 //
-// GOGC comes from a profile that the process chooses, and GOMEMLIMIT is 90 % of the memory limit
-// of the process's cgroup, if there is one. A variable of the environment takes precedence over either.
-// The metrics go_gc_gogc_percent and go_gc_gomemlimit_bytes show what is in force.
+// GOGC comes from a profile that the process chooses, and GOMEMLIMIT is 90 % of the memory limit of
+// the process's cgroup, if there is one. A variable of the environment takes precedence over
+// either. The metrics go_gc_gogc_percent and go_gc_gomemlimit_bytes show what is in force.
 package memlimit
 
 import (

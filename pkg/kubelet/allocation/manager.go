@@ -41,7 +41,7 @@ type Manager struct {
 	mu      sync.Mutex
 	given   map[types.UID]*given // guarded by mu, like the file
 	pending []types.UID          // pods whose resize waits for resources, oldest first; guarded by mu
-	// pods whose resize was granted since they last called Resize; guarded by mu
+	// Pods whose resize was granted since they last called Resize; guarded by mu.
 	granted map[types.UID]bool
 	refused map[types.UID]refused
 }

@@ -58,7 +58,7 @@ func TestWhoCounts(t *testing.T) {
 	}
 	m.Forget(fresh.UID)
 	if r := m.Admit(more); r != nil {
-		t.Errorf("refused after another left: %+v", *r)
+		t.Errorf("refused after another pod has ended: %+v", *r)
 	}
 	if r := m.Admit(running); r != nil {
 		t.Errorf("a pod that ran before this kubelet was refused: %+v", *r)
@@ -103,19 +103,19 @@ func TestFixed(t *testing.T) {
 		t.Fatal(r)
 	}
 	if r := m.Resize(pod); r.Pending != nil {
-		t.Errorf("nothing else was asked for: %v", r.Pending)
+		t.Errorf("pending without a new request: %v", r.Pending)
 	}
 	told := 0
 	m.cfg.Infeasible = func(string) { told++ }
 	other := podOf("a", asks(v1.ResourceCPU, "20"))
 	for range 2 { // it is reported once
 		if r := m.Resize(other); r.Pending == nil || r.Pending.Reason != v1.PodReasonInfeasible || r.Granted || told != 1 {
-			t.Errorf("%+v, told %d times", r, told)
+			t.Errorf("%+v, %d reports", r, told)
 		}
 	}
 	other.Generation++
 	if m.Resize(other); told != 2 {
-		t.Errorf("of two versions it was told of %d", told)
+		t.Errorf("%d reports for two versions", told)
 	}
 }
 
@@ -158,10 +158,10 @@ func TestAccepted(t *testing.T) {
 			pods["waits"] = podOf("waits", asks(v1.ResourceCPU, "1"))
 			pods["waits"].Generation = 2
 			if r := m.Resize(pods["waits"]); r.Pending == nil {
-				t.Fatalf("there is room for it: %+v", r)
+				t.Fatalf("refused although it fits: %+v", r)
 			}
 			if c.free(m, pods); told != c.want {
-				t.Errorf("told %q, want %q", told, c.want)
+				t.Errorf("got %q, want %q", told, c.want)
 			}
 		})
 	}
@@ -188,17 +188,17 @@ func TestResizeOrder(t *testing.T) {
 		return m.Resize(pod)
 	}
 	if r := wants("low", "900m", 1); r.Pending == nil || r.Granted {
-		t.Fatalf("there is room for it: %+v", r)
+		t.Fatalf("refused although it fits: %+v", r)
 	}
 	if r := wants("high", "900m", 5); r.Pending == nil {
-		t.Fatalf("there is room for it: %+v", r)
+		t.Fatalf("refused although it fits: %+v", r)
 	}
 	delete(pods, "other") // 600m are free
 	if r := m.Resize(pods["low"]); r.Pending == nil || r.Granted {
 		t.Errorf("it came before a more important pod: %+v", r)
 	}
 	if len(told) != 1 || told[0] != "high" {
-		t.Errorf("told %v", told)
+		t.Errorf("reported %v", told)
 	}
 	if r := m.Resize(pods["high"]); r.Pending != nil || !r.Granted || r.Pod.Spec.Containers[0].Resources.Requests.Cpu().String() != "900m" {
 		t.Errorf("the more important: %+v", r)
@@ -211,6 +211,6 @@ func TestResizeOrder(t *testing.T) {
 		t.Errorf("one that asks for less: %+v", r)
 	}
 	if r := m.Resize(pods["low"]); r.Pending != nil || !r.Granted || len(told) != 2 || told[1] != "low" {
-		t.Errorf("the last: %+v, told %v", r, told)
+		t.Errorf("the last one: %+v, reported %v", r, told)
 	}
 }

@@ -61,10 +61,10 @@ func (m *Manager) Resize(pod *v1.Pod) Resize {
 	return r
 }
 
-// grantPending grants the requests of waiting pods in the order of their rank: first those that request
-// no more than they have, then by priority, QoS class and waiting time. It returns why the request
-// of asks is not granted, or nil. trigger is the reason that is reported for granting requests that
-// were deferred. The caller holds the lock.
+// grantPending grants the requests of waiting pods in the order of their rank: first those that
+// request no more than they have, then by priority, QoS class and waiting time. It returns why the
+// request of asks is not granted, or nil. trigger is the reason that is reported for granting
+// requests that were deferred. The caller holds the lock.
 func (m *Manager) grantPending(asks *v1.Pod, trigger string) *Refusal {
 	if len(m.pending) == 0 {
 		return nil

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cadvisor exports the usage of the node's cgroups with cAdvisor's metric names and labels
-// (container_*, machine_*), which dashboards and alerts use. It reads the kernel's files on each scrape
-// and keeps no state.
+// (container_*, machine_*), which dashboards and alerts use. It reads the kernel's files on each
+// scrape and keeps no state.
 //
 // It does not export metrics for which cAdvisor walks file systems or reads the kernel's log.
 package cadvisor

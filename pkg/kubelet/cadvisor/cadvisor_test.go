@@ -130,7 +130,7 @@ func TestSeries(t *testing.T) {
 				delete(got, name)
 			}
 			for name, v := range got {
-				t.Errorf("%s: %v, which nobody asked for", name, v)
+				t.Errorf("%s: unexpected value %v", name, v)
 			}
 		})
 	}
@@ -147,11 +147,11 @@ func TestSeriesOfNothing(t *testing.T) {
 		Network: func(int) []stat.Interface { return nil },
 	})
 	if got["container_scrape_error"] != 1 {
-		t.Error("the error is not told of")
+		t.Error("the error is not logged")
 	}
 	for name := range got {
 		if strings.HasPrefix(name, "container_memory") || strings.HasPrefix(name, "container_cpu") {
-			t.Errorf("%s of a cgroup that is gone", name)
+			t.Errorf("%s of a removed cgroup", name)
 		}
 	}
 }

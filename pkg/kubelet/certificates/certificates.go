@@ -5,8 +5,8 @@
 // CertificateSigningRequests, stores the certificates in the kubelet's certificate directory
 // (NAME-current.pem links to the latest, with its key) and renews them well before they expire.
 //
-// A kubelet without a certificate uses the credentials of a bootstrap kubeconfig, which permit nothing
-// else.
+// A kubelet without a certificate uses the credentials of a bootstrap kubeconfig, which permit
+// nothing else.
 //
 // The requests are made by client-go. This package approves nothing: the cluster does.
 package certificates

@@ -149,7 +149,7 @@ func TestJoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := m.Get(nil); err == nil {
-		t.Error("there is a serving certificate before it was asked for")
+		t.Error("a serving certificate exists before it was requested")
 	}
 	run(t, m)
 	controllertest.Eventually(t, "serving certificate", func(context.Context) (any, bool) {
@@ -268,16 +268,16 @@ func TestUsable(t *testing.T) {
 	}
 	file := write(&clientcmdapi.AuthInfo{ClientCertificateData: rc.CertData, ClientKeyData: rc.KeyData})
 	if !usable(file, cert.NotAfter.Add(-time.Minute)) || usable(file, cert.NotAfter.Add(time.Minute)) {
-		t.Error("a certificate counts after its end, or not before")
+		t.Error("an expired certificate is accepted, or a valid one is rejected")
 	}
 	if file := write(&clientcmdapi.AuthInfo{ClientCertificate: filepath.Join(dir, "none"), ClientKey: filepath.Join(dir, "none")}); usable(file, cert.NotBefore) {
-		t.Error("files that are not there count")
+		t.Error("missing files are accepted")
 	}
 	if file := write(&clientcmdapi.AuthInfo{Token: "t"}); !usable(file, cert.NotBefore) {
-		t.Error("a token does not count")
+		t.Error("a token is rejected")
 	}
 	if usable(filepath.Join(dir, strings.Repeat("x", 9)), cert.NotBefore) {
-		t.Error("no file counts")
+		t.Error("a missing kubeconfig is accepted")
 	}
 }
 

@@ -1,13 +1,13 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cgroup manages the cgroups above containers: the root of all pods, one for each QoS class and
-// one for each pod. What is inside a pod's cgroup belongs to the runtime.
+// Package cgroup manages the cgroups above containers: the root of all pods, one for each QoS class
+// and one for each pod. What is inside a pod's cgroup belongs to the runtime.
 //
-// Cgroup v2 and v1 (one hierarchy per controller) are written as plain files. With the systemd driver
-// cgroups are slices. systemd creates and removes them, and is given the limits that it supports so that
-// it does not reset them. The limits are then written to the files too, because systemd rounds some and
-// does not support others.
+// Cgroup v2 and v1 (one hierarchy per controller) are written as plain files. With the systemd
+// driver cgroups are slices. systemd creates and removes them, and is given the limits that it
+// supports so that it does not reset them. The limits are then written to the files too, because
+// systemd rounds some and does not support others.
 package cgroup
 
 import (
@@ -49,8 +49,8 @@ type Config struct {
 	Node qos.Node
 	// PidsPerPod limits the processes of a pod; 0 or less means no limit.
 	PidsPerPod int64
-	// Exclusive reports whether a container of the pod has CPUs of its own, so that the pod gets no CPU
-	// quota. If it is nil, no container has.
+	// Exclusive reports whether a container of the pod has CPUs of its own, so that the pod gets no
+	// CPU quota. If it is nil, no container has.
 	Exclusive func(pod types.UID) bool
 	// Pods are the limits of all pods together; nil for none.
 	Pods *qos.PodLimits
@@ -105,8 +105,8 @@ func Unified(mount string) bool {
 	return err == nil
 }
 
-// Use selects the driver: systemd's, or nil for cgroupfs, which is the default. It must be called before
-// Setup, because existing cgroups keep their names.
+// Use selects the driver: systemd's, or nil for cgroupfs, which is the default. It must be called
+// before Setup, because existing cgroups keep their names.
 func (m *Manager) Use(s *Slices) { m.slices.Store(s) }
 
 // Setup creates the cgroups above those of pods.
@@ -214,8 +214,8 @@ func (m *Manager) Remove(ctx context.Context, pod types.UID) error {
 	return errors.Join(errs...)
 }
 
-// hybrid returns the v2 hierarchy that some machines mount beside those of v1. It limits nothing, but the
-// runtime creates cgroups in it that it does not remove.
+// hybrid returns the v2 hierarchy that some machines mount beside those of v1. It limits nothing,
+// but the runtime creates cgroups in it that it does not remove.
 func (m *Manager) hybrid() []string {
 	dir := filepath.Join(m.cfg.Mount, "unified")
 	if m.unified || !Unified(dir) {
@@ -455,8 +455,8 @@ func (m *Manager) write(controller, path, file, value string) error {
 	return err
 }
 
-// removeTree removes a cgroup and those below it. If processes are in it, removing fails with EBUSY: it
-// kills them and returns an error, and the caller retries.
+// removeTree removes a cgroup and those below it. If processes are in it, removing fails with
+// EBUSY: it kills them and returns an error, and the caller retries.
 func removeTree(dir string) error {
 	var dirs []string
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {

@@ -43,8 +43,9 @@ func (m *Manager) exists(name string) bool {
 	return false
 }
 
-// Share gives each class what the given pods request together; ended pods must not be among them. The
-// class of Burstable pods gets as many CPU shares as its pods request, so that Guaranteed pods keep theirs.
+// Share gives each class what the given pods request together; ended pods must not be among them.
+// The class of Burstable pods gets as many CPU shares as its pods request, so that Guaranteed pods
+// keep theirs.
 func (m *Manager) Share(pods []*v1.Pod) error {
 	var milli, least, low int64
 	for _, pod := range pods {

@@ -123,7 +123,7 @@ func TestEnforce(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := missing.Setup(); err == nil {
-				t.Error("a cgroup that nobody made is taken for one that reserves something")
+				t.Error("no error for a system cgroup that does not exist")
 			}
 		})
 	}

@@ -192,8 +192,8 @@ const infinity = uint64(math.MaxUint64)
 // hundredth is one percent of a second in microseconds: systemd counts CPU time in whole percents.
 const hundredth = 10000
 
-// quotaProperties returns a CPU quota in systemd's properties, rounded up to whole percents. The exact
-// quota is written to the cgroup's file.
+// quotaProperties returns a CPU quota in systemd's properties, rounded up to whole percents. The
+// exact quota is written to the cgroup's file.
 func quotaProperties(quota, period int64) []systemd.Property {
 	second := infinity
 	if quota > 0 && period > 0 {
@@ -207,7 +207,8 @@ func quotaProperties(quota, period int64) []systemd.Property {
 	return out
 }
 
-// defaultPeriod is systemd's default. It is not sent, because old versions do not know the property.
+// defaultPeriod is systemd's default. It is not sent, because old versions do not know the
+// property.
 const defaultPeriod = 100000
 
 // properties returns limits as systemd's properties. systemd has none for huge pages.
@@ -245,8 +246,8 @@ func unit(path string) string {
 	return filepath.Base(path)
 }
 
-// slicePath returns the path of the slice whose name consists of parts: a-b.slice is in a.slice. Dashes
-// within a part become underscores.
+// slicePath returns the path of the slice whose name consists of parts: a-b.slice is in a.slice.
+// Dashes within a part become underscores.
 func slicePath(parts []string) string {
 	path, name := "/", ""
 	for i, part := range parts {

@@ -337,7 +337,7 @@ func TestSlices(t *testing.T) {
 				}
 			}
 			if got := m.Parent(small); got != "/kubepods-poda_b.slice" {
-				t.Errorf("the runtime is told of %s", got)
+				t.Errorf("parent cgroup %s", got)
 			}
 			if got := m.Pods(); len(got) != 1 || got[0] != "a-b" {
 				t.Errorf("pods %v", got)

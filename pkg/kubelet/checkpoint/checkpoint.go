@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package checkpoint stores the small state that the kubelet cannot read from the API, the runtime or the
-// disk. It replaces a file as a whole: a process that is killed leaves the old or the new content. After
-// a crash of the machine the same holds for files written durably, which is slower.
+// Package checkpoint stores the small state that the kubelet cannot read from the API, the runtime
+// or the disk. It replaces a file as a whole: a process that is killed leaves the old or the new
+// content. After a crash of the machine the same holds for files written durably, which is slower.
 package checkpoint
 
 import (

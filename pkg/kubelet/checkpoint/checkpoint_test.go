@@ -15,7 +15,7 @@ func TestCheckpoint(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
 	var got map[string]int
 	if found, err := checkpoint.Read(path, &got); found || err != nil {
-		t.Fatalf("a file that is not there: %t, %v", found, err)
+		t.Fatalf("missing file: %t, %v", found, err)
 	}
 	for want, write := range map[int]func(string, any) error{1: checkpoint.Write, 2: checkpoint.WriteDurably} {
 		if err := write(path, map[string]int{"a": want}); err != nil {

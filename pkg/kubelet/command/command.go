@@ -44,7 +44,7 @@ type options struct {
 	diskVolumes                                                                   bool
 	labels                                                                        map[string]string
 	taints, enforce, podNetwork                                                   []string
-	// all flags
+	// All flags.
 	values map[string]string
 }
 

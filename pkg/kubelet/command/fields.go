@@ -46,7 +46,7 @@ func ignored(c *kubeletconfig.KubeletConfiguration) []string {
 	v := reflect.ValueOf(c).Elem()
 	for _, name := range slices.Sorted(maps.Keys(unread)) {
 		if name == "Logging" && c.Logging.Format == "" {
-			// a configuration that a program wrote has explicit zeros for fields that are not set
+			// A configuration that a program wrote has explicit zeros for fields that are not set.
 			continue
 		}
 		if !v.FieldByName(name).IsZero() {

@@ -138,7 +138,7 @@ func TestIgnored(t *testing.T) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	if c, err = configured(t, ""); err != nil || len(ignored(c)) > 0 {
-		t.Errorf("of defaults %v are told as set (%v)", ignored(c), err)
+		t.Errorf("warnings %v with defaults (%v)", ignored(c), err)
 	}
 }
 

@@ -179,7 +179,7 @@ func TestManager(t *testing.T) {
 	on(m, "u", "c1", "2,10")
 	on(m, "u", "c3", "0,3-8,11-15")
 	if w.changes != 1 {
-		t.Errorf("told of %d changes of the shared CPUs", w.changes)
+		t.Errorf("%d changes of the shared CPUs", w.changes)
 	}
 	burstable := podOf("b", "2")
 	burstable.Status.QOSClass = v1.PodQOSBurstable
@@ -221,7 +221,7 @@ func TestManager(t *testing.T) {
 	}
 	m.Free("u")
 	if got := m.AllowedCPUs("x", "c").String(); got != "0-15" || len(m.Pods()) != 0 {
-		t.Errorf("after all are gone %s are shared", got)
+		t.Errorf("shared CPUs without pods: %s", got)
 	}
 }
 

@@ -63,7 +63,7 @@ func (m *Manager) restore(s CPUManagerCheckpoint) error {
 // consistent checks that the shared CPUs in the file are those that the assignments leave.
 func (m *Manager) consistent(shared cpuset.CPUSet) error {
 	if shared.IsEmpty() {
-		// otherwise the reserved CPUs are shared too
+		// Otherwise the reserved CPUs are shared too.
 		if len(m.given) > 0 && !m.cfg.Options.StrictReserved {
 			return errors.New("default cpuset cannot be empty")
 		}

@@ -204,7 +204,8 @@ func (c *Client) RunSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxConfi
 	return r.PodSandboxId, nil
 }
 
-// TryBetweenSandboxes runs f while no sandbox is being created. If one is, it returns at once with ran false.
+// TryBetweenSandboxes runs f while no sandbox is being created. If one is, it returns at once with
+// ran false.
 func (c *Client) TryBetweenSandboxes(f func() error) (ran bool, err error) {
 	if !c.making.TryLock() {
 		return false, nil
@@ -278,7 +279,7 @@ func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 func (c *Client) UpdateResources(ctx context.Context, id string, r *runtimeapi.LinuxContainerResources) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	// also after a failure, which may be reported although the change was made
+	// Also after a failure, which may be reported although the change was made.
 	defer c.statuses.changed(id)
 	_, err := c.Runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: r})
 	return err

@@ -179,7 +179,7 @@ func containerSecurity(pod *v1.Pod, c *v1.Container, in ContainerInput) (*runtim
 	if out.Seccomp, err = seccomp(sc.SeccompProfile, in); err != nil {
 		return nil, err
 	}
-	// older runtimes read the old field
+	// Older runtimes read the old field.
 	if out.Apparmor, out.ApparmorProfile, err = appArmor(pod, c, sc.AppArmorProfile); err != nil {
 		return nil, err
 	}

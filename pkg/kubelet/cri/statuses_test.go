@@ -155,7 +155,7 @@ func TestStatusIsAskedForOnce(t *testing.T) {
 		}
 	}
 	if s.asked != 2 {
-		t.Errorf("asked for %d statuses", s.asked)
+		t.Errorf("%d requests for statuses", s.asked)
 	}
 }
 

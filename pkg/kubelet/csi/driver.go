@@ -52,8 +52,8 @@ func (m *Manager) Register(ctx context.Context, p plugins.Plugin) error {
 	return nil
 }
 
-// addDriver asks a driver about the node, publishes the answer, and adds the driver to the registered
-// ones.
+// addDriver asks a driver about the node, publishes the answer, and adds the driver to the
+// registered ones.
 func (m *Manager) addDriver(ctx context.Context, d *driver) error {
 	info, err := d.node.NodeGetInfo(ctx, &csi.NodeGetInfoRequest{})
 	if err != nil {

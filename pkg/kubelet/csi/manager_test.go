@@ -233,7 +233,7 @@ func killed(t *testing.T, client kubernetes.Interface, mode v1.PersistentVolumeM
 		err = errors.Join(first.Teardown(t.Context(), p.UID), first.sweep(t.Context()))
 	}
 	if err == nil {
-		t.Fatal("nothing was cut")
+		t.Fatal("no call was interrupted")
 	}
 	b.mu.Lock()
 	b.cut = ""

@@ -124,7 +124,7 @@ func (m *Manager) load() error {
 		spec := filepath.Base(filepath.Dir(filepath.Dir(path)))
 		v, s := m.volume(r.id()), m.stage(r.id(), place{spec: spec, block: true})
 		v.staged, v.surely = &s, true
-		// the pattern is valid
+		// The pattern is valid.
 		links, _ := filepath.Glob(filepath.Join(pods, "volumeDevices", pluginDir, spec))
 		for _, link := range links {
 			uid := filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(link))))

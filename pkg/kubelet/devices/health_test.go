@@ -42,11 +42,11 @@ func TestHealth(t *testing.T) {
 		select {
 		case uid := <-n.affected:
 			if !told || uid != "u" {
-				t.Errorf("%s: told of %s", when, uid)
+				t.Errorf("%s: unexpected change of %s", when, uid)
 			}
 		default:
 			if told {
-				t.Errorf("%s: not told", when)
+				t.Errorf("%s: no change reported", when)
 			}
 		}
 	}
@@ -58,7 +58,7 @@ func TestHealth(t *testing.T) {
 	expect("the same again", bad, false)
 	f.server.Stop()
 	<-n.changed
-	expect("the plugin is gone", none, true)
+	expect("after the plugin has ended", none, true)
 	if got := n.Health("u", "other"); len(got) != 0 {
 		t.Errorf("another container: %v", got)
 	}

@@ -218,7 +218,7 @@ func TestDevices(t *testing.T) {
 		t.Errorf("asked for %s", got)
 	}
 	if err := n.admit(t, pod); err != nil || len(f.asked) != 2 {
-		t.Errorf("asked for again: %v, %v", f.asked, err)
+		t.Errorf("repeated calls: %v, %v", f.asked, err)
 	}
 	given, err := n.Container(t.Context(), pod, &pod.Spec.Containers[0])
 	if err != nil || len(given) != 1 || given[0].Envs["IDS"] != "d3,d1" || fmt.Sprint(f.started) != "[[d3 d1]]" {

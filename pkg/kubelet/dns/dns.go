@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dns computes a pod's resolv.conf from its dnsPolicy, its dnsConfig and the kubelet's settings.
-// It is pure, except that it reads the node's resolver file.
+// Package dns computes a pod's resolv.conf from its dnsPolicy, its dnsConfig and the kubelet's
+// settings. It is pure, except that it reads the node's resolver file.
 package dns
 
 import (
@@ -27,7 +27,8 @@ const (
 	clusterDNSOption = "ndots:5"
 )
 
-// Settings are the kubelet's DNS settings (KubeletConfiguration clusterDNS, clusterDomain, resolvConf).
+// Settings are the kubelet's DNS settings (KubeletConfiguration clusterDNS, clusterDomain,
+// resolvConf).
 type Settings struct {
 	// ClusterDNS are the addresses of the cluster's DNS service.
 	ClusterDNS []string
@@ -180,7 +181,7 @@ func nodeConfig(s Settings) (*runtimeapi.DNSConfig, error) {
 	defer f.Close()
 	conf, err := parse(f)
 	if err != nil {
-		// shown to users, as in Kubernetes
+		// Shown to users, as in Kubernetes.
 		return nil, fmt.Errorf("Encountered error while parsing resolv conf file. Error: %w", err)
 	}
 	return conf, nil

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package downward returns the fields and resources of a pod that the downward API exposes, as text for
-// environment variables and volumes. It is pure.
+// Package downward returns the fields and resources of a pod that the downward API exposes, as text
+// for environment variables and volumes. It is pure.
 package downward
 
 import (

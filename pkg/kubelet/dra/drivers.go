@@ -50,7 +50,7 @@ func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
 	if err != nil {
 		return fmt.Errorf("endpoint of the driver: %w", err)
 	}
-	// ends with the driver's process, which outlives the registration call
+	// Ends with the driver's process, which outlives the registration call.
 	life, end := context.WithCancel(context.Background())
 	d := &driver{name: p.Name, endpoint: p.Endpoint, conn: conn, client: api.NewDRAPluginClient(conn), end: end}
 	if p.Versions[i] == v1beta1.DRAPluginService {

@@ -85,11 +85,11 @@ func TestReplacedDriver(t *testing.T) {
 	first.did()
 	m.Unregister(two)
 	if err := m.Prepare(t.Context(), podOf("a", "two")); err != nil || first.did() != "+two" || second.did() != "" {
-		t.Errorf("the earlier one is left: %v", err)
+		t.Errorf("with only the earlier process: %v", err)
 	}
 	m.Unregister(one)
 	if _, err := m.driver("driver"); err == nil || err.Error() != "DRA driver driver is not registered" {
-		t.Errorf("none is left: %v", err)
+		t.Errorf("without a process: %v", err)
 	}
 }
 
@@ -204,14 +204,14 @@ func TestHealth(t *testing.T) {
 		return out
 	}
 	if got := show(0); got != "claim:c: vendor/class=1=Unknown vendor/class=2=Unknown vendor/class=all=Unknown" {
-		t.Errorf("nothing was said: %s", got)
+		t.Errorf("health before the first report: %s", got)
 	}
 	of := func(name string, h healthapi.HealthStatus, message string) *healthapi.DeviceHealth {
 		return &healthapi.DeviceHealth{Device: &healthapi.DeviceIdentifier{PoolName: "pool", DeviceName: name}, Health: h, Message: message, HealthCheckTimeoutSeconds: 3600}
 	}
 	s.say <- []*healthapi.DeviceHealth{of("d1", healthapi.HealthStatus_HEALTHY, ""), of("d2", healthapi.HealthStatus_UNHEALTHY, strings.Repeat("x", 2000)), of("other", healthapi.HealthStatus_UNHEALTHY, "")}
 	if uid := <-told; uid != "a" {
-		t.Errorf("told of %s", uid)
+		t.Errorf("unexpected change of %s", uid)
 	}
 	if got := show(0); got != "claim:c: vendor/class=1=Healthy vendor/class=2=Unhealthy(1024 x...) vendor/class=all=Unknown" {
 		t.Errorf("the first container: %s", got)
@@ -222,12 +222,12 @@ func TestHealth(t *testing.T) {
 	if got := show(2); got != "" {
 		t.Errorf("one without: %s", got)
 	}
-	// a device that no pod has
+	// A device that no pod has.
 	s.say <- []*healthapi.DeviceHealth{of("other", healthapi.HealthStatus_HEALTHY, "")}
 	stop()
 	<-told
 	if got := show(1); got != "claim:c/two: vendor/class=2=Unknown vendor/class=all=Unknown" || len(told) != 0 {
-		t.Errorf("the driver is gone: %s, told %d times more", got, len(told))
+		t.Errorf("after the driver ended: %s, %d more changes", got, len(told))
 	}
 }
 

@@ -42,7 +42,7 @@ func TestExtendedResources(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := d.did(); got != "+special" {
-		t.Errorf("driver was asked %q", got)
+		t.Errorf("calls %q", got)
 	}
 	for c, want := range map[*v1.Container]string{
 		&pod.Spec.InitContainers[0]: "vendor/class=1,vendor/class=all,vendor/class=2",

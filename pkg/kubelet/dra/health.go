@@ -71,8 +71,8 @@ func (m *Manager) stream(ctx context.Context, d *driver) error {
 	}
 }
 
-// recordHealth records the health in a report, or with a nil list that the stream has ended. It returns
-// when the first of the entries becomes outdated.
+// recordHealth records the health in a report, or with a nil list that the stream has ended. It
+// returns when the first of the entries becomes outdated.
 func (m *Manager) recordHealth(d *driver, list []*healthapi.DeviceHealth) time.Duration {
 	now, first := m.cfg.Clock.Now(), time.Duration(maxHolds)*time.Second
 	m.mu.Lock()
@@ -84,7 +84,7 @@ func (m *Manager) recordHealth(d *driver, list []*healthapi.DeviceHealth) time.D
 		return first
 	}
 	said := map[deviceKey]health{}
-	// a device that the report does not contain keeps its health until that is outdated
+	// A device that the report does not contain keeps its health until that is outdated.
 	for k, h := range old {
 		if now.Before(h.until) {
 			said[k] = h

@@ -51,7 +51,7 @@ type Manager struct {
 
 	mu      sync.Mutex
 	drivers map[string][]*driver // in the order of their registration
-	// when to delete the ResourceSlices of each driver that cannot be reached
+	// When to delete the ResourceSlices of each driver that cannot be reached.
 	gone   map[string]time.Time
 	claims map[types.UID]*claim
 }
@@ -62,7 +62,7 @@ type claim struct {
 	Name      string             `json:"name"`
 	Drivers   []string           `json:"drivers"`
 	Pods      map[types.UID]bool `json:"pods"`
-	// by driver, for drivers that have prepared the claim
+	// By driver, for drivers that have prepared the claim.
 	Devices map[string][]*device `json:"devices,omitempty"`
 	ready   bool                 // all drivers have prepared it since the kubelet started
 }
@@ -147,8 +147,8 @@ func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, ref *v1.PodResourceC
 	}
 	for _, name := range driversOf(c) {
 		if _, err := m.driver(name); err != nil {
-			// nothing needs to be undone, so the end of the pod does not wait for a driver that was
-			// never called
+			// Nothing needs to be undone, so the end of the pod does not wait for a driver that was
+			// never called.
 			return err
 		}
 	}
@@ -236,7 +236,7 @@ func (m *Manager) ask(ctx context.Context, name string, c *resourceapi.ResourceC
 	var out []*device
 	for _, d := range result.GetDevices() {
 		one := &device{Pool: d.GetPoolName(), Name: d.GetDeviceName(), Share: d.ShareId, CDI: d.GetCdiDeviceIds()}
-		// containers refer to a request, not to its subrequests
+		// Containers refer to a request, not to its subrequests.
 		for _, name := range d.GetRequestNames() {
 			one.Requests = append(one.Requests, resourceclaim.BaseRequestRef(name))
 		}

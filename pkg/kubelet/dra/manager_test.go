@@ -146,7 +146,7 @@ func TestClaims(t *testing.T) {
 		}
 	}
 	if got := d.did(); got != "+shared +shared" {
-		t.Errorf("driver was asked %q", got)
+		t.Errorf("calls %q", got)
 	}
 	for i, want := range []string{"vendor/class=1,vendor/class=2,vendor/class=all", "vendor/class=2,vendor/class=all", ""} {
 		got, err := m.Container(a, &a.Spec.Containers[i])

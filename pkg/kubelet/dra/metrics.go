@@ -22,7 +22,7 @@ type metrics struct {
 }
 
 func newMetrics(c clock.Clock) *metrics {
-	// the last bucket is close to the timeout of a call
+	// The last bucket is close to the timeout of a call.
 	buckets := prometheus.ExponentialBucketsRange(.1, 40, 15)
 	return &metrics{
 		clock: c,

@@ -81,7 +81,7 @@ func (m *Manager) wipe(ctx context.Context, failures *int) time.Time {
 		if !at.After(now) {
 			err := m.cfg.Wipe(ctx, name)
 			m.mu.Lock()
-			// the driver may have returned meanwhile
+			// The driver may have returned meanwhile.
 			if _, still := m.gone[name]; err == nil || !still {
 				delete(m.gone, name)
 				m.mu.Unlock()

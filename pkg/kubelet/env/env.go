@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package env computes the environment of a container: service variables, envFrom, env with its sources,
-// and $(VAR) expansion, in Kubernetes' order and precedence:
+// Package env computes the environment of a container: service variables, envFrom, env with its
+// sources, and $(VAR) expansion, in Kubernetes' order and precedence:
 //
 //   - envFrom in its order; later entries win;
 //   - env in its order; each entry can refer to earlier ones and to service variables;

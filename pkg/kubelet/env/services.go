@@ -26,7 +26,7 @@ func serviceVariables(services []*v1.Service, namespace string, links bool) map[
 		}
 		switch {
 		case s.Namespace == metav1.NamespaceDefault && s.Name == masterService:
-			// the namespace's own service of that name takes precedence
+			// The namespace's own service of that name takes precedence.
 			if _, ok := visible[s.Name]; !ok {
 				visible[s.Name] = s
 			}

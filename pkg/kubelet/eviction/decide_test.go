@@ -173,7 +173,7 @@ func TestRankIsAnOrder(t *testing.T) {
 		used, asked, known := one[0].consumes(r)
 		for _, c := range one[1:] {
 			if u, q, ok := c.consumes(r); known && used <= asked && (!ok || u > q) {
-				t.Fatalf("%s goes though %s uses more than it asked for", one[0].Pod.Name, c.Pod.Name)
+				t.Fatalf("%s is evicted although %s exceeds its request", one[0].Pod.Name, c.Pod.Name)
 			}
 		}
 	})
@@ -259,6 +259,6 @@ func TestObserve(t *testing.T) {
 		}
 	}
 	if _, err := Observe(dir, dir+"/none"); err == nil {
-		t.Error("a directory that is not there is measured")
+		t.Error("no error for a missing directory")
 	}
 }

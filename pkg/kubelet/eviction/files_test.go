@@ -18,7 +18,7 @@ func TestFiles(t *testing.T) {
 		t.Errorf("%d bytes in %d files, %v", bytes, inodes, err)
 	}
 	if bytes, inodes, err := Files(filepath.Join(dir, "none")); err != nil || bytes != 0 || inodes != 0 {
-		t.Errorf("a directory that is not there: %d bytes in %d files, %v", bytes, inodes, err)
+		t.Errorf("missing directory: %d bytes in %d files, %v", bytes, inodes, err)
 	}
 }
 

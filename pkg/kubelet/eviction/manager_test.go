@@ -82,7 +82,7 @@ func TestManagerEndsOnePodAtATime(t *testing.T) {
 		t.Errorf("eviction %+v", e)
 	}
 	if got := k.Pressures(); !slices.Equal(got, []v1.NodeConditionType{v1.NodeMemoryPressure}) || m.changes != 1 {
-		t.Errorf("pressures %v, told %d times", got, m.changes)
+		t.Errorf("pressures %v, %d changes", got, m.changes)
 	}
 	if !slices.Equal(m.events, []string{"EvictionThresholdMet: Attempting to reclaim memory"}) {
 		t.Errorf("events %q", m.events)
@@ -98,7 +98,7 @@ func TestManagerEndsOnePodAtATime(t *testing.T) {
 	}
 	step(5*time.Minute, "large", "small", "small")
 	if len(k.Pressures()) != 0 || m.changes != 2 {
-		t.Errorf("pressures %v, told %d times", k.Pressures(), m.changes)
+		t.Errorf("pressures %v, %d changes", k.Pressures(), m.changes)
 	}
 }
 
@@ -109,7 +109,7 @@ func TestManagerReclaimsDiskFirst(t *testing.T) {
 	k := m.manager(c, Threshold{Signal: ImageFsAvailable, Percent: 15})
 	m.reclaim = func() { m.o = Observation{ImageFsAvailable: {20, 100}} }
 	if k.Check(t.Context()); len(m.evictions) != 0 {
-		t.Errorf("ended %v though there is room again", m.evicted())
+		t.Errorf("evicted %v without pressure", m.evicted())
 	}
 	m.o, m.reclaim = Observation{ImageFsAvailable: {5, 100}}, func() {}
 	if k.Check(t.Context()); !slices.Equal(m.evicted(), []string{"p"}) {

@@ -57,8 +57,8 @@ type Runtime interface {
 // Config holds a Puller's settings.
 type Config struct {
 	Runtime Runtime
-	// Records store the credentials that images were pulled with. If it is nil, every pod may use every
-	// image on the node.
+	// Records store the credentials that images were pulled with. If it is nil, every pod may use
+	// every image on the node.
 	Records *Records
 	// Parallel is the maximum number of concurrent pulls; 0 means no limit.
 	Parallel int

@@ -142,7 +142,7 @@ func TestWaitingForATurnEnds(t *testing.T) {
 		synctest.Wait()
 		wg.Go(func() {
 			if _, err := p.get(ctx, "v", "img:1"); err == nil {
-				t.Error("pulled for nobody")
+				t.Error("pulled without a waiting caller")
 			}
 		})
 		synctest.Wait()

@@ -167,7 +167,7 @@ func (p *Plugins) fresh(ctx context.Context, one *plugin, image string, who iden
 	}
 	if t := one.TokenAttributes; who.token != "" && t.CacheType != kubeletconfigv1.TokenServiceAccountTokenCacheType {
 		for _, a := range response.Auth {
-			// the token belongs to one pod, so other pods must not get it
+			// The token belongs to one pod, so other pods must not get it.
 			if a.Password == who.token {
 				return nil, errors.New("the plugin returned the service account's token as the password, which requires cacheType Token")
 			}
@@ -236,7 +236,7 @@ func (p *Plugins) identify(ctx context.Context, one *plugin, pod *v1.Pod) (ident
 		account:     &kubeletconfig.ImagePullServiceAccount{UID: string(sa.UID), Namespace: pod.Namespace, Name: name},
 		annotations: map[string]string{},
 	}
-	// annotations that an account needs for the plugin to apply
+	// Annotations that an account needs for the plugin to apply.
 	for _, key := range t.RequiredServiceAccountAnnotationKeys {
 		value, ok := sa.Annotations[key]
 		if !ok {

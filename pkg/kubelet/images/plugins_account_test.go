@@ -50,7 +50,7 @@ func TestAccountsThatDoNotAsk(t *testing.T) {
 		t.Errorf("a pod without an account: %v", err)
 	}
 	if got := asked(t, dir, "required"); len(got) != 0 {
-		t.Errorf("asked all the same: %s", got)
+		t.Errorf("plugin called: %s", got)
 	}
 	if list := p.logins(t.Context(), accountPod("a", "one"), "reg.example/app"); len(list) != 1 || !strings.Contains(asked(t, dir, "optional")[0], `"serviceAccountAnnotations":{"role":"r-one"}`) {
 		t.Errorf("logins %v, asked %s", list, asked(t, dir, "optional"))
@@ -90,7 +90,7 @@ func TestPluginsAreAskedBesideOneAnother(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	if list := p.logins(gone, &v1.Pod{}, "reg.example/one"); len(list) != 0 {
-		t.Errorf("who gave up has %v", list)
+		t.Errorf("logins of a cancelled call: %v", list)
 	}
 	var wg sync.WaitGroup
 	for _, image := range []string{"one", "two", "one"} {
@@ -102,7 +102,7 @@ func TestPluginsAreAskedBesideOneAnother(t *testing.T) {
 	}
 	wg.Wait()
 	if n, _ := filepath.Glob(filepath.Join(dir, "asked.*")); len(n) != 2 {
-		t.Errorf("asked %d times about two images", len(n))
+		t.Errorf("%d calls for two images", len(n))
 	}
 }
 

@@ -73,7 +73,7 @@ func decodePlugins(b []byte) ([]kubeletconfigv1.CredentialProvider, error) {
 		return nil, fmt.Errorf("is %s %s, not %s CredentialProviderConfig", c.APIVersion, c.Kind, kubeletconfigv1.SchemeGroupVersion)
 	}
 	for _, p := range c.Providers {
-		// the only field that other versions do not have
+		// The only field that other versions do not have.
 		if p.TokenAttributes != nil && c.APIVersion != versions[0] {
 			return nil, fmt.Errorf("%s has no tokenAttributes", c.APIVersion)
 		}

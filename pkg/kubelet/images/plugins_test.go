@@ -99,10 +99,10 @@ func TestPlugins(t *testing.T) {
 		}
 	}
 	if n := len(asked(t, dir, "registry")); n != 1 {
-		t.Errorf("a plugin whose answer is for the registry was asked %d times", n)
+		t.Errorf("%d calls of a plugin whose answer is valid for the registry", n)
 	}
 	if n := len(asked(t, dir, "image")); n != 3 {
-		t.Errorf("a plugin whose answer is not to be kept was asked %d times", n)
+		t.Errorf("%d calls of a plugin whose answer is not cached", n)
 	}
 	if got, want := asked(t, dir, "image")[0], `"apiVersion":"credentialprovider.kubelet.k8s.io/v1"`; !strings.Contains(got, want) {
 		t.Errorf("asked %s", got)
@@ -110,10 +110,10 @@ func TestPlugins(t *testing.T) {
 	c.Step(5 * time.Minute)
 	users(puller, t, pod, "reg.example/app")
 	if n := len(asked(t, dir, "registry")); n != 2 {
-		t.Errorf("after its time an answer is asked for anew: %d", n)
+		t.Errorf("%d calls after the answer has expired", n)
 	}
 	if got := p.credentialsOfNode(t, "reg.example/app"); got {
-		t.Error("what plugins give to the node is somebody's")
+		t.Error("a login for the node belongs to an account or a secret")
 	}
 }
 

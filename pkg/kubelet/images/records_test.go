@@ -60,7 +60,7 @@ func TestRecords(t *testing.T) {
 	may(r, image, id, secret("b", "1"), true) // the same login
 	may(r, image, id, secret("b", "3"), true) // from a secret that had this login and was changed
 	may(r, image, id, secret("c", "3"), true)
-	// another name of the same image
+	// Another name of the same image.
 	may(r, "registry.example/other:1", id, secret("a", "1"), false)
 	if err := r.Begin(image); err != nil {
 		t.Fatal(err)

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package localdisk is a Container Storage Interface (CSI) driver whose volumes live on the node's
-// own disk. Each volume is a sparse file of the volume's size, attached to a loop device. It holds a
-// file system, or nothing if the volume is used as a block device. The kernel enforces the requested
-// size on every file system, and a pod sees its own disk rather than the node's.
+// own disk. Each volume is a sparse file of the volume's size, attached to a loop device. It holds
+// a file system, or nothing if the volume is used as a block device. The kernel enforces the
+// requested size on every file system, and a pod sees its own disk rather than the node's.
 //
 // The driver is served at the kubelet's plugin socket, as any vendor's driver is. It needs no
 // sidecars: the controller manager creates and deletes volumes through the kubelet (package

@@ -93,7 +93,7 @@ func (u *user) leave() {
 		}
 	}
 	if dev, err := loopdev.DeviceOf(filepath.Join(u.d.volumes(), u.id, diskName)); dev != "" || err != nil {
-		u.t.Errorf("loop device %q is left, %v", dev, err)
+		u.t.Errorf("loop device %q remains, %v", dev, err)
 	}
 }
 

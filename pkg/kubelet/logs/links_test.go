@@ -51,7 +51,7 @@ func TestLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	if sweep(); there() {
-		t.Error("the link of a log that is gone stays")
+		t.Error("the link of a removed log remains")
 	}
 }
 

@@ -157,7 +157,7 @@ func TestRotateCompletesWhatWasInterrupted(t *testing.T) {
 	}
 	k := keeper(t, w, testclock.NewFakeClock(time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)), 5)
 	if err := k.Rotate(t.Context()); err != nil || w.opened != 1 {
-		t.Fatalf("a log that is not there was opened %d times: %v", w.opened, err)
+		t.Fatalf("a missing log was reopened %d times: %v", w.opened, err)
 	}
 	w.write(t, strings.Repeat("y", 10))
 	if err := k.Rotate(t.Context()); err != nil {

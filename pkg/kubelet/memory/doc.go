@@ -1,14 +1,14 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memory reserves memory and huge pages of NUMA nodes for containers: Kubernetes' memory manager
-// with its static policy.
+// Package memory reserves memory and huge pages of NUMA nodes for containers: Kubernetes' memory
+// manager with its static policy.
 //
 // The containers of Guaranteed pods get their memory from as few nodes as possible, and the kernel
-// allocates their memory only there. A NUMA node serves either single-node reservations or those of one
-// set of nodes, never both, so that reserved memory is always available. Other containers have no
-// reservations.
+// allocates their memory only there. A NUMA node serves either single-node reservations or those of
+// one set of nodes, never both, so that reserved memory is always available. Other containers have
+// no reservations.
 //
-// Reservations are stored in a file with the format of Kubernetes' kubelet. If the file does not match
-// the machine or the configuration, the kubelet does not start.
+// Reservations are stored in a file with the format of Kubernetes' kubelet. If the file does not
+// match the machine or the configuration, the kubelet does not start.
 package memory

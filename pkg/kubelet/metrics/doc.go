@@ -1,15 +1,15 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics declares the kubelet's metrics about pods, their volumes and images, and the kubelet
-// itself, with Kubernetes' names.
+// Package metrics declares the kubelet's metrics about pods, their volumes and images, and the
+// kubelet itself, with Kubernetes' names.
 //
-// Events are counted when they happen, by the code that causes them. States are computed on each scrape
-// from what is known then; nothing is polled for a metric. Labels have few values: no label names a pod,
-// and claims appear only while their volumes are mounted.
+// Events are counted when they happen, by the code that causes them. States are computed on each
+// scrape from what is known then; nothing is polled for a metric. Labels have few values: no label
+// names a pod, and claims appear only while their volumes are mounted.
 //
-// The package depends on no other part of the kubelet. Metrics of plugins and protocols (CPUs, devices,
-// DRA, probes, calls to the runtime) are declared with those parts.
+// The package depends on no other part of the kubelet. Metrics of plugins and protocols (CPUs,
+// devices, DRA, probes, calls to the runtime) are declared with those parts.
 package metrics
 
 import "github.com/prometheus/client_golang/prometheus"

@@ -13,6 +13,6 @@ func TestBooted(t *testing.T) {
 		t.Errorf("booted at %v", got)
 	}
 	if got := booted("cpu  1 2 3\n"); !got.IsZero() {
-		t.Errorf("booted at %v, which nobody told", got)
+		t.Errorf("booted at %v although the statistics have no boot time", got)
 	}
 }

@@ -41,8 +41,8 @@ type Config struct {
 	Taints []v1.Taint
 	// Unschedulable registers the node cordoned.
 	Unschedulable bool
-	// ProviderID is the cloud provider's ID of the machine; empty if the provider sets it itself, or
-	// if there is none.
+	// ProviderID is the cloud provider's ID of the machine; empty if the provider sets it itself,
+	// or if there is none.
 	ProviderID string
 	// Registered leaves it to another program to create the Node.
 	Registered bool
@@ -72,12 +72,12 @@ type Config struct {
 
 	// Timing.
 
-	// Period is how often the status is computed, ReportPeriod how often it is written although it has
-	// not changed.
+	// Period is how often the status is computed, ReportPeriod how often it is written although it
+	// has not changed.
 	Period, ReportPeriod time.Duration
 	LeaseDuration        time.Duration
-	// StartGrace is how long the first status waits for Ready. A kubelet that has just restarted does
-	// not know yet that pods can run; reporting that would make all pods of the node unready.
+	// StartGrace is how long the first status waits for Ready. A kubelet that has just restarted
+	// does not know yet that pods can run; reporting that would make all pods of the node unready.
 	StartGrace time.Duration
 }
 

@@ -225,7 +225,7 @@ func TestNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.Poke()
-	await(t, client, "registration anew", func(n *v1.Node) bool { return n.UID != got.UID })
+	await(t, client, "registration after the deletion", func(n *v1.Node) bool { return n.UID != got.UID })
 }
 
 func awaitLease(t *testing.T, client kubernetes.Interface) *coordinationv1.Lease {
@@ -250,7 +250,7 @@ func awaitLease(t *testing.T, client kubernetes.Interface) *coordinationv1.Lease
 			return l
 		}
 	}
-	t.Fatal("there is no lease")
+	t.Fatal("no lease was created")
 	return nil
 }
 

@@ -105,7 +105,7 @@ func TestMergeIsOfAll(t *testing.T) {
 		switch {
 		case len(possible) == 0:
 			if got != no(l.NodeIDs()...) {
-				t.Fatalf("%v of nothing", got)
+				t.Fatalf("%v from no hints", got)
 			}
 		case !slices.ContainsFunc(possible, func(h Hint) bool { return h.Nodes == got.Nodes && (h.Preferred || !got.Preferred) }):
 			t.Fatalf("%v is none of %v", got, possible)

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package plugins registers plugins that create a socket in the registration directory. It reads a
-// plugin's type and name, passes it to the handler of that type and reports the result to the plugin. A
-// plugin is unregistered when its socket is removed and registered again when the socket is recreated. A
-// rejected plugin is retried later.
+// plugin's type and name, passes it to the handler of that type and reports the result to the
+// plugin. A plugin is unregistered when its socket is removed and registered again when the socket
+// is recreated. A rejected plugin is retried later.
 package plugins
 
 import (

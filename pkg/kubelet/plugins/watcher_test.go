@@ -93,10 +93,10 @@ func TestWatcher(t *testing.T) {
 	w.scan(t.Context()) // it is asked again
 	w.scan(t.Context()) // and then not any more
 	if want := []string{"not now", "registered"}; !slices.Equal(p.told, want) || !slices.Equal(h.did, []string{"+p v1"}) {
-		t.Errorf("told %q, did %q", p.told, h.did)
+		t.Errorf("results %q, calls %q", p.told, h.did)
 	}
 	if want := "no handler registered for plugin type: U"; other.told[0] != want {
-		t.Errorf("told %q, want %q", other.told, want)
+		t.Errorf("got %q, want %q", other.told, want)
 	}
 	stop() // removes the socket
 	w.scan(t.Context())

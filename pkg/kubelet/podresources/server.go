@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podresources serves Kubernetes' pod-resources API, v1 and the calls of v1alpha1, at a socket of
-// the node. It lists the devices, CPUs and memory assigned to containers, for monitoring and network
-// agents. It answers at most 100 requests per second and changes nothing.
+// Package podresources serves Kubernetes' pod-resources API, v1 and the calls of v1alpha1, at a
+// socket of the node. It lists the devices, CPUs and memory assigned to containers, for monitoring
+// and network agents. It answers at most 100 requests per second and changes nothing.
 package podresources
 
 import (

@@ -83,7 +83,7 @@ func TestServer(t *testing.T) {
 		t.Errorf("%v, %v", got, err)
 	}
 	if _, err := client.Get(t.Context(), &api.GetPodResourcesRequest{PodNamespace: "n", PodName: "q"}); err == nil || !strings.HasSuffix(err.Error(), "pod q in namespace n not found") {
-		t.Errorf("a pod that is not there: %v", err)
+		t.Errorf("missing pod: %v", err)
 	}
 	all, err := client.GetAllocatableResources(t.Context(), &api.AllocatableResourcesRequest{})
 	if err != nil || len(all.GetCpuIds()) != 3 {

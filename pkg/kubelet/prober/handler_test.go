@@ -118,7 +118,7 @@ func TestTCP(t *testing.T) {
 	}
 	// A port that no process listens on.
 	if ok, text := probe(1); ok || !strings.Contains(text, "refused") {
-		t.Errorf("a port that nobody listens at: %t %q", ok, text)
+		t.Errorf("closed port: %t %q", ok, text)
 	}
 }
 
@@ -178,7 +178,7 @@ func TestExec(t *testing.T) {
 	}
 	http := &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromString("nowhere")}}}
 	if ok, _, err := h.Probe(t.Context(), Target{Container: &v1.Container{}, IP: "127.0.0.1"}, http); ok || err == nil {
-		t.Errorf("a port that there is not: %t, %v", ok, err)
+		t.Errorf("unknown port name: %t, %v", ok, err)
 	}
 }
 

@@ -56,7 +56,7 @@ prober_probe_total{container="c",namespace="ns",pod="p",pod_uid="u",probe_type="
 		w.Stop("id")
 		w.StopPod("u")
 		if n, err := testutil.GatherAndCount(w.metrics); n != 0 || err != nil {
-			t.Errorf("%d series of a pod that is gone, %v", n, err)
+			t.Errorf("%d series of a removed pod, %v", n, err)
 		}
 	})
 }
@@ -164,7 +164,7 @@ func TestReadiness(t *testing.T) {
 		w.after(5 * time.Second)
 		w.expect(t, true, false, "")
 		if want := []string{"2s ready", "7s ready", "12s ready", "17s ready", "22s ready"}; !slices.Equal(w.asked, want) {
-			t.Errorf("asked %q, want %q", w.asked, want)
+			t.Errorf("probes %q, want %q", w.asked, want)
 		}
 		if len(w.events) != 3 || w.events[0] != "Unhealthy: Readiness probe failed: bad" || w.changes != 2 {
 			t.Errorf("events %q, %d changes", w.events, w.changes)
@@ -218,7 +218,7 @@ func TestStartupComesFirst(t *testing.T) {
 		w.after(10 * time.Second)
 		w.expect(t, true, true, "")
 		if slices.Contains(w.asked[:1], "0s alive") || len(w.asked) != 4 {
-			t.Errorf("asked %q", w.asked)
+			t.Errorf("probes %q", w.asked)
 		}
 		w.after(10 * time.Second)
 		if slices.Contains(w.asked, "20s startup") {
@@ -239,11 +239,11 @@ func TestFailuresEndTheRun(t *testing.T) {
 			w.after(time.Second)
 			w.expect(t, kind == Liveness, kind == Liveness, kind)
 			if w.changes != 1 {
-				t.Errorf("%s: told %d times", kind, w.changes)
+				t.Errorf("%s: %d changes", kind, w.changes)
 			}
 			w.after(10 * time.Second)
 			if len(w.asked) != 3 {
-				t.Errorf("%s: asked on: %q", kind, w.asked)
+				t.Errorf("%s: more probes: %q", kind, w.asked)
 			}
 			w.Stop("id")
 			w.expect(t, false, false, "")

@@ -124,7 +124,8 @@ func OOMScore(pod *v1.Pod, c *v1.Container, memory int64) int64 {
 	return min(max(score, 1000+guaranteedOOMScore), bestEffortOOMScore-1)
 }
 
-// unassigned is each container's share of the memory that the pod requests beyond its containers' requests.
+// unassigned is each container's share of the memory that the pod requests beyond its containers'
+// requests.
 func unassigned(pod *v1.Pod) int64 {
 	if !helpers.IsPodLevelRequestsSet(pod) {
 		return 0

@@ -102,7 +102,7 @@ func TestEpoch(t *testing.T) {
 	}
 	seen := &cri.Pod{Containers: []cri.Container{ended("a", 0, 42, 10)}}
 	if !restart.Began(pod, &seen.Containers[0], 1) || restart.Began(pod, &seen.Containers[0], 2) {
-		t.Error("it is not known who began the epoch")
+		t.Error("Began is false for the run that began the epoch")
 	}
 	if pod.Spec.Containers[0].RestartPolicyRules = nil; restart.Epoch(pod, seen) != 0 {
 		t.Error("a pod without rules has an epoch")

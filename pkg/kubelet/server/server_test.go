@@ -357,7 +357,7 @@ func TestHealth(t *testing.T) {
 		}
 	}
 	if code, _ := f.do(t, "reader", "GET", "/metrics/slis"); code != 403 {
-		t.Errorf("who may not read metrics: %d", code)
+		t.Errorf("status without permission to read metrics: %d", code)
 	}
 }
 

@@ -1,12 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package shims finds the shims that containerd has lost. If a shim does not answer in time, mostly on a
-// busy machine, containerd removes its bundle and forgets it, while the process keeps running and can no
-// longer be reached.
+// Package shims finds the shims that containerd has lost. If a shim does not answer in time, mostly
+// on a busy machine, containerd removes its bundle and forgets it, while the process keeps running
+// and can no longer be reached.
 //
-// A shim counts as lost if the bundle that it was started in no longer exists and it has had no child,
-// hence no container, for two minutes. No other process is touched.
+// A shim counts as lost if the bundle that it was started in no longer exists and it has had no
+// child, hence no container, for two minutes. No other process is touched.
 package shims
 
 import (

@@ -101,6 +101,6 @@ func TestLost(t *testing.T) {
 		t.Fatalf("%v, %v", state, err)
 	}
 	if err := f.Kill(found[0]); err != nil {
-		t.Fatalf("of one that is gone: %v", err)
+		t.Fatalf("error of a process that has ended: %v", err)
 	}
 }

@@ -93,6 +93,6 @@ func TestLogind(t *testing.T) {
 	}
 	cancel()
 	if _, open := <-events; open {
-		t.Error("told of more")
+		t.Error("more events")
 	}
 }

@@ -171,7 +171,7 @@ func TestWithoutLogind(t *testing.T) {
 	run(t, func(m *machine) { m.fails = 3 }, times(30*time.Second, 0), func(m *machine, _ *Manager) {
 		pass(3*retryPeriod + time.Second)
 		if m.locks != 1 {
-			t.Errorf("%d locks once there is a bus", m.locks)
+			t.Errorf("%d inhibitors after connecting", m.locks)
 		}
 	})
 	run(t, func(m *machine) { m.fixed = true }, times(30*time.Second, 0), func(m *machine, _ *Manager) {
@@ -181,7 +181,7 @@ func TestWithoutLogind(t *testing.T) {
 	})
 	run(t, nil, times(0, 0), func(m *machine, _ *Manager) {
 		if m.locks != 0 {
-			t.Error("holds up a shutdown for nothing")
+			t.Error("delays a shutdown without pods to end")
 		}
 	})
 }

@@ -37,7 +37,7 @@ func TestVerdict(t *testing.T) {
 				}
 			}
 			if told != c.told {
-				t.Errorf("ended %t: disruption told as %q, want %q", in.Ended, told, c.told)
+				t.Errorf("ended %t: disruption %q, want %q", in.Ended, told, c.told)
 			}
 		}
 	}

@@ -1,13 +1,13 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package userns assigns ranges of user and group IDs to pods with hostUsers: false. The ranges do not
-// overlap, so that root in one pod has no rights outside it.
+// Package userns assigns ranges of user and group IDs to pods with hostUsers: false. The ranges do
+// not overlap, so that root in one pod has no rights outside it.
 //
-// The first range belongs to the machine. The number of ranges is the maximum number of pods on the node.
-// A pod's range is stored in a file in its directory and survives restarts of the kubelet, because files
-// and processes use it. Ranges are chosen so that pods of different nodes rarely have the same one, since
-// they may share files.
+// The first range belongs to the machine. The number of ranges is the maximum number of pods on the
+// node. A pod's range is stored in a file in its directory and survives restarts of the kubelet,
+// because files and processes use it. Ranges are chosen so that pods of different nodes rarely have
+// the same one, since they may share files.
 package userns
 
 import (
@@ -65,7 +65,8 @@ func New(dir string, idsPerPod int64, most int) (*Manager, error) {
 	length := uint32(idsPerPod)
 	m := &Manager{dir: dir, length: length, most: uint32(max(most, 0)), pods: map[types.UID]uint32{}, used: map[uint32]bool{}}
 	if last := (uint64(m.most) + 1) * uint64(length); last > maxIDs {
-		// IDs beyond the last one wrap around to 0, so such a range would contain the machine's own IDs.
+		// IDs beyond the last one wrap around to 0, so such a range would contain the machine's own
+		// IDs.
 		return nil, fmt.Errorf("%d user namespaces of %d IDs are more than the machine has", most, length)
 	}
 	entries, err := os.ReadDir(dir)

@@ -85,6 +85,6 @@ func TestMismatchedMode(t *testing.T) {
 	pod.Spec.Containers[0].VolumeDevices = device
 	_, err := m.makeClaim(t.Context(), pod, &pod.Spec.Volumes[0], false)
 	if err == nil || !strings.HasSuffix(err.Error(), "but is specified in volumeDevices") || len(d.asked) > 0 {
-		t.Errorf("made with %v, the driver was asked to %v", err, d.asked)
+		t.Errorf("error %v, calls %v", err, d.asked)
 	}
 }

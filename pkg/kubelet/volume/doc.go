@@ -11,14 +11,14 @@
 //
 // Invariants:
 //
-//   - All state is on disk. Every step is idempotent and checks what exists, so that a restarted kubelet
-//     continues where the last one was killed, and removes volumes that it did not create.
-//   - The files of configMap, secret, projected and downwardAPI volumes change atomically:
-//     they are links into ..data, which is itself a link that is renamed.
-//   - Nothing is removed from a file system that is not the pod's own: mounts are removed first, and a
-//     directory that still has a mount is kept and reported as an error.
-//   - A container cannot reach out of a volume by a symbolic link in a subPath: paths are
-//     resolved beneath the volume by the kernel, and bound by descriptor.
+//   - All state is on disk. Every step is idempotent and checks what exists, so that a restarted
+//     kubelet continues where the last one was killed, and removes volumes that it did not create.
+//   - The files of configMap, secret, projected and downwardAPI volumes change atomically: they are
+//     links into ..data, which is itself a link that is renamed.
+//   - Nothing is removed from a file system that is not the pod's own: mounts are removed first,
+//     and a directory that still has a mount is kept and reported as an error.
+//   - A container cannot reach out of a volume by a symbolic link in a subPath: paths are resolved
+//     beneath the volume by the kernel, and bound by descriptor.
 //
 // Package csi creates volumes of CSI drivers. This package does what all volumes have in common.
 package volume

@@ -36,14 +36,14 @@ func TestInherited(t *testing.T) {
 	m.cfg.RootDir = earlier.cfg.RootDir
 	m.Update(pod, false)
 	if m.queue.Len() != 0 || len(m.knownPods()) != 0 {
-		t.Error("a pod that is yet to start has its volumes looked after")
+		t.Error("volumes of a pod that has not started are queued")
 	}
 	o.set("cm", map[string]string{"a": "2"})
 	for _, want := range []string{"2", "3"} {
 		m.Update(pod, true)
 		o.set("cm", map[string]string{"a": want})
 		if got := m.queue.Len(); got != 1 {
-			t.Errorf("%d pods are to be looked at", got)
+			t.Errorf("%d pods are queued", got)
 		}
 		if err := m.refresh(t.Context(), pod.UID); err != nil {
 			t.Fatal(err)
@@ -53,7 +53,7 @@ func TestInherited(t *testing.T) {
 		}
 	}
 	if read(t, pathOf(t, ms, "e"), "kept") != "x" {
-		t.Error("what the pod wrote is gone")
+		t.Error("data of the pod was lost")
 	}
 }
 
@@ -86,6 +86,6 @@ func TestInheritedGrows(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := []string{"mount", "mount", "expand"}; !slices.Equal(d.asked, want) {
-		t.Errorf("the driver was asked to %v, want %v", d.asked, want)
+		t.Errorf("calls %v, want %v", d.asked, want)
 	}
 }

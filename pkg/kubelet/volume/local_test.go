@@ -65,7 +65,7 @@ func TestLocalGroups(t *testing.T) {
 			t.Errorf("pod %s: group %d, want %d", step.uid, got, step.want)
 		}
 		if got := len(told) > 0; got != (step.told != "") || got && told[0] != step.told {
-			t.Errorf("pod %s: told %v, want %s", step.uid, told, step.told)
+			t.Errorf("pod %s: events %v, want %s", step.uid, told, step.told)
 		}
 		if step.last {
 			for _, uid := range []types.UID{"1", "2", "3"} {

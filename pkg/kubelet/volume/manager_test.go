@@ -333,7 +333,7 @@ func TestRefresh(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	if read(t, dir, "new") != "y" {
-		t.Error("new key is not there")
+		t.Error("the new key is missing")
 	}
 }
 

@@ -107,7 +107,7 @@ func TestClaimsAreMeasured(t *testing.T) {
 	}
 	<-d.asked
 	if got := m.ClaimStats(t.Context()); len(got) != 0 || len(d.asked) != 0 {
-		t.Errorf("got %v of a driver that hangs, asked %d times more", got, len(d.asked))
+		t.Errorf("got %v from a driver that does not answer, %d more calls", got, len(d.asked))
 	}
 	close(d.let)
 	const labels = `{namespace="default",persistentvolumeclaim="c"}`

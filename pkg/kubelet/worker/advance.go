@@ -61,8 +61,8 @@ func (w *worker) advance(parent context.Context, l observation, plan Plan) time.
 	return earliest(retry, plan.Retry, stops, w.deadline(l.pod))
 }
 
-// stopSome begins to stop containers and does not wait for them. It returns when to retry those that
-// did not stop.
+// stopSome begins to stop containers and does not wait for them. It returns when to retry those
+// that did not stop.
 func (w *worker) stopSome(pod *v1.Pod, list []Stop) time.Time {
 	var again time.Time
 	for _, s := range list {
@@ -136,8 +136,8 @@ func specOf(pod *v1.Pod, name string) *v1.Container {
 	return nil
 }
 
-// act resizes and starts containers as planned. It returns when to retry what failed for a reason that
-// the pod's status shows.
+// act resizes and starts containers as planned. It returns when to retry what failed for a reason
+// that the pod's status shows.
 func (w *worker) act(ctx context.Context, l observation, plan Plan) (time.Time, error) {
 	var updated error
 	if len(plan.Update) > 0 {
@@ -223,7 +223,8 @@ func (w *worker) event(pod *v1.Pod, reason, message string) {
 	w.cfg.Event(pod, "", v1.EventTypeWarning, reason, message)
 }
 
-// prune removes old runs of containers except the newest two, and empty sandboxes that are not ready.
+// prune removes old runs of containers except the newest two, and empty sandboxes that are not
+// ready.
 func (w *worker) prune(ctx context.Context, seen *cri.Pod) {
 	runs, used := map[string]int{}, map[string]bool{}
 	for i := range seen.Containers {
@@ -276,7 +277,8 @@ func (s *starter) startAll(ctx context.Context, list []*v1.Container) (time.Time
 	return retry, errors.Join(errs...)
 }
 
-// showStarted reports and probes the containers started so far. It reports whether the others may start.
+// showStarted reports and probes the containers started so far. It reports whether the others may
+// start.
 func (s *starter) showStarted(ctx context.Context) bool {
 	seen, err := s.cfg.Runtime.Pod(ctx, s.uid)
 	if err != nil {

@@ -28,7 +28,8 @@ type Facts struct {
 	Backoff func(c *v1.Container) *restart.Backoff
 	// Behind are the resources that containers still run with after they were granted others.
 	Behind map[string]allocation.Had
-	// Again are containers that were stopped in order to restart them, whatever their restart policy is.
+	// Again are containers that were stopped in order to restart them, whatever their restart
+	// policy is.
 	Again map[string]bool
 }
 
@@ -112,7 +113,8 @@ func (d *decider) current(name string) *cri.Container {
 	return run
 }
 
-// leave stops containers of an earlier epoch without a grace period. It reports whether there are any.
+// leave stops containers of an earlier epoch without a grace period. It reports whether there are
+// any.
 func (d *decider) leave() bool {
 	now := int64(0)
 	for _, list := range [][]v1.Container{d.Pod.Spec.InitContainers, d.Pod.Spec.Containers} {
@@ -131,8 +133,8 @@ func (d *decider) isOver(c *v1.Container, init bool) bool {
 	return run != nil && run.State == cri.Exited && !d.Again[c.Name] && !restart.Before(run, d.epoch) && !restart.ShouldStart(d.Pod, c, run.ExitCode, init) && run.Hash == cri.Hash(c)
 }
 
-// courseRun reports whether the pod has finished: all containers are over, or an init container failed
-// for good.
+// courseRun reports whether the pod has finished: all containers are over, or an init container
+// failed for good.
 func (d *decider) courseRun() bool {
 	for i := range d.Pod.Spec.Containers {
 		if !d.isOver(&d.Pod.Spec.Containers[i], false) {
@@ -155,8 +157,8 @@ func (d *decider) initFailed() bool {
 	return false
 }
 
-// mainStarted reports whether a main container has run in the ready sandbox. Then all init containers
-// have finished.
+// mainStarted reports whether a main container has run in the ready sandbox. Then all init
+// containers have finished.
 func (d *decider) mainStarted() bool {
 	for i := range d.Pod.Spec.Containers {
 		if d.current(d.Pod.Spec.Containers[i].Name) != nil {
@@ -225,8 +227,8 @@ func (d *decider) mains() {
 	}
 }
 
-// mustStop stops a running container whose spec has changed or whose probe failed. It reports whether it
-// did.
+// mustStop stops a running container whose spec has changed or whose probe failed. It reports
+// whether it did.
 func (d *decider) mustStop(c *v1.Container, run *cri.Container, what string) bool {
 	stop := Stop{Run: run, Spec: c}
 	kind, failed := d.Failed(run.ID)

@@ -175,8 +175,8 @@ func TestSandboxLost(t *testing.T) {
 	})
 }
 
-// TestEndOfAnEpoch checks that a restart of all containers stops each with the shortest grace period and
-// without its preStop handler, as in Kubernetes.
+// TestEndOfAnEpoch checks that a restart of all containers stops each with the shortest grace
+// period and without its preStop handler, as in Kubernetes.
 func TestEndOfAnEpoch(t *testing.T) {
 	pod := testPod(v1.RestartPolicyNever, "a", "b")
 	restartAll(pod, "a")

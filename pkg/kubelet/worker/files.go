@@ -15,8 +15,8 @@ import (
 // podsDir returns the directory that contains one directory per pod.
 func podsDir(root string) string { return filepath.Join(root, "pods") }
 
-// removeFiles removes the files of a pod's containers, and the pod's directory if it is empty then. The
-// volume manager removes the rest.
+// removeFiles removes the files of a pod's containers, and the pod's directory if it is empty then.
+// The volume manager removes the rest.
 func removeFiles(root string, uid types.UID) error {
 	dir := filepath.Join(podsDir(root), string(uid))
 	for _, name := range []string{"etc-hosts", "containers"} {
@@ -33,8 +33,8 @@ func removeFiles(root string, uid types.UID) error {
 	return nil
 }
 
-// SweepFiles removes the files of unknown pods. They are left if the kubelet was killed after a pod was
-// removed from the runtime and before its files were.
+// SweepFiles removes the files of unknown pods. They are left if the kubelet was killed after a pod
+// was removed from the runtime and before its files were.
 func SweepFiles(root string, unknown func(types.UID) bool) error {
 	entries, err := os.ReadDir(podsDir(root))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -21,7 +21,7 @@ func TestGoneIsNotKnown(t *testing.T) {
 		defer n.mu.Unlock()
 		told := slices.DeleteFunc(slices.Clone(n.events), func(e string) bool { return e[:4] != "left" && e[:4] != "gone" })
 		if want := []string{"left, known: true", "gone, known: false"}; !slices.Equal(told, want) {
-			t.Errorf("told %q, want %q", told, want)
+			t.Errorf("got %q, want %q", told, want)
 		}
 	})
 }

@@ -17,8 +17,9 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/prober"
 )
 
-// kills are the stops of a pod's containers. A stop continues even if its reason disappears; further
-// requests to stop the same container wait for it, so that its preStop handler is called once.
+// kills are the stops of a pod's containers. A stop continues even if its reason disappears;
+// further requests to stop the same container wait for it, so that its preStop handler is called
+// once.
 type kills struct {
 	mu   sync.Mutex
 	runs map[string]*kill // by container ID
@@ -83,8 +84,8 @@ func (k *kills) forget(seen *cri.Pod) {
 	}
 }
 
-// killSoon begins to stop a container and does not wait for it. It returns when to retry if the last
-// attempt failed a short time ago.
+// killSoon begins to stop a container and does not wait for it. It returns when to retry if the
+// last attempt failed a short time ago.
 func (w *worker) killSoon(pod *v1.Pod, run *cri.Container, spec *v1.Container, grace time.Duration, message string) time.Time {
 	k := w.kills.killOf(run.ID)
 	w.kills.mu.Lock()
@@ -111,8 +112,8 @@ type order struct {
 	after []<-chan struct{}
 }
 
-// kill stops a container within its grace period, after its preStop handler. If a stop is in progress it
-// waits for that one, and shortens it if its deadline is later.
+// kill stops a container within its grace period, after its preStop handler. If a stop is in
+// progress it waits for that one, and shortens it if its deadline is later.
 func (w *worker) kill(ctx context.Context, o order) error {
 	k := w.kills.killOf(o.run.ID)
 	w.kills.mu.Lock()
@@ -229,7 +230,8 @@ func (w *worker) preStop(ctx context.Context, pod *v1.Pod, run *cri.Container, s
 	}
 }
 
-// waited ends the wait before the signal. It returns how long the container may take after the signal.
+// waited ends the wait before the signal. It returns how long the container may take after the
+// signal.
 func (w *worker) waited(a *attempt) time.Duration {
 	w.kills.mu.Lock()
 	defer w.kills.mu.Unlock()

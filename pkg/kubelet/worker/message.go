@@ -27,8 +27,8 @@ const (
 	maxLines    = 80
 )
 
-// message returns the termination message of a container: the content of its message file or, if the
-// container failed and its policy allows that, the end of its log.
+// message returns the termination message of a container: the content of its message file or, if
+// the container failed and its policy allows that, the end of its log.
 func (w *worker) message(run *cri.Container) string {
 	text := ""
 	for _, m := range run.Mounts {
@@ -78,8 +78,8 @@ func tail(open func(path string) (*os.File, error), path string, limit int64) ([
 	return io.ReadAll(io.LimitReader(f, limit))
 }
 
-// lastLines returns the text of the last lines of a log in the CRI's format, "time stream tag text". It
-// skips a truncated first line.
+// lastLines returns the text of the last lines of a log in the CRI's format, "time stream tag
+// text". It skips a truncated first line.
 func lastLines(b []byte) string {
 	lines := bytes.SplitAfter(b, []byte("\n"))
 	var out []string

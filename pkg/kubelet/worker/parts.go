@@ -56,8 +56,8 @@ type Resizer interface {
 
 // Volumes are the volumes of pods.
 type Volumes interface {
-	// Update updates the content of the pod's prepared volumes. If the pod runs, that includes volumes
-	// that an earlier kubelet process prepared.
+	// Update updates the content of the pod's prepared volumes. If the pod runs, that includes
+	// volumes that an earlier kubelet process prepared.
 	Update(pod *v1.Pod, runs bool)
 	Prepare(ctx context.Context, pod *v1.Pod) (volume.Mounts, error)
 	Teardown(ctx context.Context, uid types.UID) error
@@ -72,7 +72,8 @@ type Objects interface {
 
 // Images pulls images.
 type Images interface {
-	// Ensure returns the image of a container, and pulls it if necessary. Its error is an *images.Error.
+	// Ensure returns the image of a container, and pulls it if necessary. Its error is an
+	// *images.Error.
 	Ensure(ctx context.Context, pod *v1.Pod, c *v1.Container, sandbox *runtimeapi.PodSandboxConfig, handler string) (*runtimeapi.Image, error)
 	Forget(uid types.UID)
 }
@@ -103,7 +104,8 @@ type Statuses interface {
 	Forget(uid types.UID)
 	Set(pod *v1.Pod, s v1.PodStatus)
 	Get(uid types.UID) (v1.PodStatus, bool)
-	// Delete deletes a pod that holds nothing any more from the API, once its last status is written.
+	// Delete deletes a pod that holds nothing any more from the API, once its last status is
+	// written.
 	Delete(pod *v1.Pod)
 }
 
@@ -119,8 +121,8 @@ type Allocation interface {
 
 // Preemption tracks pods that end to make room for critical pods.
 type Preemption interface {
-	// StartBy returns when to start a pod at the latest although pods that make room for it have not
-	// ended. Zero means now. The pod is woken once they have ended.
+	// StartBy returns when to start a pod at the latest although pods that make room for it have
+	// not ended. Zero means now. The pod is woken once they have ended.
 	StartBy(uid types.UID) time.Time
 	// Victim returns why a pod ends if an earlier kubelet process began to preempt it, or nil.
 	Victim(uid types.UID) *status.Verdict
@@ -128,7 +130,8 @@ type Preemption interface {
 
 // Placement is the assignment of CPUs, NUMA nodes and user namespaces to pods and containers.
 type Placement interface {
-	// Pinned returns the CPUs and NUMA nodes that a container must run on, as lists. Empty means all.
+	// Pinned returns the CPUs and NUMA nodes that a container must run on, as lists. Empty means
+	// all.
 	Pinned(pod types.UID, container string) (cpus, nodes string)
 	// Exclusive reports whether a container has CPUs of its own, or any container of the pod if
 	// container is empty.
@@ -141,7 +144,8 @@ type Placement interface {
 type Environment interface {
 	// Services returns the services that containers in the namespace get variables for.
 	Services(namespace string) ([]*v1.Service, error)
-	// RuntimeHandler returns the handler of a RuntimeClass. An empty class means the default handler.
+	// RuntimeHandler returns the handler of a RuntimeClass. An empty class means the default
+	// handler.
 	RuntimeHandler(class string) (string, error)
 }
 

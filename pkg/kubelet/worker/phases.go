@@ -34,8 +34,8 @@ func Phases() []Phase {
 	return []Phase{PhaseVolumes, PhaseSandbox, PhaseImages, PhaseCreate, PhaseStart, PhaseHooks}
 }
 
-// enter begins a phase of the pod's start, with a span. The returned function ends it. Only the worker's
-// goroutine calls it.
+// enter begins a phase of the pod's start, with a span. The returned function ends it. Only the
+// worker's goroutine calls it.
 func (w *worker) enter(ctx context.Context, p Phase) (context.Context, func()) {
 	begun := w.cfg.Clock.Now()
 	ctx, span := w.cfg.Tracer.Start(ctx, string(p))

@@ -105,8 +105,8 @@ func (w *worker) negotiate(l *observation) {
 	w.resizing = l.resize.InProgress || r.Granted
 }
 
-// resizeMessage returns the text of an event about the resources of a pod's containers, as Kubernetes
-// words it.
+// resizeMessage returns the text of an event about the resources of a pod's containers, as
+// Kubernetes words it.
 func resizeMessage(what string, pod *v1.Pod, generation int64, problem string) string {
 	type container struct {
 		Name      string                  `json:"name"`
@@ -131,8 +131,8 @@ func resizeMessage(what string, pod *v1.Pod, generation int64, problem string) s
 	return what + ": " + string(b)
 }
 
-// update changes the resources of running containers. Meanwhile the pod's cgroup allows both the old and
-// the new ones. Failures are retried.
+// update changes the resources of running containers. Meanwhile the pod's cgroup allows both the
+// old and the new ones. Failures are retried.
 func (w *worker) update(ctx context.Context, l observation, list []Update) error {
 	begun := w.cfg.Clock.Now()
 	err := w.updateAll(ctx, l, list)
@@ -175,8 +175,8 @@ func (w *worker) updateAll(ctx context.Context, l observation, list []Update) er
 	return nil
 }
 
-// fit sets the limits of the pod's cgroup. While containers still run with older resources, the cgroup
-// allows those too.
+// fit sets the limits of the pod's cgroup. While containers still run with older resources, the
+// cgroup allows those too.
 func (w *worker) fit(l observation) error {
 	if len(l.behind) == 0 {
 		return w.cfg.Cgroups.Ensure(l.pod)
@@ -202,8 +202,8 @@ func updated(pod *v1.Pod, c *v1.Container, n qos.Node) *runtimeapi.LinuxContaine
 	return r
 }
 
-// checkMemory rejects limits below what containers use. The kernel would kill them, or refuse after some
-// limits have changed.
+// checkMemory rejects limits below what containers use. The kernel would kill them, or refuse after
+// some limits have changed.
 func (w *worker) checkMemory(ctx context.Context, list []Update) error {
 	var errs []error
 	for _, u := range list {

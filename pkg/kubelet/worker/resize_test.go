@@ -72,7 +72,7 @@ func TestResizeInPlace(t *testing.T) {
 			setResources(pod, "b", "100m", "32Mi")
 		})
 		if n.runtime.running("a") != a || n.runtime.running("b") != b {
-			t.Error("a container was started anew")
+			t.Error("a container was restarted")
 		}
 		if want := []string{b, a}; !slices.Equal(n.runtime.order, want) {
 			t.Errorf("updated %v, want %v: what gets less comes first", n.runtime.order, want)
@@ -90,7 +90,7 @@ func TestResizeInPlace(t *testing.T) {
 			t.Errorf("events %q", n.events)
 		}
 		if n.countEvents("asked") != 1 || n.countEvents("resized false") != 1 || n.countEvents("resized true") != 1 {
-			t.Errorf("told %q", n.events)
+			t.Errorf("events %q", n.events)
 		}
 	})
 }
@@ -106,7 +106,7 @@ func TestResizeByRestart(t *testing.T) {
 		a, b := n.runtime.running("a"), n.runtime.running("b")
 		n.ask(func(pod *v1.Pod) { setResources(pod, "a", "200m", "64Mi") })
 		if n.runtime.running("a") != a {
-			t.Error("started anew for its CPU")
+			t.Error("restarted for its CPU")
 		}
 		n.runtime.mu.Lock()
 		n.runtime.code = 0

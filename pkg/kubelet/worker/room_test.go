@@ -25,7 +25,7 @@ func TestRoomIsMadeFirst(t *testing.T) {
 			defer n.stop()
 			pass(59 * time.Second)
 			if n.runtime.alive() || n.runtime.called("RunSandbox") > 0 {
-				t.Error("runs before there is room")
+				t.Error("started before the victims have ended")
 			}
 			f(t, n)
 		})

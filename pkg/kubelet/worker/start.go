@@ -107,8 +107,8 @@ func (w *worker) sandboxConfig(pod *v1.Pod, attempt uint32, handler string) (*ru
 	})
 }
 
-// node returns the values that limits of a container, or of the whole pod, are computed from. Containers
-// with CPUs of their own have no CPU quota.
+// node returns the values that limits of a container, or of the whole pod, are computed from.
+// Containers with CPUs of their own have no CPU quota.
 func (w *worker) node(container string) qos.Node {
 	n := w.cfg.Node
 	n.CFSQuota = n.CFSQuota && !w.cfg.Placement.Exclusive(w.uid, container)
@@ -136,7 +136,8 @@ func (w *worker) hostNames(pod *v1.Pod) (hostname, domain string) {
 // maxKernelName is the longest host name that the kernel accepts.
 const maxKernelName = 64
 
-// kernelName returns the host name to set in the sandbox; it is empty for pods in the node's network.
+// kernelName returns the host name to set in the sandbox; it is empty for pods in the node's
+// network.
 func (w *worker) kernelName(pod *v1.Pod) (string, error) {
 	if pod.Spec.HostNetwork {
 		return "", nil

@@ -80,7 +80,8 @@ func (w *worker) end(ctx context.Context, l observation) (again time.Time, gone 
 	return time.Time{}, true
 }
 
-// stop begins to stop the pod, or shortens the stop in progress. It reports whether the pod has stopped.
+// stop begins to stop the pod, or shortens the stop in progress. It reports whether the pod has
+// stopped.
 func (w *worker) stop(ctx context.Context, l observation) (again time.Time, stopped bool) {
 	grace := graceFor(l, w.grace)
 	w.grace = grace
@@ -108,9 +109,9 @@ func (w *worker) stop(ctx context.Context, l observation) (again time.Time, stop
 	return time.Time{}, false
 }
 
-// graceFor returns how long a pod may take to end: the shortest of the grace periods of its deletion, of
-// the kubelet's own request and of before (if not zero), as in Kubernetes. Without any of them it is
-// the grace period in the pod's spec.
+// graceFor returns how long a pod may take to end: the shortest of the grace periods of its
+// deletion, of the kubelet's own request and of before (if not zero), as in Kubernetes. Without any
+// of them it is the grace period in the pod's spec.
 func graceFor(l observation, before time.Duration) time.Duration {
 	grace := before
 	for _, seconds := range []*int64{l.pod.DeletionGracePeriodSeconds, l.grace} {
@@ -156,7 +157,8 @@ func (w *worker) stopAll(ctx context.Context, l observation, grace time.Duration
 }
 
 // stopContainers stops all containers of a pod. All preStop handlers start at once. A sidecar is
-// signalled when the main containers and the sidecars behind it have ended, or after the grace period.
+// signalled when the main containers and the sidecars behind it have ended, or after the grace
+// period.
 func (w *worker) stopContainers(ctx context.Context, l observation, grace time.Duration) error {
 	g, ctx := errgroup.WithContext(ctx) // a failure is retried at once, without waiting for the other containers
 	for _, o := range w.stopOrders(l, grace) {
@@ -197,8 +199,8 @@ func initIndex(pod *v1.Pod, name string) int {
 	return slices.IndexFunc(pod.Spec.InitContainers, func(c v1.Container) bool { return c.Name == name })
 }
 
-// graceOne returns the grace period of a container whose pod keeps running. own is that of the failed
-// probe, or nil. Zero skips the preStop handler.
+// graceOne returns the grace period of a container whose pod keeps running. own is that of the
+// failed probe, or nil. Zero skips the preStop handler.
 func graceOne(pod *v1.Pod, own *int64) time.Duration {
 	for _, seconds := range []*int64{pod.DeletionGracePeriodSeconds, own, pod.Spec.TerminationGracePeriodSeconds} {
 		if seconds != nil {

@@ -168,8 +168,8 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// sleep waits until the worker is woken or until the given time, if it is not zero. It reports false if
-// ctx ends.
+// sleep waits until the worker is woken or until the given time, if it is not zero. It reports
+// false if ctx ends.
 func (w *worker) sleep(ctx context.Context, until time.Time) bool {
 	var timeout <-chan time.Time
 	if !until.IsZero() {
