@@ -37,14 +37,16 @@ const (
 
 type options struct {
 	daemon.Flags
-	config, hostname, nodeIP, rootDir, certDir, endpoint, network, manifests, url string
-	bootstrap                                                                     string
-	plugins                                                                       kubelet.Plugins
-	runtimeCgroups                                                                string
-	diskVolumes                                                                   bool
-	labels                                                                        map[string]string
-	taints, enforce, podNetwork                                                   []string
-	// All flags.
+	// The node and its files.
+	config, hostname, nodeIP, rootDir, certDir, bootstrap, manifests, url string
+	labels                                                                map[string]string
+	taints, enforce                                                       []string
+	// The runtime, images, volumes and the network.
+	endpoint, runtimeCgroups, network string
+	podNetwork                        []string
+	plugins                           kubelet.Plugins
+	diskVolumes                       bool
+	// All flags, for /flagz.
 	values map[string]string
 }
 

@@ -20,27 +20,38 @@ import (
 // ContainerInput is what determines a container's configuration in addition to the pod and the
 // container's spec.
 type ContainerInput struct {
+	// The run of the container.
+
 	Restarts int
 	// Epoch is how many times all containers of the pod were restarted together.
 	Epoch int64
-	// Image is the reference to which the image's name was resolved.
-	Image          string
-	RuntimeHandler string
-	// ImageUID and ImageUser are the user that the image specifies. At most one of them is set.
-	ImageUID  *int64
-	ImageUser string
 	// Command and Args have their variables expanded.
 	Command, Args []string
 	Envs          []*runtimeapi.KeyValue
-	Mounts        []*runtimeapi.Mount
-	Devices       []*runtimeapi.Device
-	CDIDevices    []*runtimeapi.CDIDevice
 	// Annotations are added to those that this package writes.
-	Annotations   map[string]string
-	Resources     *runtimeapi.LinuxContainerResources
-	UserNamespace *runtimeapi.UserNamespace
+	Annotations map[string]string
 	// Target is the container whose processes an ephemeral container sees.
 	Target string
+
+	// The image.
+
+	// Image is the reference to which the image's name was resolved.
+	Image string
+	// ImageUID and ImageUser are the user that the image specifies. At most one of them is set.
+	ImageUID  *int64
+	ImageUser string
+
+	// What the container gets from the node.
+
+	RuntimeHandler string
+	Mounts         []*runtimeapi.Mount
+	Devices        []*runtimeapi.Device
+	CDIDevices     []*runtimeapi.CDIDevice
+	Resources      *runtimeapi.LinuxContainerResources
+	UserNamespace  *runtimeapi.UserNamespace
+
+	// Seccomp.
+
 	// SeccompRoot is the directory of localhost seccomp profiles. SeccompDefault makes
 	// RuntimeDefault the default profile.
 	SeccompRoot    string

@@ -54,18 +54,27 @@ const (
 
 // Container is one run of a container.
 type Container struct {
+	// Identity.
+
 	ID, Name, SandboxID string
-	State               State
 	Restarts            int
 	Hash                string
 	// Epoch is how many times all containers of the pod had been restarted together when it was
 	// created.
-	Epoch           int64
+	Epoch       int64
+	annotations map[string]string
+
+	// State.
+
+	State           State
 	CreatedAt       time.Time
 	StartedAt       time.Time
 	FinishedAt      time.Time
 	ExitCode        int32
 	Reason, Message string
+
+	// Configuration.
+
 	// Image is the name of the image. ImageID is the reference to which the runtime resolved it.
 	Image, ImageID string
 	LogPath        string
@@ -75,7 +84,6 @@ type Container struct {
 	Resources      *runtimeapi.LinuxContainerResources
 	User           *runtimeapi.LinuxContainerUser
 	Mounts         []*runtimeapi.Mount
-	annotations    map[string]string
 }
 
 // Sandbox returns the newest sandbox, or nil.

@@ -49,18 +49,25 @@ type Mounted struct {
 
 // request is a Volume in the terms of CSI.
 type request struct {
+	// The volume.
+
 	id         id
 	place      place
 	mode       storagev1.VolumeLifecycleMode
-	fsType     string
 	attributes map[string]string
-	options    []string
-	context    string // SELinux label to mount the volume with, or ""
-	access     v1.PersistentVolumeAccessMode
-	readOnly   bool
-	group      *int64
 	object     *storagev1.CSIDriver
+
+	// How it is mounted.
+
+	fsType   string
+	options  []string
+	context  string // SELinux label to mount the volume with, or ""
+	access   v1.PersistentVolumeAccessMode
+	readOnly bool
+	group    *int64
+
 	// Metadata of the attachment, and secrets.
+
 	publishContext               map[string]string
 	stageSecrets, publishSecrets map[string]string
 }

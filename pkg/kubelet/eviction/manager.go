@@ -47,30 +47,39 @@ type Eviction struct {
 
 // Config holds a Manager's settings.
 type Config struct {
-	Clock      clock.Clock
-	Log        *slog.Logger
+	// Settings.
+
 	Thresholds []Threshold
 	// Hold is how long a pressure condition remains after its threshold is not crossed any more.
 	Hold time.Duration
 	// MaxGrace is the maximum grace period, in seconds, of pods that are evicted for a soft
 	// threshold.
 	MaxGrace int64
+
+	// Measurements.
+
 	// Observe measures the node.
 	Observe func(ctx context.Context) (Observation, error)
-	// Reclaim frees unused disk space.
-	Reclaim func(ctx context.Context) error
 	// Pods returns the node's pods that have not ended.
 	Pods func() []*v1.Pod
 	// Usage returns the usage of a pod, or nil if it is not known.
 	Usage func(ctx context.Context, pod *v1.Pod) (*statsapi.PodStats, error)
+
+	// Actions.
+
+	// Reclaim frees unused disk space.
+	Reclaim func(ctx context.Context) error
 	// Evict ends a pod. It does not wait.
 	Evict func(Eviction)
 	// Event records a warning on the node.
 	Event func(reason, message string)
 	// Changed is called when the pressure conditions change.
 	Changed func()
+
 	// Metrics count evictions; nil disables them.
 	Metrics *metrics.Node
+	Clock   clock.Clock
+	Log     *slog.Logger
 }
 
 // Manager evicts pods of a node. It is safe for concurrent use.

@@ -36,11 +36,8 @@ const (
 
 // CollectorConfig holds a Collector's settings.
 type CollectorConfig struct {
-	// Listed is called with the images that existed at a time. It may be nil.
-	Listed func(ids []string, at time.Time)
-	Images runtimeapi.ImageServiceClient
-	Clock  clock.Clock
-	Log    *slog.Logger
+	// Settings.
+
 	// High is the percentage of disk usage above which images are removed, until it is Low. 100
 	// disables that.
 	High, Low int
@@ -49,16 +46,27 @@ type CollectorConfig struct {
 	// MaxAge is how long an image may be unused before it is removed even if the disk is not full.
 	// 0 means forever.
 	MaxAge time.Duration
-	// Disk returns the capacity and the available bytes of the file system with the images.
-	Disk func(ctx context.Context) (capacity, available uint64, err error)
+
+	// The runtime and the disk.
+
+	Images runtimeapi.ImageServiceClient
 	// InUse returns the images, by ID and by name, of all containers in the runtime.
 	InUse func(ctx context.Context) (map[string]bool, error)
+	// Disk returns the capacity and the available bytes of the file system with the images.
+	Disk func(ctx context.Context) (capacity, available uint64, err error)
+
+	// Notifications and telemetry.
+
+	// Listed is called with the images that existed at a time. It may be nil.
+	Listed func(ids []string, at time.Time)
 	// Event records a warning on the node.
 	Event func(reason, message string)
 	// Tracer creates a span for each check of the disk; nil disables that.
 	Tracer trace.Tracer
 	// Metrics registers the metric of removed images; nil disables it.
 	Metrics prometheus.Registerer
+	Clock   clock.Clock
+	Log     *slog.Logger
 }
 
 // Collector removes images that no container uses when the disk gets full: first those that have

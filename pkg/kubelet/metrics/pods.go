@@ -31,14 +31,17 @@ const (
 
 // Pods holds the metrics about pods. It is safe for concurrent use.
 type Pods struct {
+	// Sandboxes.
 	started, failed           prometheus.Counter
 	namespaced, notNamespaced prometheus.Counter
 	sandboxes                 *prometheus.HistogramVec
 	sandboxErrors             *prometheus.CounterVec
 
+	// Containers and their image volumes.
 	containers, containerErrors, terminated *prometheus.CounterVec
 	requested, mounted, unmounted           prometheus.Counter
 
+	// Pods and their workers.
 	restarted  *prometheus.CounterVec
 	orphaned   prometheus.Counter
 	rejected   *prometheus.CounterVec
@@ -48,6 +51,7 @@ type Pods struct {
 	size       prometheus.Histogram
 	written    prometheus.Histogram
 
+	// Lifecycle handlers.
 	fellBack, sleepsCut prometheus.Counter
 }
 

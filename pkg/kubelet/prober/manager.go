@@ -61,16 +61,23 @@ type Manager struct {
 
 // run is one run of a container with its probes.
 type run struct {
-	pod    *v1.Pod
-	spec   *v1.Container
-	id     string
-	ip     string
-	start  time.Time
+	// The run.
+
+	pod   *v1.Pod
+	spec  *v1.Container
+	id    string
+	ip    string
+	start time.Time
+
+	// Its end.
+
 	cancel context.CancelFunc
 	// stopChecks ends the probes whose failure restarts the container.
 	stopChecks context.CancelFunc
 
 	begun chan struct{} // closed when the startup probe has succeeded, or if there is none
+
+	// Results, guarded by mu.
 
 	mu      sync.Mutex
 	started bool

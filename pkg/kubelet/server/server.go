@@ -79,26 +79,34 @@ type Stats interface {
 
 // Config holds a Server's settings.
 type Config struct {
+	// Listening and TLS.
+
 	// Listener is the listener to serve on. If it is nil, the server listens on Address.
 	Listener net.Listener
 	Address  string
-	// Kubelet holds the settings for authentication, authorization, TLS and debugging, with
-	// defaults.
-	Kubelet *kubeletconfig.KubeletConfiguration
-	// NodeName is the node's name, for authorization.
-	NodeName string
+	// GetCertificate returns the serving certificate that the API server has issued and that is
+	// renewed. It may be nil.
+	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	// CertDir is the directory of the self-signed serving certificate, which is used if no other is
 	// configured.
 	CertDir string
 	// NodeAddresses are the addresses in a self-signed certificate.
 	NodeAddresses []string
-	// GetCertificate returns the serving certificate that the API server has issued and that is
-	// renewed. It may be nil.
-	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	// Tracing exports the spans of requests; nil disables that.
-	Tracing *daemon.Tracing
+
+	// Authentication, authorization and settings.
+
+	// Kubelet holds the settings for authentication, authorization, TLS and debugging, with
+	// defaults.
+	Kubelet *kubeletconfig.KubeletConfiguration
+	// NodeName is the node's name, for authorization.
+	NodeName string
 	// Client creates token and access reviews.
-	Client  kubernetes.Interface
+	Client kubernetes.Interface
+	// Flags are the values of the process's flags, for /flagz.
+	Flags map[string]string
+
+	// What the server shows.
+
 	Pods    Pods
 	Runtime Runtime
 	Stats   Stats
@@ -107,18 +115,21 @@ type Config struct {
 	Drivers http.HandlerFunc
 	// Health are the checks of /healthz.
 	Health []health.Check
-	// Metrics, ProbeMetrics are served at /metrics and /metrics/probes.
+	// Metrics and ProbeMetrics are served at /metrics and /metrics/probes.
 	Metrics, ProbeMetrics prometheus.Gatherer
 	// Containers are served at /metrics/cadvisor; nil means no metrics.
 	Containers prometheus.Gatherer
-	// Register registers the server's own metrics; it may be nil.
-	Register prometheus.Registerer
-	// Flags are the values of the process's flags, for /flagz.
-	Flags map[string]string
 	// LogDir is the directory that /logs/ serves, /var/log.
 	LogDir string
-	Clock  clock.Clock
-	Log    *slog.Logger
+
+	// The server's own telemetry.
+
+	// Register registers the server's own metrics; it may be nil.
+	Register prometheus.Registerer
+	// Tracing exports the spans of requests; nil disables that.
+	Tracing *daemon.Tracing
+	Clock   clock.Clock
+	Log     *slog.Logger
 }
 
 const (

@@ -30,6 +30,8 @@ type Pool interface {
 
 // Config holds a Manager's settings.
 type Config struct {
+	// Sources of static pods.
+
 	// Path is a file with a pod, or a directory with such files. It may be "".
 	Path string
 	// Period is how often the path is read without an event.
@@ -39,15 +41,19 @@ type Config struct {
 	URL       string
 	Header    http.Header
 	URLPeriod time.Duration
-	NodeName  string
-	Client    kubernetes.Interface
+
+	// The API.
+
+	NodeName string
+	Client   kubernetes.Interface
 	// Node returns the node as last read from the API, or nil.
 	Node func() *v1.Node
 	// Seen returns the pods that the API binds to the node. known is false before they were read.
 	Seen func() (pods []*v1.Pod, known bool)
 	// Reflect makes the status manager write the statuses of static pods to their mirrors.
 	Reflect func()
-	// Restarted is called with each pod that starts again because its file was missing for a while.
+
+	// Restarted is called for each pod that starts again because its file was missing for a while.
 	// It may be nil.
 	Restarted func()
 	Clock     clock.Clock

@@ -29,17 +29,12 @@ type Verdict struct {
 
 // Input is everything that determines a pod's status.
 type Input struct {
+	// The pod.
+
 	// Pod has the spec and the previous status.
 	Pod  *v1.Pod
 	Seen *cri.Pod
 	Now  time.Time
-	// Waiting is the reason why containers do not run, by container name.
-	Waiting map[string]v1.ContainerStateWaiting
-	// Probed returns the probe results of a running container.
-	Probed func(containerID string) (started, ready bool)
-	// Message returns the termination message of an ended container.
-	Message func(c *cri.Container) string
-	HostIPs []string
 	// SandboxReady reports whether the pod needs no new sandbox.
 	SandboxReady bool
 	// Ending reports whether the pod is being stopped for good, and Ended whether all its
@@ -47,9 +42,22 @@ type Input struct {
 	Ending, Ended bool
 	Verdict       *Verdict
 	Resize        Resize
-	RuntimeName   string
+
+	// Its containers.
+
+	// Waiting is the reason why containers do not run, by container name.
+	Waiting map[string]v1.ContainerStateWaiting
+	// Probed returns the probe results of a running container.
+	Probed func(containerID string) (started, ready bool)
+	// Message returns the termination message of an ended container.
+	Message func(c *cri.Container) string
 	// Devices returns the health of a container's devices.
 	Devices func(c *v1.Container) []v1.ResourceStatus
+
+	// The node.
+
+	HostIPs     []string
+	RuntimeName string
 	// RecursiveReadOnly reports whether the runtime handler supports recursive read-only mounts.
 	RecursiveReadOnly bool
 }

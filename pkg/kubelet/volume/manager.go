@@ -55,15 +55,12 @@ const (
 
 // Config holds a Manager's settings.
 type Config struct {
+	// The node.
+
 	// RootDir is the kubelet's directory, /var/lib/kubelet.
 	RootDir string
 	// NodeName is the node's name.
 	NodeName string
-	// Client reads claims, volumes and trust bundles, which are not watched.
-	Client  kubernetes.Interface
-	Objects Objects
-	// Drivers makes the volumes of CSI drivers.
-	Drivers Drivers
 	// Allocatable returns the node's allocatable resources, for downward API volumes and the size
 	// of memory volumes.
 	Allocatable func() v1.ResourceList
@@ -73,12 +70,23 @@ type Config struct {
 	// Label returns the SELinux label for the files of a container with these options. It is nil if
 	// the node has no SELinux.
 	Label func(*v1.SELinuxOptions) (string, error)
-	Clock clock.Clock
-	Log   *slog.Logger
-	// Metrics record operations; nil disables them.
-	Metrics *metrics.Storage
+
+	// What volumes are made from.
+
+	// Client reads claims, volumes and trust bundles, which are not watched.
+	Client  kubernetes.Interface
+	Objects Objects
+	// Drivers makes the volumes of CSI drivers.
+	Drivers Drivers
+
+	// Events, metrics and logs.
+
 	// Event records an event on a pod; it may be nil.
 	Event func(pod *v1.Pod, eventType, reason, message string)
+	// Metrics record operations; nil disables them.
+	Metrics *metrics.Storage
+	Clock   clock.Clock
+	Log     *slog.Logger
 }
 
 // Manager makes the volumes of the node's pods and updates their content. It is safe for concurrent
