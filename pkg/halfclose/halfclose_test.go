@@ -56,10 +56,10 @@ func server(t *testing.T) *url.URL {
 	return at
 }
 
-// TestLastWords checks that through a chain of proxies, such as the API server and the kubelet, a
+// TestLastOutputIsDelivered checks that through a chain of proxies, such as the API server and the kubelet, a
 // client that is still sending receives everything that the server sent before it closed the
 // connection.
-func TestLastWords(t *testing.T) {
+func TestLastOutputIsDelivered(t *testing.T) {
 	at := server(t)
 	for range 2 {
 		to := at
@@ -123,9 +123,9 @@ func TestDialFails(t *testing.T) {
 	}
 }
 
-// TestPlainAnswers checks that responses of handlers that do not hijack the connection are
+// TestUnhijackedResponses checks that responses of handlers that do not hijack the connection are
 // unchanged.
-func TestPlainAnswers(t *testing.T) {
+func TestUnhijackedResponses(t *testing.T) {
 	w := httptest.NewRecorder()
 	l := halfclose.Linger(w, clock.Real(), time.Minute)
 	l.WriteHeader(http.StatusTeapot)

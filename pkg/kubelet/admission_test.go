@@ -30,7 +30,7 @@ func TestSwapFixed(t *testing.T) {
 	}{
 		"OtherMemory":      {limited, pod("1Gi", "4Gi", "1", v1.NotRequired), pod("2Gi", "4Gi", "1", v1.NotRequired), true},
 		"NoSwapAfterwards": {limited, pod("1Gi", "2Gi", "1", v1.NotRequired), pod("2Gi", "2Gi", "1", v1.NotRequired), true},
-		"StartedAnew":      {limited, pod("1Gi", "4Gi", "1", v1.RestartContainer), pod("2Gi", "4Gi", "1", v1.RestartContainer), false},
+		"Restarted":        {limited, pod("1Gi", "4Gi", "1", v1.RestartContainer), pod("2Gi", "4Gi", "1", v1.RestartContainer), false},
 		"OtherCPU":         {limited, pod("1Gi", "4Gi", "1", v1.NotRequired), pod("1Gi", "4Gi", "2", v1.NotRequired), false},
 		"OtherLimit":       {limited, pod("1Gi", "4Gi", "1", v1.NotRequired), pod("1Gi", "5Gi", "1", v1.NotRequired), false},
 		"Guaranteed":       {limited, pod("1Gi", "1Gi", "1", v1.NotRequired), pod("2Gi", "2Gi", "1", v1.NotRequired), false},

@@ -58,9 +58,9 @@ func TestPreemptions(t *testing.T) {
 	}
 }
 
-// TestPreemptionsOutliveTheKubelet checks that a restarted kubelet continues to end victims and to
+// TestPreemptionsSurviveRestart checks that a restarted kubelet continues to end victims and to
 // wait for them, until they have left the node.
-func TestPreemptionsOutliveTheKubelet(t *testing.T) {
+func TestPreemptionsSurviveRestart(t *testing.T) {
 	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	c, dir := clocktesting.NewFakeClock(start), t.TempDir()
 	fresh := func() *preemptions { return newPreemptions(c, slog.New(slog.DiscardHandler), dir) }

@@ -75,7 +75,7 @@ func TestWatchdog(t *testing.T) {
 	})
 }
 
-func TestWatchdogThatIsNot(t *testing.T) {
+func TestInvalidWatchdog(t *testing.T) {
 	for value, ok := range map[string]bool{"": true, "1000000": false, "soon": false} {
 		t.Setenv("WATCHDOG_USEC", value)
 		if err := watchdog(t.Context(), Config{}, nil); (err == nil) != ok {

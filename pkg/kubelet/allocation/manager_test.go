@@ -26,9 +26,9 @@ func manager(t *testing.T, dir string, pods ...*v1.Pod) *Manager {
 	})
 }
 
-// TestPodsThatFitOnlySingly checks that of two pods that do not fit together exactly one is
+// TestOneOfTwoPodsFits checks that of two pods that do not fit together exactly one is
 // admitted, in either order.
-func TestPodsThatFitOnlySingly(t *testing.T) {
+func TestOneOfTwoPodsFits(t *testing.T) {
 	a, b := podOf("a", asks(v1.ResourceCPU, "1500m")), podOf("b", asks(v1.ResourceCPU, "1500m"))
 	m := manager(t, t.TempDir(), a, b)
 	var wg sync.WaitGroup
@@ -42,7 +42,7 @@ func TestPodsThatFitOnlySingly(t *testing.T) {
 	}
 }
 
-func TestWhoCounts(t *testing.T) {
+func TestCountedPods(t *testing.T) {
 	running := podOf("running", asks(v1.ResourceCPU, "1"))
 	running.Status.ContainerStatuses = []v1.ContainerStatus{{ContainerID: "r://1"}}
 	ended := podOf("ended", asks(v1.ResourceCPU, "1"))

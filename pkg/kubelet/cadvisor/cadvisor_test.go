@@ -136,9 +136,9 @@ func TestSeries(t *testing.T) {
 	}
 }
 
-// TestSeriesOfNothing checks that a runtime that does not answer, a removed cgroup or missing files
+// TestMissingSeries checks that a runtime that does not answer, a removed cgroup or missing files
 // do not affect other series.
-func TestSeriesOfNothing(t *testing.T) {
+func TestMissingSeries(t *testing.T) {
 	got := gathered(t, cadvisor.Collector{
 		Clock: clocktesting.NewFakePassiveClock(time.Unix(2000, 0)), Log: slog.New(slog.DiscardHandler), Read: stat.New(t.TempDir(), false).Read,
 		Groups: func(context.Context) ([]cadvisor.Group, error) {

@@ -93,9 +93,9 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// TestTakeIsOfFree checks on many kinds of machines and with all options that take returns the
+// TestTakeReturnsFreeCPUs checks on many kinds of machines and with all options that take returns the
 // requested number of CPUs, all of them free.
-func TestTakeIsOfFree(t *testing.T) {
+func TestTakeReturnsFreeCPUs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 3)
 		l := machineOf(n.Draw(t, "sockets"), n.Draw(t, "nodes"), n.Draw(t, "cores"), rapid.IntRange(1, 2).Draw(t, "threads"))
@@ -285,8 +285,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestNothingIsGivenTwice runs a manager through random sequences of pods and restarts.
-func TestNothingIsGivenTwice(t *testing.T) {
+// TestNoCPUIsAssignedTwice runs a manager through random sequences of pods and restarts.
+func TestNoCPUIsAssignedTwice(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
 		l := machineOf(2, 2, 2, 2)

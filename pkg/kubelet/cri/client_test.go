@@ -44,9 +44,9 @@ func (s *slow) StartContainer(ctx context.Context, _ *runtimeapi.StartContainerR
 	return &runtimeapi.StartContainerResponse{}, s.make(ctx)
 }
 
-// TestBegunIsFinished checks calls whose caller gives up while the runtime creates something: the
+// TestBegunCallsFinish checks calls whose caller gives up while the runtime creates something: the
 // call gets a limited time to finish, and no new call begins.
-func TestBegunIsFinished(t *testing.T) {
+func TestBegunCallsFinish(t *testing.T) {
 	calls := map[string]func(*Client, context.Context) error{
 		"sandbox":   func(c *Client, ctx context.Context) error { _, err := c.RunSandbox(ctx, nil, ""); return err },
 		"container": func(c *Client, ctx context.Context) error { _, err := c.CreateContainer(ctx, "", nil, nil); return err },

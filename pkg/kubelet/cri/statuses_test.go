@@ -88,9 +88,9 @@ func (s *store) advance(c *runtimeapi.ContainerStatus, moment int64) {
 	}
 }
 
-// TestPodIsWhatTheRuntimeHas checks, for random changes in the runtime and reads in between, that a
+// TestCacheMatchesRuntime checks, for random changes in the runtime and reads in between, that a
 // client with a cache reads the same as one without.
-func TestPodIsWhatTheRuntimeHas(t *testing.T) {
+func TestCacheMatchesRuntime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newStore()
 		keeps := &Client{Runtime: s, timeout: time.Minute}
@@ -143,8 +143,8 @@ func TestPodIsWhatTheRuntimeHas(t *testing.T) {
 	})
 }
 
-// TestStatusIsAskedForOnce checks that reading a pod again requests no status that is cached.
-func TestStatusIsAskedForOnce(t *testing.T) {
+// TestStatusIsCached checks that reading a pod again requests no status that is cached.
+func TestStatusIsCached(t *testing.T) {
 	s := newStore()
 	s.sandboxes["s"] = &runtimeapi.PodSandboxStatus{Id: "s"}
 	s.containers["c"] = &runtimeapi.ContainerStatus{Id: "c", State: runtimeapi.ContainerState_CONTAINER_RUNNING}
@@ -159,9 +159,9 @@ func TestStatusIsAskedForOnce(t *testing.T) {
 	}
 }
 
-// TestStatusOfBeforeAnUpdate checks that a status is not cached if limits were changed while it was
+// TestStatusDuringUpdateIsNotCached checks that a status is not cached if limits were changed while it was
 // read.
-func TestStatusOfBeforeAnUpdate(t *testing.T) {
+func TestStatusDuringUpdateIsNotCached(t *testing.T) {
 	s := newStore()
 	s.containers["c"] = &runtimeapi.ContainerStatus{Id: "c", State: runtimeapi.ContainerState_CONTAINER_RUNNING}
 	c := &Client{Runtime: s, timeout: time.Minute}

@@ -445,9 +445,9 @@ func TestPublished(t *testing.T) {
 	}
 }
 
-// TestPublishedAgain checks that a driver that was unregistered for a moment, for instance because
+// TestReregisteredDriverIsPublished checks that a driver that was unregistered for a moment, for instance because
 // its socket was replaced, is in the CSINode afterwards, whenever the removal is processed.
-func TestPublishedAgain(t *testing.T) {
+func TestReregisteredDriverIsPublished(t *testing.T) {
 	client := cluster(t, false)
 	b := newBench(t, client)
 	m := b.kubelet()

@@ -293,7 +293,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-func TestRegistrationIsRefused(t *testing.T) {
+func TestRegistrationErrors(t *testing.T) {
 	at := dir(t)
 	n := start(t, at)
 	for _, name := range []string{"gadget", "kubernetes.io/gadget", "requests.example.com/gadget", "example.com/"} {

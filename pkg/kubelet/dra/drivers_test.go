@@ -93,10 +93,10 @@ func TestReplacedDriver(t *testing.T) {
 	}
 }
 
-// TestSlicesOfDriversThatAreGone checks that a starting kubelet deletes all ResourceSlices of the
+// TestSlicesOfUnreachableDrivers checks that a starting kubelet deletes all ResourceSlices of the
 // node, and later those of a driver that cannot be reached for a while. Failures are retried, and a
 // driver that returns in time keeps its slices.
-func TestSlicesOfDriversThatAreGone(t *testing.T) {
+func TestSlicesOfUnreachableDrivers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := manager(t, filepath.Join(t.TempDir(), "state"))
 		begun := time.Now()
@@ -236,8 +236,8 @@ func shorter(message string) string {
 	return fmt.Sprintf("%d %s%s", len(message), message[:1], message[len(message)-3:])
 }
 
-// TestHealthThatIsOld checks that health that was reported long ago is shown as unknown.
-func TestHealthThatIsOld(t *testing.T) {
+// TestOutdatedHealth checks that health that was reported long ago is shown as unknown.
+func TestOutdatedHealth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := manager(t, filepath.Join(t.TempDir(), "state"))
 		d := &driver{end: func() {}, name: "driver"}

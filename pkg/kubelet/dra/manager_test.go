@@ -238,7 +238,7 @@ func TestMetrics(t *testing.T) {
 	expect("dra_grpc_operations_duration_seconds", map[string]float64{service + "NodePrepareResources": 2, service + "NodeUnprepareResources": 1})
 }
 
-func TestClaimsThatMayNotBeUsed(t *testing.T) {
+func TestClaimsOfOtherPods(t *testing.T) {
 	unallocated := claimOf("unallocated", "a")
 	unallocated.Status.Allocation = nil
 	m := manager(t, filepath.Join(t.TempDir(), "state"), claimOf("other", "z"), unallocated)

@@ -62,7 +62,7 @@ func (m *machine) evicted() []string {
 	return out
 }
 
-func TestManagerEndsOnePodAtATime(t *testing.T) {
+func TestOneEvictionAtATime(t *testing.T) {
 	m := &machine{usage: map[types.UID]*statsapi.PodStats{}, o: Observation{MemoryAvailable: {50, 1000}}}
 	m.add("system", 2_000_000_000, 900)
 	m.add("small", 0, 10)
@@ -102,7 +102,7 @@ func TestManagerEndsOnePodAtATime(t *testing.T) {
 	}
 }
 
-func TestManagerReclaimsDiskFirst(t *testing.T) {
+func TestDiskIsReclaimedFirst(t *testing.T) {
 	m := &machine{usage: map[types.UID]*statsapi.PodStats{}, o: Observation{ImageFsAvailable: {5, 100}}}
 	m.add("p", 0, 1)
 	c := testclock.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
@@ -117,7 +117,7 @@ func TestManagerReclaimsDiskFirst(t *testing.T) {
 	}
 }
 
-func TestManagerGivesTimeUnderASoftThreshold(t *testing.T) {
+func TestSoftThresholdGracePeriod(t *testing.T) {
 	for own, want := range map[int64]int64{30: 30, 600: 60} {
 		m := &machine{usage: map[types.UID]*statsapi.PodStats{}, o: Observation{MemoryAvailable: {50, 1000}}}
 		m.add("p", 0, 1).Spec.TerminationGracePeriodSeconds = &own
@@ -134,7 +134,7 @@ func TestManagerGivesTimeUnderASoftThreshold(t *testing.T) {
 	}
 }
 
-func TestManagerKeepsPodsToTheirLimits(t *testing.T) {
+func TestPodLimits(t *testing.T) {
 	m := &machine{usage: map[types.UID]*statsapi.PodStats{}}
 	limit := resource.MustParse("10")
 	m.add("keeps", 0, 1)

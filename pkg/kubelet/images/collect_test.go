@@ -94,9 +94,9 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// TestCollectTells checks the span of each check of the disk and the metric of removed images by
+// TestCollectTelemetry checks the span of each check of the disk and the metric of removed images by
 // reason.
-func TestCollectTells(t *testing.T) {
+func TestCollectTelemetry(t *testing.T) {
 	recorder, metrics := tracetest.NewSpanRecorder(), prometheus.NewPedanticRegistry()
 	s := &store{images: []*runtimeapi.Image{{Id: "running", Size: 50}, {Id: "unused", Size: 30}, {Id: "late", Size: 1}}}
 	available := uint64(100)
@@ -148,9 +148,9 @@ func (c ticking) Now() time.Time {
 	return c.FakeClock.Now()
 }
 
-// TestImagesInUseStayAsTimeGoesOn checks that an image in use is not removed although time passes
+// TestImagesInUseAreKept checks that an image in use is not removed although time passes
 // between the listing of images in use and the choice.
-func TestImagesInUseStayAsTimeGoesOn(t *testing.T) {
+func TestImagesInUseAreKept(t *testing.T) {
 	s := &store{images: []*runtimeapi.Image{{Id: "running", Size: 1}, {Id: "unused", Size: 1}}}
 	k := NewCollector(CollectorConfig{
 		Images: s, Clock: ticking{testclock.NewFakeClock(time.Unix(0, 0))}, Log: slog.New(slog.DiscardHandler), High: 50, Low: 0,
@@ -188,9 +188,9 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// TestChooseIsEnoughAndNoMore checks that the chosen images are unused and not pinned, and that all
+// TestChooseIsMinimal checks that the chosen images are unused and not pinned, and that all
 // of them are needed.
-func TestChooseIsEnoughAndNoMore(t *testing.T) {
+func TestChooseIsMinimal(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	rapid.Check(t, func(t *rapid.T) {
 		var records []record

@@ -131,8 +131,8 @@ func TestPullsAreTimed(t *testing.T) {
 	})
 }
 
-// TestWaitingForATurnEnds checks that a waiting call ends with its context.
-func TestWaitingForATurnEnds(t *testing.T) {
+// TestWaitingPullEndsWithContext checks that a waiting call ends with its context.
+func TestWaitingPullEndsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, e := &registry{here: map[string]bool{}}, &recordedEvents{}
 		p := New(Config{Runtime: r, Secrets: r, Clock: clock.Real(), Event: e.event, Parallel: 1})
@@ -154,7 +154,7 @@ func TestWaitingForATurnEnds(t *testing.T) {
 	})
 }
 
-func TestTextsOfFailedPulls(t *testing.T) {
+func TestMessagesOfFailedPulls(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err             error
 		reason, message string
@@ -202,7 +202,7 @@ func TestTextsOfFailedPulls(t *testing.T) {
 	}
 }
 
-func TestRegistriesAreNotAskedTooOften(t *testing.T) {
+func TestPullRateLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, e := &registry{here: map[string]bool{}}, &recordedEvents{}
 		p := New(Config{Runtime: r, Secrets: r, Clock: clock.Real(), Event: e.event, Allow: func() bool { return false }})

@@ -32,9 +32,9 @@ func accountPod(name, account string) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: v1.PodSpec{ServiceAccountName: account}}
 }
 
-// TestAccountsThatDoNotAsk checks that a plugin is not called, and no failure is logged, for an
+// TestAccountsWithoutAnnotations checks that a plugin is not called, and no failure is logged, for an
 // account that lacks a required annotation.
-func TestAccountsThatDoNotAsk(t *testing.T) {
+func TestAccountsWithoutAnnotations(t *testing.T) {
 	dir, c := t.TempDir(), clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	answer := response("CredentialProviderResponse", "Image", "", `{"reg.example":{"username":"u","password":"p"}}`)
 	program(t, dir, "required", answer)
@@ -73,9 +73,9 @@ func TestTokenAsPassword(t *testing.T) {
 	}
 }
 
-// TestPluginsAreAskedBesideOneAnother checks that calls of a plugin for different images run
+// TestPluginsRunConcurrently checks that calls of a plugin for different images run
 // concurrently, and that a caller whose context ends does not wait.
-func TestPluginsAreAskedBesideOneAnother(t *testing.T) {
+func TestPluginsRunConcurrently(t *testing.T) {
 	dir, c := t.TempDir(), clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	// The plugin answers once it has been called for both images.
 	script := fmt.Sprintf("#!/bin/sh\ncat >%[1]s/asked.$$\nuntil grep -qs one %[1]s/asked.* && grep -qs two %[1]s/asked.*; do sleep 0.01; done\ncat <<END\n%[2]s\nEND\n",

@@ -195,7 +195,7 @@ func TestPulledForAnAccount(t *testing.T) {
 	}
 }
 
-func TestPluginsThatCannotBe(t *testing.T) {
+func TestInvalidPlugins(t *testing.T) {
 	dir, c := t.TempDir(), clocktesting.NewFakeClock(time.Now())
 	program(t, dir, "good", "")
 	if err := os.WriteFile(filepath.Join(dir, "data"), nil, 0o600); err != nil {

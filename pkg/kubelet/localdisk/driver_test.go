@@ -240,9 +240,9 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestPromises checks that space promised to one volume is not given to another, even if it is not
+// TestPromisedSpaceIsReserved checks that space promised to one volume is not given to another, even if it is not
 // used yet.
-func TestPromises(t *testing.T) {
+func TestPromisedSpaceIsReserved(t *testing.T) {
 	d := newDriver(t)
 	before, err := d.room()
 	if err != nil {
@@ -255,8 +255,8 @@ func TestPromises(t *testing.T) {
 	}
 }
 
-// TestHalfMade checks that volumes whose creation was interrupted do not count and are removed.
-func TestHalfMade(t *testing.T) {
+// TestIncompleteVolumesAreRemoved checks that volumes whose creation was interrupted do not count and are removed.
+func TestIncompleteVolumesAreRemoved(t *testing.T) {
 	d := newDriver(t)
 	for _, name := range []string{making + "a", going + "b"} {
 		if err := os.MkdirAll(filepath.Join(d.volumes(), name), 0o750); err != nil {

@@ -169,7 +169,7 @@ func TestRotateCompletesWhatWasInterrupted(t *testing.T) {
 	}
 }
 
-func TestRotateGivesTheNameBack(t *testing.T) {
+func TestFailedRotationIsUndone(t *testing.T) {
 	dir := t.TempDir()
 	refused := errors.New("no")
 	w := &writer{path: filepath.Join(dir, "0.log"), refuse: refused}
@@ -199,7 +199,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestNewErrors(t *testing.T) {
 	if _, err := logs.New(logs.Config{MaxFiles: 1}); err == nil {
 		t.Error("one file cannot be rotated")
 	}

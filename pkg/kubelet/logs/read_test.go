@@ -143,8 +143,8 @@ type hurried struct{ clock.Clock }
 
 func (h hurried) NewTimer(time.Duration) utilclock.Timer { return h.Clock.NewTimer(0) }
 
-// TestFollowSees checks that a waiting reader sees new lines without a timer.
-func TestFollowSees(t *testing.T) {
+// TestFollowWithoutTimers checks that a waiting reader sees new lines without a timer.
+func TestFollowWithoutTimers(t *testing.T) {
 	f := &file{t, filepath.Join(t.TempDir(), "0.log")}
 	f.line("one")
 	out, in := io.Pipe()

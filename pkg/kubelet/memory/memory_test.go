@@ -26,8 +26,8 @@ import (
 
 const gi = 1 << 30
 
-// configOf returns a configuration for nodes with 10 GiB of memory, of which 1 GiB is reserved on
-// the first, and 2 GiB of huge pages each.
+// configOf returns a configuration for nodes with 10 GiB of memory and 2 GiB of huge pages each. On
+// the first node 1 GiB is reserved.
 func configOf(file string, nodes int) Config {
 	l := &numa.Layout{}
 	for i := range nodes {

@@ -160,9 +160,9 @@ func TestRestartedNodeStaysReady(t *testing.T) {
 	await(t, client, "unready status", ready(v1.ConditionFalse))
 }
 
-// TestUnreadyNodeSaysSo checks that the first status is written after StartGrace even if the node
+// TestUnreadyNodeIsReported checks that the first status is written after StartGrace even if the node
 // is not ready.
-func TestUnreadyNodeSaysSo(t *testing.T) {
+func TestUnreadyNodeIsReported(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	start(t, client, &machine{err: errors.New("runtime down"), grace: time.Millisecond, registered: true})
 	if _, err := client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
@@ -263,9 +263,9 @@ func TestProviderID(t *testing.T) {
 	}
 }
 
-// TestRegisteredByAnother checks that the kubelet does not create a node that another program
+// TestRegisteredByAnotherProgram checks that the kubelet does not create a node that another program
 // creates, and writes its status once it exists.
-func TestRegisteredByAnother(t *testing.T) {
+func TestRegisteredByAnotherProgram(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	start(t, client, &machine{registered: true})
 	made, err := client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"theirs": "1"}}}, metav1.CreateOptions{})
@@ -293,7 +293,7 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
-func TestTakesOverItsNode(t *testing.T) {
+func TestAdoptsExistingNode(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	was, err := client.CoreV1().Nodes().Create(t.Context(), &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"disk": "slow", "theirs": "1"}}, Spec: v1.NodeSpec{Unschedulable: true},

@@ -73,10 +73,10 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestMergeIsOfAll checks properties that every merge has: the result is made of one hint from each
+// TestMergeProperties checks properties that every merge has: the result is made of one hint from each
 // list, a preferred result is found if there is one, and the order of the providers does not affect
 // that.
-func TestMergeIsOfAll(t *testing.T) {
+func TestMergeProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := layoutOf(rapid.IntRange(1, 4).Draw(t, "nodes"))
 		sets := Subsets(l.NodeIDs())

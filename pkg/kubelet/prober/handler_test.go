@@ -91,7 +91,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-func TestHTTPSAsksForNoIdentity(t *testing.T) {
+func TestHTTPSVerifiesNoCertificate(t *testing.T) {
 	target, port := serve(t, http.NotFoundHandler(), (*httptest.Server).StartTLS)
 	ok, text, _ := (&Handler{}).Probe(t.Context(), target, &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Scheme: v1.URISchemeHTTPS, Port: port}}})
 	if ok || text != "HTTP probe failed with statuscode: 404" {

@@ -227,7 +227,7 @@ func TestStartupComesFirst(t *testing.T) {
 	})
 }
 
-func TestFailuresEndTheRun(t *testing.T) {
+func TestFailedPartEndsRun(t *testing.T) {
 	for kind, c := range map[Kind]*v1.Container{
 		Startup:  {Name: "c", StartupProbe: probe("no", 0, 1, 1, 3), LivenessProbe: probe("alive", 0, 1, 1, 1)},
 		Liveness: {Name: "c", LivenessProbe: probe("no", 0, 1, 1, 3)},

@@ -83,9 +83,9 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// TestOnceEndsWithItsContext checks that a request ends with its context if the server does not
+// TestRequestEndsWithContext checks that a request ends with its context if the server does not
 // respond, or stops within its response.
-func TestOnceEndsWithItsContext(t *testing.T) {
+func TestRequestEndsWithContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, says(t, ""), nil)

@@ -168,9 +168,9 @@ func TestFollower(t *testing.T) {
 	}
 }
 
-// TestFileThatComesBack checks that a pod restarts if its file was missing for a while, even if the
+// TestFileReappears checks that a pod restarts if its file was missing for a while, even if the
 // file is back before the pod has ended.
-func TestFileThatComesBack(t *testing.T) {
+func TestFileReappears(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "web.yaml")
 	restarted := 0
 	m, pool := New(Config{Path: filepath.Dir(file), NodeName: "n1", Log: slog.New(slog.DiscardHandler), Restarted: func() { restarted++ }}), newPool()

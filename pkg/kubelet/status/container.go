@@ -89,7 +89,7 @@ func container(in Input, spec *v1.Container, old *v1.ContainerStatus, init bool)
 // statusWithoutRun computes the status of a container that does not exist in the runtime.
 func statusWithoutRun(in Input, spec *v1.Container, old *v1.ContainerStatus) v1.ContainerStatus {
 	if old != nil && old.State.Terminated != nil {
-		return *old.DeepCopy() // the runtime was told to remove it
+		return *old.DeepCopy() // the kubelet has removed it from the runtime
 	}
 	started := false
 	reason := reasonCreating

@@ -23,9 +23,9 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
-// TestPatchKeepsWhatDisrupts checks that a patch keeps a DisruptionTarget that another client has
+// TestPatchKeepsDisruptionTarget checks that a patch keeps a DisruptionTarget that another client has
 // written and that the kubelet may not have seen yet.
-func TestPatchKeepsWhatDisrupts(t *testing.T) {
+func TestPatchKeepsDisruptionTarget(t *testing.T) {
 	disrupted := v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "DeletionByTaintManager"}
 	ready := v1.PodCondition{Type: v1.PodReady, Status: v1.ConditionTrue}
 	own := v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet}
@@ -52,9 +52,9 @@ func statusWithEnd(id string) v1.PodStatus {
 
 const ends = `kubelet_terminated_containers_total{container_type="container",exit_code="139",reason="Error"}`
 
-// TestEndsOfContainersAreCountedOnce checks that a termination that is in the API already, for a
+// TestTerminationsAreCountedOnce checks that a termination that is in the API already, for a
 // static pod in its mirror, is not counted again after a restart.
-func TestEndsOfContainersAreCountedOnce(t *testing.T) {
+func TestTerminationsAreCountedOnce(t *testing.T) {
 	static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "s", UID: "s", Annotations: map[string]string{source.AnnotationSource: source.File}}}
 	r := prometheus.NewRegistry()
 	m := status.NewManager(status.Config{
@@ -75,9 +75,9 @@ func TestEndsOfContainersAreCountedOnce(t *testing.T) {
 	}
 }
 
-// TestStatusThatWaitsIsTimed checks that the metric covers the time from the first change that the
+// TestStatusSyncDuration checks that the metric covers the time from the first change that the
 // API does not have until it has the newest one.
-func TestStatusThatWaitsIsTimed(t *testing.T) {
+func TestStatusSyncDuration(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	_, err := client.CoreV1().ServiceAccounts("default").Create(t.Context(), &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
 	if err != nil {

@@ -92,7 +92,7 @@ func TestNodesDiffer(t *testing.T) {
 	}
 }
 
-func TestFilesThatCannotBeKept(t *testing.T) {
+func TestInvalidFiles(t *testing.T) {
 	for name, text := range map[string]string{
 		"not JSON":             "{",
 		"range of the machine": `{"uidMappings":[{"hostId":0,"containerId":0,"length":65536}],"gidMappings":[{"hostId":0,"containerId":0,"length":65536}]}`,

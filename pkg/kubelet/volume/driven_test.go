@@ -98,10 +98,10 @@ func TestGrow(t *testing.T) {
 	}
 }
 
-// TestGrowTakenBack checks a claim whose size was reduced after its driver had failed to grow the
+// TestReducedRequest checks a claim whose size was reduced after its driver had failed to grow the
 // volume. The control plane may try another size only after the node has given up, so the node
 // does. A claim with the old size waits for the driver.
-func TestGrowTakenBack(t *testing.T) {
+func TestReducedRequest(t *testing.T) {
 	tests := map[string]struct {
 		asks string
 		want v1.ClaimResourceStatus

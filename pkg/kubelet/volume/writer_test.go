@@ -104,7 +104,7 @@ func leave(t *rapid.T, dir string, what int) {
 	}
 }
 
-func TestWriterRefuses(t *testing.T) {
+func TestWriterErrors(t *testing.T) {
 	w := writer{dir: t.TempDir(), clock: clock.Real()}
 	for path, want := range map[string]string{
 		"":                       `invalid path: must not be empty: ""`,

@@ -23,9 +23,9 @@ func (n *testNode) scrape(t *testing.T, r *prometheus.Registry) map[string]float
 	return metricstest.Scrape(t, prometheus.Gatherers{r, state})
 }
 
-// TestLifeOfAPodIsCounted checks the metrics of a pod from its sandbox to the end of its worker.
+// TestPodMetrics checks the metrics of a pod from its sandbox to the end of its worker.
 // The sandbox and the first container need two attempts each.
-func TestLifeOfAPodIsCounted(t *testing.T) {
+func TestPodMetrics(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "i:x", "a", "b")
 	pod.Spec.HostUsers = new(bool)
 	pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "e", Image: "e"}}}
@@ -65,9 +65,9 @@ func TestLifeOfAPodIsCounted(t *testing.T) {
 	})
 }
 
-// TestOrphanIsCounted checks that a pod that exists only in the runtime has its own labels, and
+// TestOrphanMetrics checks that a pod that exists only in the runtime has its own labels, and
 // that its end is counted.
-func TestOrphanIsCounted(t *testing.T) {
+func TestOrphanMetrics(t *testing.T) {
 	n, r := newTestNode(t, testPod(v1.RestartPolicyAlways, "a")), prometheus.NewRegistry()
 	n.metrics = metrics.NewPods(r)
 	n.runtime.slow["a"] = 3 * time.Second
@@ -89,9 +89,9 @@ func TestOrphanIsCounted(t *testing.T) {
 	})
 }
 
-// TestRefusedPodIsCounted checks the metric of a pod that is rejected, because the node has only 1
+// TestRejectedPodMetrics checks the metric of a pod that is rejected, because the node has only 1
 // CPU left.
-func TestRefusedPodIsCounted(t *testing.T) {
+func TestRejectedPodMetrics(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	setResources(pod, "a", "2", "1Mi")
 	n, r := newTestNode(t, pod), prometheus.NewRegistry()

@@ -171,7 +171,7 @@ func TestBackoffIsWaitedOut(t *testing.T) {
 	}
 }
 
-func TestChangedImageIsStartedAnew(t *testing.T) {
+func TestChangedImageRestarts(t *testing.T) {
 	pod := testPod("Never", "a")
 	pod.Spec.Containers[0].Image = "other"
 	for state, want := range map[string]string{"a=running": "stop a", "a=exit137": "start a"} {
@@ -185,9 +185,9 @@ func TestChangedImageIsStartedAnew(t *testing.T) {
 	}
 }
 
-// TestBackoffIsOfTheImage checks that a container with a new image does not wait for the back-off
+// TestNewImageHasNoBackoff checks that a container with a new image does not wait for the back-off
 // of the old one.
-func TestBackoffIsOfTheImage(t *testing.T) {
+func TestNewImageHasNoBackoff(t *testing.T) {
 	w := newWorker(&Pool{}, "u")
 	old := w.backoff(&v1.Container{Name: "c", Image: "old"})
 	for range 5 {

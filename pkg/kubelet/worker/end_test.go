@@ -193,9 +193,9 @@ func TestEndOfAnEpoch(t *testing.T) {
 	})
 }
 
-// TestEndingPodIsNotAskedWhetherItLives checks that an ending container has no failure of its
+// TestNoLivenessFailureWhileEnding checks that an ending container has no failure of its
 // liveness probe reported, while its readiness counts until its end.
-func TestEndingPodIsNotAskedWhetherItLives(t *testing.T) {
+func TestNoLivenessFailureWhileEnding(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	liveness(pod, "a")
 	readiness(pod, "a")

@@ -11,9 +11,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestGoneIsNotKnown checks that a pod has no worker any more when Removed is called, because the
+// TestNoWorkerOnRemoved checks that a pod has no worker any more when Removed is called, because the
 // callback may start another pod in its place.
-func TestGoneIsNotKnown(t *testing.T) {
+func TestNoWorkerOnRemoved(t *testing.T) {
 	bubble(t, testPod(v1.RestartPolicyAlways, "a"), func(t *testing.T, n *testNode) {
 		n.remove(1, false)
 		pass(time.Minute)

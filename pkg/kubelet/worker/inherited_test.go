@@ -10,9 +10,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestVolumesOfAnEarlierKubelet checks that a restarted kubelet updates the volumes of a running
+// TestVolumesAfterRestart checks that a restarted kubelet updates the volumes of a running
 // pod, which it did not prepare.
-func TestVolumesOfAnEarlierKubelet(t *testing.T) {
+func TestVolumesAfterRestart(t *testing.T) {
 	bubble(t, testPod(v1.RestartPolicyAlways, "a"), func(t *testing.T, n *testNode) {
 		n.stop()
 		n.runtime.mu.Lock()

@@ -15,9 +15,9 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/volume"
 )
 
-// TestNodeTakesNoMoreVolumes checks that a pod fails if it has one volume too many for the node, so
+// TestVolumeLimitFailsPod checks that a pod fails if it has one volume too many for the node, so
 // that its controller creates another pod, on another node.
-func TestNodeTakesNoMoreVolumes(t *testing.T) {
+func TestVolumeLimitFailsPod(t *testing.T) {
 	n := newTestNode(t, testPod(v1.RestartPolicyAlways, "a"))
 	n.runtime.full = &volume.Error{Reason: volume.ReasonFailedMount, Err: &csi.LimitError{Volume: "v", Message: "no slot is free"}}
 	synctest.Test(t, func(t *testing.T) {

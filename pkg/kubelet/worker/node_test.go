@@ -323,8 +323,8 @@ func (n *testNode) ready(name string) bool {
 	return false
 }
 
-// TestStopThatFails checks that stopping a container is retried with growing delays.
-func TestStopThatFails(t *testing.T) {
+// TestStopIsRetried checks that stopping a container is retried with growing delays.
+func TestStopIsRetried(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	liveness(pod, "a")
 	bubble(t, pod, func(t *testing.T, n *testNode) {
@@ -389,9 +389,9 @@ func TestPreStopRunsOnce(t *testing.T) {
 	}
 }
 
-// TestReadinessIsShownMeanwhile checks that the status follows the probes of one container while
+// TestReadinessWhileBusy checks that the status follows the probes of one container while
 // the worker is busy with another.
-func TestReadinessIsShownMeanwhile(t *testing.T) {
+func TestReadinessWhileBusy(t *testing.T) {
 	t.Run("pull", func(t *testing.T) {
 		pod := testPod(v1.RestartPolicyAlways, "a", "b")
 		readiness(pod, "a")

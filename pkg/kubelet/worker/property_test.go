@@ -192,9 +192,9 @@ func (n *testNode) last(name string) *cri.Container {
 	return nil
 }
 
-// TestWhateverHappens checks that no sequence of faults makes a worker break its invariants, and
+// TestRandomFaults checks that no sequence of faults makes a worker break its invariants, and
 // that the pod reaches the right state once the faults end.
-func TestWhateverHappens(t *testing.T) {
+func TestRandomFaults(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		pod := drawPod(rt)
 		steps := drawSteps(rt, pod)

@@ -153,9 +153,9 @@ func TestResizeWithoutRoom(t *testing.T) {
 	})
 }
 
-// TestResizeThatFails checks that memory in use is not taken away, and that a restarted kubelet
+// TestFailedResize checks that memory in use is not taken away, and that a restarted kubelet
 // continues the resize.
-func TestResizeThatFails(t *testing.T) {
+func TestFailedResize(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	setResources(pod, "a", "500m", "64Mi")
 	bubble(t, pod, func(t *testing.T, n *testNode) {
@@ -181,8 +181,8 @@ func TestResizeThatFails(t *testing.T) {
 	})
 }
 
-// TestResizeThatFailsIsNoReason checks that a failed resize does not affect other containers.
-func TestResizeThatFailsIsNoReason(t *testing.T) {
+// TestFailedResizeAffectsNoOtherContainer checks that a failed resize does not affect other containers.
+func TestFailedResizeAffectsNoOtherContainer(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a", "b")
 	setResources(pod, "a", "500m", "64Mi")
 	bubble(t, pod, func(t *testing.T, n *testNode) {

@@ -80,9 +80,9 @@ func (n *testNode) fails(name string, fails bool) {
 	n.sick[name] = fails
 }
 
-// TestStatusOutlivesARestart checks that a restart of the kubelet changes nothing in a pod's
+// TestStatusSurvivesRestart checks that a restart of the kubelet changes nothing in a pod's
 // status.
-func TestStatusOutlivesARestart(t *testing.T) {
+func TestStatusSurvivesRestart(t *testing.T) {
 	for name, c := range restartCases {
 		t.Run(name, func(t *testing.T) {
 			pod := testPod(v1.RestartPolicyAlways, c.names...)
@@ -125,9 +125,9 @@ func TestStatusOutlivesARestart(t *testing.T) {
 	}
 }
 
-// TestProbesGoOnAfterARestart checks that an adopted result changes with the next result of the
+// TestProbesContinueAfterRestart checks that an adopted result changes with the next result of the
 // probe, and that a startup probe that has succeeded is not run again.
-func TestProbesGoOnAfterARestart(t *testing.T) {
+func TestProbesContinueAfterRestart(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	c := specIn(pod, "a")
 	c.StartupProbe, c.ReadinessProbe = probeOf("startup"), probeOf("readiness")
@@ -162,8 +162,8 @@ func TestProbesGoOnAfterARestart(t *testing.T) {
 	})
 }
 
-// TestNewRunBeginsAnew checks that a restarted container has no results from its earlier run.
-func TestNewRunBeginsAnew(t *testing.T) {
+// TestNewRunHasNoResults checks that a restarted container has no results from its earlier run.
+func TestNewRunHasNoResults(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	specIn(pod, "a").ReadinessProbe = probeOf("readiness")
 	specIn(pod, "a").ReadinessProbe.InitialDelaySeconds = 5

@@ -14,9 +14,9 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
-// TestRoomIsMadeFirst checks that a pod for which others are preempted starts when these have
+// TestStartWaitsForVictims checks that a pod for which others are preempted starts when these have
 // ended, or when the time is over, and that it can be deleted meanwhile.
-func TestRoomIsMadeFirst(t *testing.T) {
+func TestStartWaitsForVictims(t *testing.T) {
 	waiting := func(t *testing.T, f func(t *testing.T, n *testNode)) {
 		n := newTestNode(t, testPod(v1.RestartPolicyAlways, "a"))
 		synctest.Test(t, func(t *testing.T) {
@@ -58,9 +58,9 @@ func TestRoomIsMadeFirst(t *testing.T) {
 	})
 }
 
-// TestEndIsTakenUp checks that a restarted kubelet ends a pod that an earlier one began to end, and
+// TestRestartContinuesPreemption checks that a restarted kubelet ends a pod that an earlier one began to end, and
 // starts none of its containers before.
-func TestEndIsTakenUp(t *testing.T) {
+func TestRestartContinuesPreemption(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a", "b")
 	n := newTestNode(t, pod)
 	synctest.Test(t, func(t *testing.T) {

@@ -22,9 +22,9 @@ func restartAll(pod *v1.Pod, name string) {
 	}}
 }
 
-// TestAllStartAnew checks that all containers restart in order when one ends as its rule says, even
+// TestRestartAll checks that all containers restart in order when one ends as its rule says, even
 // if the kubelet is killed meanwhile and no container restarts otherwise.
-func TestAllStartAnew(t *testing.T) {
+func TestRestartAll(t *testing.T) {
 	pod := testPod(v1.RestartPolicyNever, "i:x", "s:y", "a", "b")
 	restartAll(pod, "a")
 	preStop(pod, "b")
@@ -72,9 +72,9 @@ func TestAllStartAnew(t *testing.T) {
 	})
 }
 
-// TestEndBeforeTheLastStart checks a container that ends as its rule says while the next one is
+// TestRestartAllDuringStart checks a container that ends as its rule says while the next one is
 // being started: that one restarts too.
-func TestEndBeforeTheLastStart(t *testing.T) {
+func TestRestartAllDuringStart(t *testing.T) {
 	pod := testPod(v1.RestartPolicyNever, "i:x", "a", "b")
 	restartAll(pod, "a")
 	n := newTestNode(t, pod)
@@ -101,10 +101,10 @@ func TestEndBeforeTheLastStart(t *testing.T) {
 	}
 }
 
-// TestAllStartAnewAfterTheClockWasSetBack checks that a later end begins the next epoch even if the
+// TestRestartAllAfterTheClockWasSetBack checks that a later end begins the next epoch even if the
 // clock was set back, and that the run that began an epoch may be removed from the runtime without
 // ending the runs since.
-func TestAllStartAnewAfterTheClockWasSetBack(t *testing.T) {
+func TestRestartAllAfterTheClockWasSetBack(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a", "b")
 	restartAll(pod, "a")
 	bubble(t, pod, func(t *testing.T, n *testNode) {
