@@ -124,8 +124,8 @@ func closest(pods []*v1.Pod, missing []shortage) []*v1.Pod {
 	return out
 }
 
-// distance returns which share of the shortage would remain without the pod. All resources have the
-// same weight.
+// distance returns how much of the shortage would remain without the pod: the sum of the squares of
+// the remaining fractions of all resources.
 func distance(pod *v1.Pod, missing []shortage) float64 {
 	sum := 0.0
 	for _, s := range missing {

@@ -53,7 +53,7 @@ func manager(t *testing.T, unified, systemd bool, dirs ...string) (*cgroup.Manag
 		t.Fatal(err)
 	}
 	if systemd {
-		m.Use(cgroup.System()) // with no limits that systemd would be called for
+		m.Use(cgroup.System()) // which these tests do not call
 	}
 	return m, mount
 }

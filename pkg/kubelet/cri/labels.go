@@ -29,7 +29,9 @@ const (
 	annotationDeletionGrace     = "io.kubernetes.pod.deletionGracePeriod"
 	annotationTerminationPeriod = "io.kubernetes.pod.terminationGracePeriod"
 
-	annotationEpoch = "keelson.dev/epoch" // specific to Keelson
+	// annotationEpoch is how many times all containers of the pod had been restarted together when
+	// the container was created. Kubernetes has no such annotation.
+	annotationEpoch = "keelson.dev/epoch"
 )
 
 func podLabels(pod *v1.Pod) map[string]string {

@@ -33,9 +33,9 @@ func exhausted(e *storagev1.VolumeError) bool {
 	return e.ErrorCode != nil && codes.Code(*e.ErrorCode) == codes.ResourceExhausted
 }
 
-// full asks the driver again how many volumes the node can have, because one of its volumes was one
-// too many, and returns a LimitError. If the driver does not support updates of that number, full
-// returns err and the pod waits for its volume.
+// full handles an error of attaching a volume. If it is a LimitError, full asks the driver again
+// how many volumes the node can have. If the driver has no update period, full returns an ordinary
+// error instead, so that the pod waits for its volume. Other errors are returned unchanged.
 func (m *Manager) full(ctx context.Context, driver string, err error) error {
 	limit := (*LimitError)(nil)
 	if !errors.As(err, &limit) {

@@ -109,8 +109,9 @@ func (m *Manager) Pressures() []v1.NodeConditionType {
 	return slices.Sorted(maps.Keys(m.holds))
 }
 
-// RejectReason returns why the node cannot run a new pod under its present pressure, or "". Under
-// memory pressure only BestEffort pods are rejected.
+// RejectReason returns why the node cannot run a new pod under its present pressure, or "".
+// Critical pods are never rejected. If memory pressure is the only condition, only BestEffort pods
+// that do not tolerate its taint are.
 func (m *Manager) RejectReason(pod *v1.Pod) string {
 	holds := m.Pressures()
 	if len(holds) == 0 || IsCritical(pod) {

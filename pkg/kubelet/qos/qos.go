@@ -299,7 +299,7 @@ func Pod(pod *v1.Pod, n Node) PodLimits {
 	return out
 }
 
-// Larger returns the larger of each limit of a and b. A limit that is nil in one of them is nil in
+// Larger returns the larger of each limit of a and b. What only one of them limits is unlimited in
 // the result.
 func Larger(a, b PodLimits) PodLimits {
 	larger := func(x, y *int64, none int64) *int64 {
