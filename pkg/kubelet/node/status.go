@@ -80,7 +80,7 @@ func (n *Node) conditions(s *v1.NodeStatus) {
 		}
 		n.set(s, c)
 	}
-	// kubectl prints the conditions in this order; Ready comes last.
+	// As in Kubernetes, Ready is the last condition.
 	ready := v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}
 	if err := n.cfg.Ready(); err != nil {
 		ready.Status, ready.Reason, ready.Message = v1.ConditionFalse, "KubeletNotReady", err.Error()
