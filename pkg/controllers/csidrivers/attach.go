@@ -18,14 +18,15 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// nodeID is the annotation of an attachment with the node's name as the driver knows
-// it: the node may be gone when the volume is to be detached.
+// nodeID is the annotation of an attachment with the driver's name of the node, which is needed to
+// detach the volume after the node was deleted.
 const nodeID = "csi.alpha.kubernetes.io/node-id"
 
-// attached is the finalizer of what the driver may have attached.
+// attacherFinalizer returns the finalizer of attachments and volumes that a driver may have
+// attached.
 func attached(driver string) string { return "external-attacher/" + driver }
 
-// syncAttachment has a volume attached, or detached.
+// syncAttachment attaches or detaches a volume.
 func (c *Controller) syncAttachment(ctx context.Context, name string) error {
 	a, err := c.attachments.Get(name)
 	if apierrors.IsNotFound(err) || err == nil && (a.Spec.Source.PersistentVolumeName == nil || !c.serves(a.Spec.Attacher)) {
@@ -50,7 +51,7 @@ func (c *Controller) syncAttachment(ctx context.Context, name string) error {
 	return nil
 }
 
-// tellAttachment writes what went wrong, and returns it.
+// reportAttachError writes an error to the status of an attachment and returns the error.
 func (c *Controller) tellAttachment(ctx context.Context, a *storagev1.VolumeAttachment, cause error, set func(*storagev1.VolumeAttachmentStatus, *storagev1.VolumeError)) error {
 	if apierrors.IsConflict(cause) {
 		return cause
@@ -62,14 +63,14 @@ func (c *Controller) tellAttachment(ctx context.Context, a *storagev1.VolumeAtta
 	old := now.Status
 	e := &storagev1.VolumeError{Time: metav1.NewTime(c.Clock.Now()), Message: cause.Error()}
 	if s, ok := status.FromError(cause); ok {
-		e.ErrorCode = ptr.To(int32(s.Code())) // the kubelet tells by it whether the node is full
+		e.ErrorCode = ptr.To(int32(s.Code())) // the kubelet recognizes by the code that the node is full
 	}
 	set(&now.Status, e)
 	if same(old.AttachError, now.Status.AttachError) && same(old.DetachError, now.Status.DetachError) {
-		return cause // a write would have it tried again at once
+		return cause // a write would trigger an immediate retry
 	}
 	if _, err := c.Client.StorageV1().VolumeAttachments().UpdateStatus(ctx, now, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("%w (and that is not told: %w)", cause, err)
+		return fmt.Errorf("%w (failed to write this to the status: %w)", cause, err)
 	}
 	return cause
 }
@@ -78,7 +79,7 @@ func same(a, b *storagev1.VolumeError) bool {
 	return (a == nil) == (b == nil) && (a == nil || a.Message == b.Message && ptr.Equal(a.ErrorCode, b.ErrorCode))
 }
 
-// attach marks what the driver may be going to attach, and has it do so.
+// attach adds the finalizers to the volume and the attachment and then calls the driver.
 func (c *Controller) attach(ctx context.Context, a *storagev1.VolumeAttachment, marked bool) error {
 	v, err := c.Client.CoreV1().PersistentVolumes().Get(ctx, *a.Spec.Source.PersistentVolumeName, metav1.GetOptions{})
 	if err != nil {
@@ -86,7 +87,7 @@ func (c *Controller) attach(ctx context.Context, a *storagev1.VolumeAttachment, 
 	}
 	driver := a.Spec.Attacher
 	if v.Spec.CSI == nil || v.Spec.CSI.Driver != driver || v.DeletionTimestamp != nil {
-		return fmt.Errorf("volume %s is not of driver %s, or goes", v.Name, driver)
+		return fmt.Errorf("volume %s is not of driver %s, or is being deleted", v.Name, driver)
 	}
 	n, err := c.csiNodes.Get(a.Spec.NodeName)
 	if err != nil {
@@ -134,7 +135,7 @@ func (c *Controller) attach(ctx context.Context, a *storagev1.VolumeAttachment, 
 	return nil
 }
 
-// detach has the driver detach a volume, and lets the attachment go.
+// detach calls the driver to detach a volume and removes the finalizer from the attachment.
 func (c *Controller) detach(ctx context.Context, a *storagev1.VolumeAttachment) error {
 	v, err := c.Client.CoreV1().PersistentVolumes().Get(ctx, *a.Spec.Source.PersistentVolumeName, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {

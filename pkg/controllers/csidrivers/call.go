@@ -23,11 +23,11 @@ import (
 	"keelson.dev/api/storage/v1alpha1"
 )
 
-// proxied asks drivers through the API server and a kubelet. Its errors are those of
-// gRPC, whether they are the driver's or the way's.
+// proxied calls drivers through the API server and a kubelet. Its errors have gRPC codes, whether
+// they come from the driver or from the connection.
 type proxied struct{ client rest.Interface }
 
-// call has the driver of a node do something.
+// call calls a method of the driver on a node.
 func (p proxied) call(ctx context.Context, node, driver, method string, in, out protoadapt.MessageV1) error {
 	body, err := proto.Marshal(protoadapt.MessageV2Of(in))
 	if err != nil {
@@ -58,7 +58,7 @@ func (c *Controller) ask(ctx context.Context, node, driver, method string, in, o
 	return c.drivers.call(ctx, node, driver, controllerService+method, in, out)
 }
 
-// abilities are what the controller service of a driver can do.
+// abilities are the capabilities of a driver's controller service.
 type abilities map[csi.ControllerServiceCapability_RPC_Type]bool
 
 func (c *Controller) abilities(ctx context.Context, node, driver string) (abilities, error) {
@@ -73,8 +73,9 @@ func (c *Controller) abilities(ctx context.Context, node, driver string) (abilit
 	return out, nil
 }
 
-// where is the node by which a driver is asked: the one that is wanted, if any, or else
-// the first that is ready. Those that may are asked for by may, which may be nil.
+// selectNode returns the node through which to call a driver: the wanted one if it is not "",
+// otherwise the first ready one. Only nodes for which may returns true are considered; may can be
+// nil.
 func (c *Controller) where(driver, wanted string, may func(*v1.Node) bool) (*v1.Node, error) {
 	all, err := c.csiNodes.List(labels.Everything())
 	if err != nil {
@@ -87,7 +88,7 @@ func (c *Controller) where(driver, wanted string, may func(*v1.Node) bool) (*v1.
 		}
 		node, err := c.nodes.Get(n.Name)
 		if err != nil || may != nil && !may(node) || !ready(node) {
-			continue // it is going, or silent
+			continue // being deleted, or not ready
 		}
 		if best == nil || strings.Compare(node.Name, best.Name) < 0 {
 			best = node
@@ -103,8 +104,8 @@ func ready(n *v1.Node) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue })
 }
 
-// capability is what is wanted of a volume, in the words of drivers: those that tell
-// apart how many pods of a node write are told, for others there is one word.
+// capability converts what is requested of a volume to a CSI capability. If precise is true, the
+// driver distinguishes a single writer from several writers on a node.
 func capability(mode *v1.PersistentVolumeMode, access []v1.PersistentVolumeAccessMode, fsType string, options []string, precise bool) *csi.VolumeCapability {
 	out := &csi.VolumeCapability{AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}}
 	switch {
@@ -125,7 +126,7 @@ func capability(mode *v1.PersistentVolumeMode, access []v1.PersistentVolumeAcces
 	return out
 }
 
-// wantedOf is what is wanted of a volume that is there.
+// wantedOf returns the capability of an existing volume.
 func wantedOf(v *v1.PersistentVolume, precise bool) *csi.VolumeCapability {
 	return capability(v.Spec.VolumeMode, v.Spec.AccessModes, v.Spec.CSI.FSType, v.Spec.MountOptions, precise)
 }

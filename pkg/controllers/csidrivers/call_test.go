@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestCall: what a driver answers arrives, and so does why it does not.
+// TestCall checks that a driver's responses and errors reach the caller.
 func TestCall(t *testing.T) {
 	for name, tc := range map[string]struct {
 		code    int
@@ -27,11 +27,11 @@ func TestCall(t *testing.T) {
 		want    codes.Code
 		message string
 	}{
-		"done":              {200, "application/octet-stream", "\n\x03abc", codes.OK, ""},
-		"refused":           {424, "application/json", `{"code":11,"message":"too large"}`, codes.OutOfRange, "too large"},
-		"no such driver":    {404, "text/plain", "not found", codes.Unavailable, ""},
-		"kubelet is silent": {503, "text/plain", "no", codes.Unavailable, ""},
-		"no message":        {200, "application/octet-stream", "\xff", codes.Internal, ""},
+		"done":            {200, "application/octet-stream", "\n\x03abc", codes.OK, ""},
+		"refused":         {424, "application/json", `{"code":11,"message":"too large"}`, codes.OutOfRange, "too large"},
+		"no such driver":  {404, "text/plain", "not found", codes.Unavailable, ""},
+		"kubelet is down": {503, "text/plain", "no", codes.Unavailable, ""},
+		"no message":      {200, "application/octet-stream", "\xff", codes.Internal, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

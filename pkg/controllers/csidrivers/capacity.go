@@ -24,23 +24,23 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Labels of a CSIStorageCapacity, as Kubernetes' provisioner sets them: who writes it, and which
-// driver it is about.
+// Labels of a CSIStorageCapacity, as Kubernetes' provisioner sets them: the controller that manages
+// the object, and the driver.
 const (
 	managedBy  = "csi.storage.k8s.io/managed-by"
 	driverName = "csi.storage.k8s.io/drivername"
 )
 
-// room is what one CSIStorageCapacity is about: what a driver has for volumes of a class
-// that are reached from nodes with certain labels.
+// room identifies a CSIStorageCapacity: the capacity of a driver for volumes of a class that are
+// accessible from nodes with certain labels.
 type room struct {
 	class    *storagev1.StorageClass
 	segments map[string]string
-	// node is where the driver is asked; nil if nobody there is ready.
+	// node is the node through which to ask the driver, or nil if none is ready.
 	node *v1.Node
 }
 
-// name is that of the object: who starts anew finds it again.
+// name returns the name of the object. It is the same after a restart.
 func (r room) name(driver string) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q", driver, r.class.Name)
@@ -50,7 +50,7 @@ func (r room) name(driver string) string {
 	return fmt.Sprintf("csisc-%x", h.Sum(nil)[:16])
 }
 
-// syncCapacity publishes how much room a driver has that wants the scheduler to know it.
+// syncCapacity publishes the capacity of a driver that requests it.
 func (c *Controller) syncCapacity(ctx context.Context, driver string) error {
 	have, err := c.capacities.List(labels.SelectorFromSet(labels.Set{managedBy: Name, driverName: driver}))
 	if err != nil {
@@ -73,15 +73,15 @@ func (c *Controller) syncCapacity(ctx context.Context, driver string) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		if want[name].node == nil {
-			continue // what was known last holds
+			continue // the last known capacity remains
 		}
 		errs = append(errs, c.publish(ctx, driver, want[name], old[name]))
 	}
 	return errors.Join(errs...)
 }
 
-// rooms is what is to be published of a driver, by name: for each class whose volumes wait for a
-// pod, and for each set of nodes that reach the same.
+// rooms returns the capacities to publish for a driver, by name: one for each class with delayed
+// binding and each set of nodes with the same topology.
 func (c *Controller) rooms(driver string) (map[string]room, error) {
 	object, err := c.objects.Get(driver)
 	if apierrors.IsNotFound(err) || err == nil && (object.Labels[Label] != Kubelet || object.Spec.StorageCapacity == nil || !*object.Spec.StorageCapacity) {
@@ -121,12 +121,12 @@ func (c *Controller) rooms(driver string) (map[string]room, error) {
 	return out, nil
 }
 
-// publish asks a driver how much room it has, and writes that.
+// publish asks a driver for its capacity and writes it.
 func (c *Controller) publish(ctx context.Context, driver string, r room, old *storagev1.CSIStorageCapacity) error {
 	req, got := &csi.GetCapacityRequest{}, &csi.GetCapacityResponse{}
 	var err error
 	if req.Parameters, err = parameters(r.class); err != nil {
-		return nil // no volume of this class will be made
+		return nil // no volume of this class can be provisioned
 	}
 	if len(r.segments) > 0 {
 		req.AccessibleTopology = &csi.Topology{Segments: r.segments}
@@ -146,7 +146,7 @@ func (c *Controller) publish(ctx context.Context, driver string, r room, old *st
 	client := c.Client.StorageV1().CSIStorageCapacities(next.Namespace)
 	switch {
 	case old == nil:
-		// Who made it meanwhile will be seen, and it is asked again.
+		// If another process created it meanwhile, its event queues the driver again.
 		if _, err = client.Create(ctx, next, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
 			return nil
 		}
@@ -163,7 +163,7 @@ func (c *Controller) publish(ctx context.Context, driver string, r room, old *st
 	return nil
 }
 
-// capacity is how the API shows what a driver said.
+// newCapacity returns the API object for the response of a driver.
 func capacity(driver *storagev1.CSIDriver, r room, got *csi.GetCapacityResponse) *storagev1.CSIStorageCapacity {
 	out := &storagev1.CSIStorageCapacity{
 		ObjectMeta: metav1.ObjectMeta{

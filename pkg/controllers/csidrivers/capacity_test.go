@@ -26,7 +26,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// disks are drivers that have room, by node.
+// disks simulates drivers with a capacity for each node.
 type disks struct {
 	mu   sync.Mutex
 	room map[string]int64
@@ -51,7 +51,7 @@ func (d *disks) call(_ context.Context, node, _, method string, in, out protoada
 	return nil
 }
 
-// published are a driver's capacities in the API, as text.
+// published returns a driver's published capacities as text.
 func published(ctx context.Context, s *testserver.Server) ([]string, error) {
 	list, err := s.Client.StorageV1().CSIStorageCapacities("").List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -73,8 +73,8 @@ func awaitPublished(t *testing.T, s *testserver.Server, want ...string) {
 	})
 }
 
-// TestCapacity: the API shows how much room drivers have, for each class whose volumes wait for a pod,
-// and each set of nodes that reach the same.
+// TestCapacity checks that capacities are published for each class with delayed binding and each
+// set of nodes with the same topology.
 func TestCapacity(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	d := &disks{room: map[string]int64{"a": 1 << 30, "b": 2 << 30}}
@@ -116,7 +116,7 @@ func TestCapacity(t *testing.T) {
 	})
 	awaitPublished(t, s, "1Gi of waits in map[zone:x]", "2Gi of waits in map[zone:y]")
 
-	// A volume takes some of it.
+	// A volume uses some of the capacity.
 	d.set("b", 1<<30)
 	if _, err := s.Client.CoreV1().PersistentVolumes().Create(t.Context(), &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Spec: v1.PersistentVolumeSpec{
 		Capacity: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
@@ -126,13 +126,13 @@ func TestCapacity(t *testing.T) {
 	}
 	awaitPublished(t, s, "1Gi of waits in map[zone:x]", "1Gi of waits in map[zone:y]")
 
-	// Somebody deletes what is published.
+	// Another client deletes the published objects.
 	if err := storage.CSIStorageCapacities(metav1.NamespaceSystem).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	awaitPublished(t, s, "1Gi of waits in map[zone:x]", "1Gi of waits in map[zone:y]")
 
-	// A node goes, and then the label.
+	// A node is deleted, and then the driver's label is removed.
 	if err := storage.CSINodes().Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -19,14 +19,14 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// syncAttributes has the volume of a claim changed whose class of attributes is another
-// than the volume's.
+// syncAttributes changes the attributes of a claim's volume if the claim requests another
+// VolumeAttributesClass.
 func (c *Controller) syncAttributes(ctx context.Context, key string) error {
 	claim, v, err := c.unfinished(key, steady)
 	if claim == nil || err != nil {
 		return err
 	}
-	claim = claim.DeepCopy() // it becomes what is written of it
+	claim = claim.DeepCopy() // updated with each write
 	target := attributes(claim)
 	if target == "" {
 		return c.attributesStatus(ctx, claim, func(s *v1.PersistentVolumeClaimStatus) {
@@ -46,8 +46,8 @@ func (c *Controller) syncAttributes(ctx context.Context, key string) error {
 	return c.change(ctx, claim, v, class)
 }
 
-// steady tells whether nothing is to be done for the attributes of a claim's volume: it has them,
-// or it asks for what the driver has refused.
+// steady reports whether the attributes of a claim's volume need no change: it has the requested
+// class, or the driver rejected that class.
 func steady(claim *v1.PersistentVolumeClaim) bool {
 	want, has, s := ptr.Deref(claim.Spec.VolumeAttributesClassName, ""), ptr.Deref(claim.Status.CurrentVolumeAttributesClassName, ""), claim.Status.ModifyVolumeStatus
 	if s == nil {
@@ -56,8 +56,8 @@ func steady(claim *v1.PersistentVolumeClaim) bool {
 	return s.Status == v1.PersistentVolumeClaimModifyVolumeInfeasible && s.TargetVolumeAttributesClassName == want
 }
 
-// attributes is the class that a volume is to get; "": none any more. What was begun is finished first,
-// unless the driver has said that nothing of it is done.
+// attributes returns the class that a volume must get, or "" for none. A change in progress is
+// completed first, unless the driver rejected it finally.
 func attributes(claim *v1.PersistentVolumeClaim) string {
 	want, s := ptr.Deref(claim.Spec.VolumeAttributesClassName, ""), claim.Status.ModifyVolumeStatus
 	if s == nil || s.Status != v1.PersistentVolumeClaimModifyVolumeInProgress {
@@ -72,14 +72,16 @@ func attributes(claim *v1.PersistentVolumeClaim) string {
 	return s.TargetVolumeAttributesClassName
 }
 
-// mayGoOn tells of an error's code whether the driver may still be doing what was asked for.
+// mayGoOn reports whether the driver may still be working on a call that returned an error with
+// this code.
 func mayGoOn(code string) bool {
 	return slices.Contains([]string{
 		codes.Canceled.String(), codes.DeadlineExceeded.String(), codes.Unavailable.String(), codes.ResourceExhausted.String(), codes.Aborted.String(),
 	}, code)
 }
 
-// change notes that a volume is being changed, has the driver do so, and notes what came of it.
+// change records in the claim that a change is in progress, calls the driver, and records the
+// result.
 func (c *Controller) change(ctx context.Context, claim *v1.PersistentVolumeClaim, v *v1.PersistentVolume, class *storagev1.VolumeAttributesClass) error {
 	begun := c.modifying(fmt.Sprintf("Modifying volume to %q is in progress.", class.Name))
 	err := c.attributesStatus(ctx, claim, func(s *v1.PersistentVolumeClaimStatus) {
@@ -108,7 +110,7 @@ func (c *Controller) change(ctx context.Context, claim *v1.PersistentVolumeClaim
 	return err
 }
 
-// modify asks the driver.
+// modify calls the driver.
 func (c *Controller) modify(ctx context.Context, v *v1.PersistentVolume, class *storagev1.VolumeAttributesClass) error {
 	driver := v.Spec.CSI.Driver
 	if class.DriverName != driver {
@@ -129,7 +131,8 @@ func (c *Controller) modify(ctx context.Context, v *v1.PersistentVolume, class *
 	return c.ask(ctx, node.Name, driver, "ControllerModifyVolume", req, &csi.ControllerModifyVolumeResponse{})
 }
 
-// notChanged writes why a volume was not changed. What will never be is not tried again.
+// reportChangeError writes why a volume was not changed. A request that can never succeed is not
+// retried.
 func (c *Controller) notChanged(ctx context.Context, claim *v1.PersistentVolumeClaim, class string, cause error) error {
 	code := status.Code(cause)
 	step, message := v1.PersistentVolumeClaimModifyVolumeInProgress, fmt.Sprintf("Modifying volume to %q failed. Waiting for retry.", class)
@@ -162,7 +165,7 @@ func without(in []v1.PersistentVolumeClaimCondition, kinds ...v1.PersistentVolum
 	return slices.DeleteFunc(slices.Clone(in), func(x v1.PersistentVolumeClaimCondition) bool { return slices.Contains(kinds, x.Type) })
 }
 
-// volumeAttributes writes which class a volume has.
+// setVolumeClass writes the class of a volume.
 func (c *Controller) volumeAttributes(ctx context.Context, v *v1.PersistentVolume, class string) error {
 	now, err := c.Client.CoreV1().PersistentVolumes().Get(ctx, v.Name, metav1.GetOptions{})
 	if err != nil {
@@ -178,7 +181,7 @@ func (c *Controller) volumeAttributes(ctx context.Context, v *v1.PersistentVolum
 	return nil
 }
 
-// attributesStatus changes a claim's status, and shows what it is then.
+// updateAttributesStatus writes a claim's status and stores the result in claim.
 func (c *Controller) attributesStatus(ctx context.Context, claim *v1.PersistentVolumeClaim, change func(*v1.PersistentVolumeClaimStatus)) error {
 	next := claim.DeepCopy()
 	change(&next.Status)
@@ -193,7 +196,8 @@ func (c *Controller) attributesStatus(ctx context.Context, claim *v1.PersistentV
 	return nil
 }
 
-// mutable are the parameters that a claim's volume is made with, and that can be changed later.
+// mutableParameters returns the parameters of a claim's VolumeAttributesClass, with which its
+// volume is created.
 func (c *Controller) mutable(claim *v1.PersistentVolumeClaim, able abilities, driver string) (map[string]string, error) {
 	name := ptr.Deref(claim.Spec.VolumeAttributesClassName, "")
 	if name == "" {

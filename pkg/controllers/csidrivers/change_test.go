@@ -20,7 +20,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// attributesClass makes a class of attributes.
+// attributesClass creates a VolumeAttributesClass.
 func (w *world) attributesClass(t *testing.T, name, driver string, parameters map[string]string) {
 	t.Helper()
 	if _, err := w.Client.StorageV1().VolumeAttributesClasses().Create(t.Context(), &storagev1.VolumeAttributesClass{
@@ -30,7 +30,7 @@ func (w *world) attributesClass(t *testing.T, name, driver string, parameters ma
 	}
 }
 
-// want has a claim ask for a class of attributes.
+// want makes a claim request a VolumeAttributesClass.
 func (w *world) want(t *testing.T, claim, class string) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"volumeAttributesClassName":%q}}`, class)
@@ -39,7 +39,7 @@ func (w *world) want(t *testing.T, claim, class string) {
 	}
 }
 
-// changed waits until a claim, its volume and the driver have a class of attributes.
+// changed waits until a claim, its volume and the driver have a VolumeAttributesClass.
 func (w *world) changed(t *testing.T, name, class, iops string) {
 	t.Helper()
 	controllertest.Eventually(t, "the volume has class "+class, func(ctx context.Context) (any, bool) {
@@ -62,7 +62,7 @@ func (w *world) changed(t *testing.T, name, class, iops string) {
 	})
 }
 
-// stuck waits until a claim's change is in a state, and returns its condition of an error, if any.
+// stuck waits until a claim's change has a status, and returns the claim's error condition, if any.
 func (w *world) stuck(t *testing.T, name string, in v1.PersistentVolumeClaimModifyVolumeStatus) string {
 	t.Helper()
 	var reason string
@@ -82,8 +82,8 @@ func (w *world) stuck(t *testing.T, name string, in v1.PersistentVolumeClaimModi
 	return reason
 }
 
-// TestAttributes: volumes are made with the attributes that their claims ask for, and get others; what
-// the driver refuses is told, and what is asked for then instead is done.
+// TestAttributes checks that volumes are created with the requested attributes and changed later,
+// that a rejection by the driver is reported, and that another request after it succeeds.
 func TestAttributes(t *testing.T) {
 	w := newWorld(t)
 	defer (&process{driver: w.conn}).start(t, w.Server)()
@@ -113,7 +113,7 @@ func TestAttributes(t *testing.T) {
 	w.changed(t, "c", "later", "5")
 }
 
-// TestKilledDuringChange kills the controller at each step of a change, before and after it is done.
+// TestKilledDuringChange kills the controller at each step of a change, before and after the step.
 func TestKilledDuringChange(t *testing.T) {
 	w := newWorld(t)
 	w.attributesClass(t, "quick", name, map[string]string{"iops": "9"})

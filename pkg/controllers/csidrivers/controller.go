@@ -23,15 +23,15 @@ import (
 const Name = "csi-drivers-controller"
 
 const (
-	// Label is that of a CSIDriver whose volumes this controller cares for, Kubelet its value.
+	// Label marks a CSIDriver whose volumes this controller manages, with the value Kubelet.
 	Label   = "storage.keelson.dev/control"
 	Kubelet = "kubelet"
 )
 
-// bySource is an index of attachments by the volume they are of.
+// bySource is the index of attachments by volume.
 const bySource = "csidrivers-source"
 
-// caller has the driver of a node do something. Its errors are those of gRPC.
+// caller calls a method of the driver on a node. Its errors have gRPC codes.
 type caller interface {
 	call(ctx context.Context, node, driver, method string, in, out protoadapt.MessageV1) error
 }
@@ -42,7 +42,7 @@ type Controller struct {
 	drivers                        caller
 	making, going, joining, growth *controller.Queue
 	changing                       *controller.Queue
-	space                          *controller.Queue // of drivers
+	space                          *controller.Queue // keys are driver names
 	claims                         corelisters.PersistentVolumeClaimLister
 	volumes                        corelisters.PersistentVolumeLister
 	nodes                          corelisters.NodeLister
@@ -90,7 +90,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 			}
 		}),
 		controller.OnChange(storage.VolumeAttributesClasses().Informer(), func(old, _ *storagev1.VolumeAttributesClass) {
-			if old == nil { // claims may wait for it
+			if old == nil { // claims may wait for the driver
 				again(claims.Informer(), c.changing)()
 				again(claims.Informer(), c.making)()
 			}
@@ -102,7 +102,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 			if v != nil && v.Spec.CSI != nil {
 				c.going.AddObject(v)
 			}
-			// Without its volume, a claim that was not bound yet needs another one.
+			// A claim that was not bound yet needs a new volume if its volume is deleted.
 			if one := controller.Latest(old, v); one.Spec.CSI != nil && one.Spec.ClaimRef != nil {
 				c.making.Add(one.Spec.ClaimRef.Namespace + "/" + one.Spec.ClaimRef.Name)
 			}
@@ -115,12 +115,13 @@ func New(d controller.Deps) (controller.Controller, error) {
 			}
 		}),
 		controller.OnChange(storage.CSIDrivers().Informer(), func(old, d *storagev1.CSIDriver) {
-			c.space.Add(controller.Latest(old, d).Name) // it may be one no more
+			c.space.Add(controller.Latest(old, d).Name) // its label may have been removed
 			c.lookAtAll()
 		}),
 		controller.OnChange(storage.StorageClasses().Informer(), func(old, s *storagev1.StorageClass) { c.space.Add(controller.Latest(old, s).Provisioner) }),
 		controller.OnChange(storage.CSIStorageCapacities().Informer(), func(old, o *storagev1.CSIStorageCapacity) {
-			// Those of an earlier process, and those that somebody deleted; not what was just written.
+			// Handle objects of an earlier process and objects that another client deleted, but not
+			// own writes.
 			if one := controller.Latest(old, o); (old == nil || o == nil) && one.Labels[managedBy] == Name {
 				c.space.Add(one.Labels[driverName])
 			}
@@ -133,7 +134,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	)
 }
 
-// again has all that a cache shows looked at.
+// queueAll returns a function that queues all objects in a cache.
 func again(informer cache.SharedIndexInformer, l *controller.Queue) func() {
 	return func() {
 		for _, o := range informer.GetStore().List() {
@@ -142,7 +143,7 @@ func again(informer cache.SharedIndexInformer, l *controller.Queue) func() {
 	}
 }
 
-// lookAtAll has everything looked at: a driver came.
+// syncAll queues all objects, because a driver was added.
 func (c *Controller) lookAtAll() {
 	drivers := c.served()
 	if len(drivers) == 0 {
@@ -162,7 +163,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	for _, l := range []*controller.Queue{c.making, c.growth, c.changing, c.going, c.joining, c.space} {
 		g.Go(func() error { return l.Run(ctx) })
 	}
-	// Drivers that did not answer are asked again, however long their volumes' back-off is by now.
+	// Retry calls of drivers that did not respond, even if the back-off of their volumes is long by
+	// now.
 	controller.RunEvery(ctx, c.Clock, c.Options.Periods.Attachments, func(context.Context) { c.lookAtAll() })
 	return g.Wait()
 }

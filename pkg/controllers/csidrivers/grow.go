@@ -18,8 +18,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// unfinished returns a bound claim that is not done, and its volume; no claim if there is
-// nothing to do, or others do it.
+// unfinished returns a bound claim for which done returns false, and its volume. It returns a nil
+// claim if there is nothing to do or another controller is responsible.
 func (c *Controller) unfinished(key string, done func(*v1.PersistentVolumeClaim) bool) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
 	namespace, name := controller.SplitKey(key)
 	claim, err := c.claims.PersistentVolumeClaims(namespace).Get(name)
@@ -39,15 +39,15 @@ func (c *Controller) unfinished(key string, done func(*v1.PersistentVolumeClaim)
 	return claim, v, nil
 }
 
-// syncSize has the volume of a claim grow that asks for more. What is on it the
-// kubelet has grow; the claim's status says whose turn it is.
+// syncSize expands the volume of a claim that requests more. The kubelet expands the file system.
+// The claim's status says which of the two comes next.
 func (c *Controller) syncSize(ctx context.Context, key string) error {
 	claim, v, err := c.unfinished(key, settled)
 	if claim == nil || err != nil {
 		return err
 	}
 	if allocated, nodes := nodesTurn(claim); nodes {
-		// Whoever was killed between the two writes had told the claim already.
+		// An earlier process was killed between the writes of the claim and of the volume.
 		if has := v.Spec.Capacity[v1.ResourceStorage]; has.Cmp(allocated) < 0 {
 			return c.volumeSize(ctx, v, allocated)
 		}
@@ -56,15 +56,15 @@ func (c *Controller) syncSize(ctx context.Context, key string) error {
 	return c.grow(ctx, claim, v)
 }
 
-// nodesTurn tells whether all that is left is the kubelet's to do, and to what size.
+// nodesTurn reports whether only the kubelet's part of an expansion is left, and returns the size.
 func nodesTurn(claim *v1.PersistentVolumeClaim) (resource.Quantity, bool) {
 	want, allocated := claim.Spec.Resources.Requests[v1.ResourceStorage], claim.Status.AllocatedResources[v1.ResourceStorage]
 	step := claim.Status.AllocatedResourceStatuses[v1.ResourceStorage]
 	return allocated, allocated.Cmp(want) >= 0 && (step == v1.PersistentVolumeClaimNodeResizePending || step == v1.PersistentVolumeClaimNodeResizeInProgress)
 }
 
-// settled tells whether nothing is to be done for a claim's size: it has it, or asks
-// for what the driver has refused.
+// settled reports whether nothing is to do for a claim's size: it has the size, or the driver
+// rejected the size.
 func settled(claim *v1.PersistentVolumeClaim) bool {
 	want, allocated := claim.Spec.Resources.Requests[v1.ResourceStorage], claim.Status.AllocatedResources[v1.ResourceStorage]
 	step := claim.Status.AllocatedResourceStatuses[v1.ResourceStorage]
@@ -72,8 +72,8 @@ func settled(claim *v1.PersistentVolumeClaim) bool {
 	return want.Cmp(claim.Status.Capacity[v1.ResourceStorage]) <= 0 || infeasible && allocated.Cmp(want) == 0
 }
 
-// target is how large a volume is to become: what was begun is finished first, unless
-// the driver has refused it.
+// target returns the size that a volume must get. An expansion in progress is completed first,
+// unless the driver rejected it.
 func target(claim *v1.PersistentVolumeClaim) resource.Quantity {
 	want, allocated := claim.Spec.Resources.Requests[v1.ResourceStorage], claim.Status.AllocatedResources[v1.ResourceStorage]
 	if claim.Status.AllocatedResourceStatuses[v1.ResourceStorage] == v1.PersistentVolumeClaimControllerResizeInProgress && allocated.Cmp(want) > 0 {
@@ -99,7 +99,8 @@ func (c *Controller) grow(ctx context.Context, claim *v1.PersistentVolumeClaim, 
 	}
 	now := *resource.NewQuantity(got.GetCapacityBytes(), resource.BinarySI)
 	if got.GetNodeExpansionRequired() {
-		// The claim is told first that the node has something to do: the volume's new size starts that.
+		// Write the claim first: the volume's new size makes the kubelet start, and it then looks
+		// at the claim.
 		_, err = c.sizeStatus(ctx, claim, now, v1.PersistentVolumeClaimNodeResizePending, v1.PersistentVolumeClaimFileSystemResizePending,
 			"Waiting for user to (re-)start a pod to finish file system resize of volume on node.")
 		if err == nil {
@@ -118,7 +119,8 @@ func (c *Controller) grow(ctx context.Context, claim *v1.PersistentVolumeClaim, 
 	return nil
 }
 
-// expand has the driver make a volume larger. What only nodes can do is left to them.
+// expand calls the driver to expand a volume. If the driver can only expand volumes on nodes, the
+// call is left to the kubelet.
 func (c *Controller) expand(ctx context.Context, v *v1.PersistentVolume, size resource.Quantity) (*csi.ControllerExpandVolumeResponse, error) {
 	driver := v.Spec.CSI.Driver
 	node, err := c.where(driver, "", reaches(v.Spec.NodeAffinity))
@@ -140,7 +142,7 @@ func (c *Controller) expand(ctx context.Context, v *v1.PersistentVolume, size re
 	return got, err
 }
 
-// volumeSize writes a volume's size.
+// setVolumeSize writes a volume's size.
 func (c *Controller) volumeSize(ctx context.Context, v *v1.PersistentVolume, size resource.Quantity) error {
 	now, err := c.Client.CoreV1().PersistentVolumes().Get(ctx, v.Name, metav1.GetOptions{})
 	if err != nil {
@@ -156,7 +158,8 @@ func (c *Controller) volumeSize(ctx context.Context, v *v1.PersistentVolume, siz
 	return nil
 }
 
-// sizeStatus writes how far the growth of a claim has come; without a step it is at its end.
+// updateSizeStatus writes the progress of a claim's expansion. An empty step means that the
+// expansion is complete.
 func (c *Controller) sizeStatus(ctx context.Context, claim *v1.PersistentVolumeClaim, size resource.Quantity, step v1.ClaimResourceStatus,
 	condition v1.PersistentVolumeClaimConditionType, message string,
 ) (*v1.PersistentVolumeClaim, error) {

@@ -43,15 +43,15 @@ import (
 
 const name = "test.csi.keelson.dev"
 
-// errKilled is the answer to a step at which the process is killed.
+// errKilled is the error of a step at which the process is killed.
 var errKilled = errors.New("killed")
 
-// process is one life of the controller. Its steps are its writes to the API and its
-// calls of the driver that change something; it is killed at one of them, before that
-// is done or after.
+// process is one process of the controller. Its steps are its API writes and those of its driver
+// calls that change something. It is killed at one step, before or after the step is done.
 type process struct {
 	driver *grpc.ClientConn
-	// at is the step at which it is killed, or when its name.
+	// at is the number of the step at which it is killed, when the name of that step. Either is
+	// used.
 	at     int
 	when   string
 	after  bool
@@ -63,7 +63,7 @@ type process struct {
 	last  string
 }
 
-// step does something unless the process is dead, or dies of it.
+// step does something, unless the process is dead or is killed at this step.
 func (p *process) step(what string, counts bool, do func() error) error {
 	p.mu.Lock()
 	if p.dead {
@@ -123,7 +123,7 @@ type tripper func(*http.Request) (*http.Response, error)
 
 func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// start runs a process until stop is called, which waits for its end.
+// start runs a process until stop is called. stop waits for its end.
 func (p *process) start(t *testing.T, s *testserver.Server) (stop func()) {
 	config := rest.CopyConfig(s.Config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -131,7 +131,7 @@ func (p *process) start(t *testing.T, s *testserver.Server) (stop func()) {
 	})
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		panic(err) // of a configuration that others work with
+		panic(err) // the configuration is valid
 	}
 	d := controller.Deps{
 		Client: client, Informers: controller.NewInformers(s.Client, 0), Events: &record.FakeRecorder{}, Clock: clock.Real(),
@@ -157,7 +157,7 @@ func (p *process) start(t *testing.T, s *testserver.Server) (stop func()) {
 	}
 }
 
-// world is an API server with a node, and a driver on it.
+// world is an API server with one node and a driver on it.
 type world struct {
 	*testserver.Server
 	driver *driver.Driver
@@ -167,7 +167,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{Server: testserver.Start(t, testserver.Options{}), driver: &driver.Driver{Name: name, Node: "n", Root: t.TempDir()}}
-	sockets, err := os.MkdirTemp("", "k") // the names of sockets are short
+	sockets, err := os.MkdirTemp("", "k") // names of sockets have a maximum length
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(func() { _ = w.conn.Close() })
 
 	ctx := t.Context()
-	if _, err := w.driver.NodeGetInfo(ctx, nil); err != nil { // as its kubelet asks
+	if _, err := w.driver.NodeGetInfo(ctx, nil); err != nil { // the kubelet calls this too
 		t.Fatal(err)
 	}
 	node, err := w.Client.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{})
@@ -212,7 +212,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// alive keeps a controller running until the test ends: when the first is killed, the next one starts.
+// alive keeps a controller running until the test ends. When a process is killed, it starts the
+// next one.
 func (w *world) alive(t *testing.T, first *process) {
 	t.Helper()
 	stop := first.start(t, w.Server)
@@ -244,7 +245,7 @@ func claim(name string) *v1.PersistentVolumeClaim {
 	}
 }
 
-// live takes a volume through its life: it is made, attached, grown, detached and deleted.
+// live creates, attaches, expands, detaches and deletes a volume.
 func (w *world) live(t *testing.T, id string) {
 	t.Helper()
 	claims, attachments := w.Client.CoreV1().PersistentVolumeClaims("default"), w.Client.StorageV1().VolumeAttachments()
@@ -295,7 +296,7 @@ func (w *world) live(t *testing.T, id string) {
 	w.empty(t)
 }
 
-// empty looks for volumes that nobody knows of.
+// empty checks that the driver has no volumes left.
 func (w *world) empty(t *testing.T) {
 	t.Helper()
 	left, err := filepath.Glob(filepath.Join(w.driver.Root, "volumes", "*"))
@@ -304,8 +305,8 @@ func (w *world) empty(t *testing.T) {
 	}
 }
 
-// TestKilled kills the controller at each of its steps in turn, before and after it is
-// done. The next one finishes: nothing is made twice, and nothing is left.
+// TestKilled kills the controller at each of its steps in turn, before and after the step. The next
+// process must finish the work without duplicates or leftovers.
 func TestKilled(t *testing.T) {
 	w := newWorld(t)
 	for _, after := range []bool{false, true} {
@@ -326,10 +327,11 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestAbandoned: a claim that goes while its volume is being made leaves none.
+// TestAbandoned checks that no volume is left if a claim is deleted while its volume is being
+// created.
 func TestAbandoned(t *testing.T) {
 	w := newWorld(t)
-	// The driver has made it, and nobody has noted that.
+	// The driver has created the volume, and the controller is killed before it records that.
 	p := &process{driver: w.conn, when: controllerService + "CreateVolume", after: true, killed: make(chan struct{})}
 	stop := p.start(t, w.Server)
 	claims := w.Client.CoreV1().PersistentVolumeClaims("default")

@@ -39,11 +39,11 @@ import (
 	"keelson.dev/keelson/pkg/controllers/volumebinder"
 )
 
-// storage is the disks behind all volumes, and what is mounted of them.
+// storage simulates the disks behind all volumes and which of them are mounted.
 type storage struct {
 	t       *testing.T
 	mu      sync.Mutex
-	exists  map[string]bool // disks, by their handles; false once deleted
+	exists  map[string]bool // by handle; false once deleted
 	mounted map[string]bool
 }
 
@@ -59,7 +59,7 @@ func (s *storage) get(m map[string]bool, handle string) bool {
 	return m[handle]
 }
 
-// call implements caller, for all drivers on all nodes.
+// call implements caller for all drivers on all nodes.
 func (s *storage) call(_ context.Context, _, _, method string, in, out protoadapt.MessageV1) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,8 +84,7 @@ func (s *storage) call(_ context.Context, _, _, method string, in, out protoadap
 	return nil
 }
 
-// order is a volume with all that belongs to it, and the order in which the objects
-// are deleted.
+// order is a volume with its related objects, and the order in which they are deleted.
 type order struct {
 	id                                   string // of all objects
 	policy                               v1.PersistentVolumeReclaimPolicy
@@ -98,7 +97,7 @@ func (o *order) String() string {
 	return fmt.Sprintf("%s: %s static=%v delayed=%v ephemeral=%v attached=%v %s", o.id, o.policy, o.static, o.delayed, o.ephemeral, o.attached, strings.Join(o.steps, ","))
 }
 
-// claim is the name of the claim.
+// claim returns the name of the claim.
 func (o *order) claim() string {
 	if o.ephemeral {
 		return o.id + "-v"
@@ -106,8 +105,8 @@ func (o *order) claim() string {
 	return o.id
 }
 
-// orders are all orders of pod, claim and volume, for all kinds of volumes. In each of
-// them something else is deleted as well, or nothing, at changing places.
+// orders returns all orders of pod, claim and volume, for all kinds of volumes. Some also delete
+// another object, at changing places.
 func orders() []*order {
 	core := [][]string{
 		{"pod", "claim", "volume"}, {"pod", "volume", "claim"}, {"claim", "pod", "volume"},
@@ -121,7 +120,7 @@ func orders() []*order {
 				n := len(out)
 				o := kind
 				o.id, o.policy, o.attached, o.steps = fmt.Sprintf("o%d", n), policy, n%2 == 1, slices.Clone(steps)
-				// 5 extras and 4 places: every pair has come up after 20 orders.
+				// With 5 extras and 4 places, 20 orders contain every pair.
 				if extra := extras[n%len(extras)]; extra != "" {
 					o.steps = slices.Insert(o.steps, n%4, extra)
 				}
@@ -132,8 +131,8 @@ func orders() []*order {
 	return out
 }
 
-// stage is where orders are played: an API server with all controllers of storage,
-// and the kubelets of all nodes.
+// stage is where orders run: an API server with all storage controllers and the kubelets of all
+// nodes.
 type stage struct {
 	*testserver.Server
 	storage *storage
@@ -156,8 +155,8 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// kubelets end deleted pods: they unmount their volumes and remove the objects. They
-// also check that the storage of a volume with the policy Delete goes before the object.
+// kubelets unmounts the volumes of deleted pods and removes the pods. It also checks that the
+// storage of a volume with the policy Delete is deleted before the object.
 func (s *stage) kubelets(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -182,7 +181,7 @@ func (s *stage) kubelets(t *testing.T) {
 			}
 			want := v.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimRetain
 			if got := s.storage.get(s.storage.exists, v.Spec.CSI.VolumeHandle); got != want {
-				t.Errorf("PersistentVolume %s with policy %s is gone; its storage exists: %v", v.Name, v.Spec.PersistentVolumeReclaimPolicy, got)
+				t.Errorf("PersistentVolume %s with policy %s was deleted; its storage exists: %v", v.Name, v.Spec.PersistentVolumeReclaimPolicy, got)
 			}
 		},
 	})
@@ -194,8 +193,7 @@ func (s *stage) kubelets(t *testing.T) {
 	t.Cleanup(func() { cancel(); factory.Shutdown() })
 }
 
-// surroundings creates the cluster's side of an order, unless it is there: class,
-// driver and node.
+// surroundings creates the class, driver and node of an order if they do not exist.
 func (s *stage) surroundings(ctx context.Context, o *order) error {
 	mode := storagev1.VolumeBindingImmediate
 	if o.delayed {
@@ -230,7 +228,7 @@ func (s *stage) surroundings(ctx context.Context, o *order) error {
 	return nil
 }
 
-// setUp brings the objects of an order to where a pod has its volume mounted.
+// setUp creates the objects of an order until a pod has its volume mounted.
 func (s *stage) setUp(t *testing.T, o *order) {
 	t.Helper()
 	ctx, core := t.Context(), s.Client.CoreV1()
@@ -251,7 +249,7 @@ func (s *stage) setUp(t *testing.T, o *order) {
 		s.storage.set(s.storage.exists, o.id, true)
 		_, err = core.PersistentVolumes().Create(ctx, &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: o.id}, Spec: v1.PersistentVolumeSpec{
 			Capacity: template.Spec.Resources.Requests, AccessModes: template.Spec.AccessModes, StorageClassName: o.id, PersistentVolumeReclaimPolicy: o.policy,
-			ClaimRef:               &v1.ObjectReference{Namespace: o.id, Name: o.id}, // where binding waits the scheduler writes it
+			ClaimRef:               &v1.ObjectReference{Namespace: o.id, Name: o.id}, // with delayed binding the scheduler writes this
 			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: o.id, VolumeHandle: o.id}},
 		}}, metav1.CreateOptions{})
 		must(err)
@@ -263,7 +261,7 @@ func (s *stage) setUp(t *testing.T, o *order) {
 		pod.Spec.Volumes[0].Ephemeral = &v1.EphemeralVolumeSource{VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{Spec: template.Spec}}
 	} else {
 		pod.Spec.Volumes[0].PersistentVolumeClaim = &v1.PersistentVolumeClaimVolumeSource{ClaimName: o.claim()}
-		if o.delayed && !o.static { // as the scheduler would
+		if o.delayed && !o.static { // as the scheduler does
 			template.Annotations = map[string]string{volume.AnnSelectedNode: o.id}
 		}
 		_, err = core.PersistentVolumeClaims(o.id).Create(ctx, template, metav1.CreateOptions{})
@@ -293,7 +291,7 @@ func (s *stage) setUp(t *testing.T, o *order) {
 	})
 }
 
-// remove deletes something of an order.
+// remove deletes an object of an order.
 func (s *stage) remove(ctx context.Context, o *order, what string) error {
 	var err error
 	none, core, storage := metav1.DeleteOptions{}, s.Client.CoreV1(), s.Client.StorageV1()
@@ -314,12 +312,12 @@ func (s *stage) remove(ctx context.Context, o *order, what string) error {
 		err = core.Namespaces().Delete(ctx, o.id, none)
 	}
 	if apierrors.IsNotFound(err) {
-		return nil // a controller was faster
+		return nil // a controller deleted it first
 	}
 	return err
 }
 
-// left returns the objects of an order that are left.
+// left returns the remaining objects of an order.
 func (s *stage) left(ctx context.Context, o *order) ([]string, error) {
 	var out []string
 	var errs []error
@@ -352,9 +350,9 @@ func (s *stage) left(ctx context.Context, o *order) ([]string, error) {
 	return out, errors.Join(errs...)
 }
 
-// TestOrders deletes a volume and all that belongs to it, in every order. What is
-// deleted goes once a driver and a node are there again; nothing is deleted below a
-// pod; and the reclaim policy is carried out, before the volume's object goes.
+// TestOrders deletes a volume and its related objects in every order. All deleted objects must
+// disappear once a driver and a node exist again, no storage may be deleted while a pod uses it,
+// and the reclaim policy must be carried out before the volume's object disappears.
 func TestOrders(t *testing.T) {
 	s := newStage(t)
 	all := orders()

@@ -25,22 +25,22 @@ import (
 )
 
 const (
-	// being is the finalizer of a claim for which a volume may be made that the API
-	// does not show yet.
+	// being is the finalizer of a claim for which the driver may have created a volume that has no
+	// API object yet.
 	being = "storage.keelson.dev/provisioning"
-	// made is the finalizer, known from Kubernetes' provisioner, of a volume whose
-	// reclaim policy is Delete and that its driver has not deleted yet.
+	// made is the finalizer of a volume with the reclaim policy Delete whose storage is not deleted
+	// yet. It is the same as that of Kubernetes' provisioner.
 	made = "external-provisioner.volume.kubernetes.io/finalizer"
-	// reserved begins the names of parameters of a class that are not the driver's.
+	// reserved is the prefix of class parameters that are not passed to the driver.
 	reserved = "csi.storage.k8s.io/"
 	fsType   = reserved + "fstype"
 )
 
-// served are the names of the drivers that this controller cares for.
+// served returns the names of the drivers that this controller manages.
 func (c *Controller) served() []string {
 	all, err := c.objects.List(labels.SelectorFromSet(labels.Set{Label: Kubelet}))
 	if err != nil {
-		return nil // the cache has no errors
+		return nil // a cache never fails
 	}
 	var out []string
 	for _, d := range all {
@@ -54,7 +54,7 @@ func (c *Controller) serves(driver string) bool {
 	return err == nil && d.Labels[Label] == Kubelet
 }
 
-// registered is what a node's kubelet says of a driver, or nil.
+// registered returns the entry of a driver in a node's CSINode, or nil.
 func registered(n *storagev1.CSINode, driver string) *storagev1.CSINodeDriver {
 	i := slices.IndexFunc(n.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == driver })
 	if i < 0 {
@@ -63,7 +63,7 @@ func registered(n *storagev1.CSINode, driver string) *storagev1.CSINodeDriver {
 	return &n.Spec.Drivers[i]
 }
 
-// syncClaim has a volume made for a claim that was handed to one of the drivers.
+// syncClaim provisions a volume for a claim that is assigned to one of the drivers.
 func (c *Controller) syncClaim(ctx context.Context, key string) error {
 	namespace, name := controller.SplitKey(key)
 	claim, err := c.claims.PersistentVolumeClaims(namespace).Get(name)
@@ -79,7 +79,7 @@ func (c *Controller) syncClaim(ctx context.Context, key string) error {
 	if !begun && !wanted {
 		return nil
 	}
-	if !c.serves(driver) { // also if the claim names none any more
+	if !c.serves(driver) { // also if the claim no longer names a provisioner
 		return c.settle(ctx, claim)
 	}
 	class, err := c.classes.Get(volume.GetPersistentVolumeClaimClass(claim))
@@ -93,7 +93,7 @@ func (c *Controller) syncClaim(ctx context.Context, key string) error {
 	if delayed && claim.Annotations[volume.AnnSelectedNode] == "" {
 		return c.settle(ctx, claim)
 	}
-	// The cache may not show a volume yet that was made a moment ago.
+	// The cache may not show a volume yet that was just created.
 	_, err = c.Client.CoreV1().PersistentVolumes().Get(ctx, volumeName(claim), metav1.GetOptions{})
 	switch {
 	case err == nil || !wanted && claim.Spec.VolumeName != "":
@@ -108,7 +108,7 @@ func (c *Controller) syncClaim(ctx context.Context, key string) error {
 
 func volumeName(claim *v1.PersistentVolumeClaim) string { return "pvc-" + string(claim.UID) }
 
-// settle lets a claim go for which nothing is being made any more.
+// settle removes the finalizer from a claim for which no volume is being created.
 func (c *Controller) settle(ctx context.Context, claim *v1.PersistentVolumeClaim) error {
 	if !slices.Contains(claim.Finalizers, being) {
 		return nil
@@ -122,7 +122,7 @@ func (c *Controller) settle(ctx context.Context, claim *v1.PersistentVolumeClaim
 	return nil
 }
 
-// provide has the volume made, and shows it.
+// provide creates the volume and its API object.
 func (c *Controller) provide(ctx context.Context, claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
 	if !slices.Contains(claim.Finalizers, being) {
 		next := claim.DeepCopy()
@@ -145,7 +145,7 @@ func (c *Controller) provide(ctx context.Context, claim *v1.PersistentVolumeClai
 	if err != nil {
 		c.Events.Eventf(claim, v1.EventTypeWarning, "ProvisioningFailed", "failed to provision volume with StorageClass %q: %v", class.Name, err)
 		if status.Code(err) == codes.ResourceExhausted {
-			c.space.AddPaced(class.Provisioner) // whatever is published, it is not so
+			c.space.AddPaced(class.Provisioner) // the published capacity is wrong
 			return c.elsewhere(ctx, claim, err)
 		}
 		return err
@@ -158,9 +158,8 @@ func (c *Controller) provide(ctx context.Context, claim *v1.PersistentVolumeClai
 	return c.settle(ctx, claim)
 }
 
-// selectedNodeGone reports whether the node that the scheduler selected for a claim
-// has been deleted. The caches may not show a new node yet, so the API server has the
-// last word.
+// selectedNodeGone reports whether the node that the scheduler selected for a claim was deleted. It
+// asks the API server, because the cache may not show a new node yet.
 func (c *Controller) selectedNodeGone(ctx context.Context, claim *v1.PersistentVolumeClaim) (bool, error) {
 	name := claim.Annotations[volume.AnnSelectedNode]
 	if name == "" {
@@ -184,8 +183,8 @@ func (c *Controller) selectedNodeGone(ctx context.Context, claim *v1.PersistentV
 	return false, nil
 }
 
-// elsewhere has the scheduler select another node, because the present one has no
-// room or has been deleted.
+// elsewhere makes the scheduler select another node, because the present one has no capacity or was
+// deleted.
 func (c *Controller) elsewhere(ctx context.Context, claim *v1.PersistentVolumeClaim, cause error) error {
 	if claim.Annotations[volume.AnnSelectedNode] == "" {
 		return cause
@@ -199,14 +198,14 @@ func (c *Controller) elsewhere(ctx context.Context, claim *v1.PersistentVolumeCl
 	return nil
 }
 
-// abandon has a volume deleted that may have been made for a claim that goes: asking
-// for it once more tells which it is.
+// abandon deletes a volume that may have been created for a deleted claim. It first repeats the
+// create call, which returns the volume's handle.
 func (c *Controller) abandon(ctx context.Context, claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
 	gone, err := c.selectedNodeGone(ctx, claim)
 	if err != nil {
 		return err
 	}
-	if gone { // another node can reach the volume, unless the volume went with the node
+	if gone { // another node can access the volume, unless it was local to the deleted one
 		claim = claim.DeepCopy()
 		delete(claim.Annotations, volume.AnnSelectedNode)
 	}
@@ -227,7 +226,7 @@ func (c *Controller) abandon(ctx context.Context, claim *v1.PersistentVolumeClai
 	return c.settle(ctx, claim)
 }
 
-// refused tells whether an error says that nothing was made, and nothing will be.
+// refused reports whether an error means that the driver has created no volume and will not.
 func refused(err error) bool {
 	switch status.Code(err) {
 	case codes.InvalidArgument, codes.NotFound, codes.OutOfRange, codes.AlreadyExists, codes.ResourceExhausted, codes.FailedPrecondition,
@@ -238,7 +237,7 @@ func refused(err error) bool {
 	}
 }
 
-// create asks the driver for a claim's volume.
+// create calls the driver to create a claim's volume.
 func (c *Controller) create(ctx context.Context, claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) (*csi.Volume, error) {
 	driver := class.Provisioner
 	given, err := parameters(class)
@@ -281,13 +280,13 @@ func (c *Controller) create(ctx context.Context, claim *v1.PersistentVolumeClaim
 	return got.GetVolume(), nil
 }
 
-// parameters are those of a class that are for its driver.
+// parameters returns the class parameters for the driver.
 func parameters(class *storagev1.StorageClass) (map[string]string, error) {
 	out := map[string]string{}
 	for k, v := range class.Parameters {
 		switch {
 		case strings.HasPrefix(k, reserved) && strings.Contains(k, "secret"):
-			return nil, status.Errorf(codes.InvalidArgument, "storage class %s names secrets: its driver needs sidecars", class.Name)
+			return nil, status.Errorf(codes.InvalidArgument, "storage class %s refers to secrets, which are not supported", class.Name)
 		case !strings.HasPrefix(k, reserved):
 			out[k] = v
 		}
@@ -295,7 +294,7 @@ func parameters(class *storagev1.StorageClass) (map[string]string, error) {
 	return out, nil
 }
 
-// requirements are from where a volume is to be reached: from the node by which it is made.
+// requirements returns the topology of a new volume: that of the node through which it is created.
 func requirements(d *storagev1.CSINodeDriver, node *v1.Node) *csi.TopologyRequirement {
 	if d == nil || len(d.TopologyKeys) == 0 {
 		return nil
@@ -304,7 +303,7 @@ func requirements(d *storagev1.CSINodeDriver, node *v1.Node) *csi.TopologyRequir
 	return &csi.TopologyRequirement{Requisite: here, Preferred: here}
 }
 
-// segments is where a node is, in the words of a driver.
+// segments returns the topology of a node, with the driver's keys.
 func segments(d *storagev1.CSINodeDriver, node *v1.Node) map[string]string {
 	out := map[string]string{}
 	for _, k := range d.TopologyKeys {
@@ -313,7 +312,8 @@ func segments(d *storagev1.CSINodeDriver, node *v1.Node) map[string]string {
 	return out
 }
 
-// allowed tells by which nodes volumes of a class may be made.
+// allowed returns a function that reports whether volumes of a class may be created through a node,
+// or nil if all nodes are allowed.
 func allowed(class *storagev1.StorageClass) func(*v1.Node) bool {
 	if len(class.AllowedTopologies) == 0 {
 		return nil
@@ -325,7 +325,7 @@ func allowed(class *storagev1.StorageClass) func(*v1.Node) bool {
 	}
 }
 
-// affinity is from where a volume can be reached, or nil: from everywhere.
+// affinity returns the node affinity of a created volume, or nil if all nodes can access it.
 func affinity(v *csi.Volume) *v1.VolumeNodeAffinity {
 	var terms []v1.NodeSelectorTerm
 	for _, t := range v.GetAccessibleTopology() {
@@ -343,13 +343,13 @@ func affinity(v *csi.Volume) *v1.VolumeNodeAffinity {
 	return &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: terms}}
 }
 
-// reaches tells which nodes reach a volume.
+// reaches returns a function that reports whether a node can access a volume.
 func reaches(a *v1.VolumeNodeAffinity) func(*v1.Node) bool {
 	v := &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{NodeAffinity: a}}
 	return func(n *v1.Node) bool { return volume.CheckNodeAffinity(v, n.Labels) == nil }
 }
 
-// persistent is how the API shows what the driver made.
+// newVolume returns the API object for a volume that the driver created.
 func persistent(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass, got *csi.Volume) *v1.PersistentVolume {
 	size := claim.Spec.Resources.Requests[v1.ResourceStorage]
 	if n := got.GetCapacityBytes(); n > 0 {

@@ -16,8 +16,8 @@ import (
 	"k8s.io/component-helpers/storage/volume"
 )
 
-// syncVolume protects a volume by a finalizer, has the storage of a released volume
-// deleted, and removes the finalizers from volumes that are being deleted.
+// syncVolume adds the finalizer to volumes, deletes the storage of released volumes, and removes
+// the finalizers from volumes that are being deleted.
 func (c *Controller) syncVolume(ctx context.Context, name string) error {
 	v, err := c.volumes.Get(name)
 	if apierrors.IsNotFound(err) {
@@ -42,7 +42,7 @@ func (c *Controller) syncVolume(ctx context.Context, name string) error {
 	}
 	if len(users) > 0 {
 		c.Events.Eventf(v, v1.EventTypeWarning, "VolumeFailedDelete", "persistentvolume %s is still attached to node %s", v.Name, users[0].(*storagev1.VolumeAttachment).Spec.NodeName)
-		return nil // its end is told
+		return nil // the event of its detachment queues it
 	}
 	if erases {
 		if err := c.erase(ctx, v); err != nil {
@@ -59,16 +59,16 @@ func (c *Controller) syncVolume(ctx context.Context, name string) error {
 	return c.forget(ctx, v)
 }
 
-// reclaimed reports whether this controller carries out the reclaim policy Delete of
-// a volume: it provisioned the volume, or an administrator created the object.
+// reclaimed reports whether this controller carries out the reclaim policy Delete of a volume: it
+// provisioned the volume, or an administrator created the object.
 func reclaimed(v *v1.PersistentVolume) bool {
 	by, provisioned := v.Annotations[volume.AnnDynamicallyProvisioned]
 	return v.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete && (!provisioned || by == v.Spec.CSI.Driver)
 }
 
-// mustErase reports whether the driver must delete the storage of a volume. A volume
-// that is being deleted without the finalizer has been erased already, or was never
-// bound. An object that an administrator created is erased only after its claim.
+// mustErase reports whether the driver must delete the storage of a volume. The storage of a volume
+// that is being deleted without the finalizer was deleted already, or the volume was never bound.
+// If an administrator created the object, the storage is deleted only after the claim.
 func mustErase(v *v1.PersistentVolume) bool {
 	going := v.DeletionTimestamp != nil
 	if !reclaimed(v) || going && !slices.Contains(v.Finalizers, made) {
@@ -78,9 +78,8 @@ func mustErase(v *v1.PersistentVolume) bool {
 	return v.Status.Phase == v1.VolumeReleased || unused
 }
 
-// protect adds the finalizer to a bound volume whose storage is deleted with it, and
-// removes the finalizer if the storage is to be kept. It returns nil if the volume
-// is gone.
+// protect adds the finalizer to a bound volume whose storage must be deleted with it, and removes
+// it if the storage must be kept. It returns nil if the volume was deleted.
 func (c *Controller) protect(ctx context.Context, v *v1.PersistentVolume) (*v1.PersistentVolume, error) {
 	next, has := v.DeepCopy(), slices.Contains(v.Finalizers, made)
 	switch {
@@ -101,7 +100,7 @@ func (c *Controller) protect(ctx context.Context, v *v1.PersistentVolume) (*v1.P
 	return got, nil
 }
 
-// erase has the driver delete a volume.
+// erase calls the driver to delete a volume.
 func (c *Controller) erase(ctx context.Context, v *v1.PersistentVolume) error {
 	node, err := c.where(v.Spec.CSI.Driver, "", reaches(v.Spec.NodeAffinity))
 	if err != nil {
@@ -110,7 +109,7 @@ func (c *Controller) erase(ctx context.Context, v *v1.PersistentVolume) error {
 	return c.ask(ctx, node.Name, v.Spec.CSI.Driver, "DeleteVolume", &csi.DeleteVolumeRequest{VolumeId: v.Spec.CSI.VolumeHandle}, &csi.DeleteVolumeResponse{})
 }
 
-// forget takes the finalizers off a volume that is being deleted.
+// forget removes the finalizers from a volume that is being deleted.
 func (c *Controller) forget(ctx context.Context, v *v1.PersistentVolume) error {
 	ours := func(f string) bool { return f == made || f == attached(v.Spec.CSI.Driver) }
 	now, err := c.Client.CoreV1().PersistentVolumes().Get(ctx, v.Name, metav1.GetOptions{})

@@ -17,9 +17,9 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// TestSelectedNodeGone: the selection of a node that does not exist is taken back, so
-// that the scheduler selects another one. A claim for which a volume may have been made
-// by way of such a node does not stay for ever, and leaves no volume.
+// TestSelectedNodeGone checks that the selection of a deleted node is removed, so that the
+// scheduler selects another one. A claim for which a volume may have been created through such a
+// node must be deleted and leave no volume.
 func TestSelectedNodeGone(t *testing.T) {
 	s := newStage(t)
 	o := &order{id: "o", policy: v1.PersistentVolumeReclaimDelete, delayed: true}
@@ -45,7 +45,7 @@ func TestSelectedNodeGone(t *testing.T) {
 			pvc.Spec.StorageClassName = ptr.To("o")
 			pvc.Annotations = map[string]string{volume.AnnSelectedNode: name}
 		}
-		// As an earlier process of the controller left it, and a user deleted it.
+		// The state that an earlier process left before a user deleted the claim.
 		begun.Finalizers = []string{being}
 		begun.Annotations[volume.AnnStorageProvisioner] = "o"
 		begun, err := claims.Create(t.Context(), begun, metav1.CreateOptions{})
@@ -67,7 +67,7 @@ func TestSelectedNodeGone(t *testing.T) {
 			return got, apierrors.IsNotFound(err)
 		})
 		if s.storage.get(s.storage.exists, volumeName(begun)) {
-			t.Errorf("%s: a volume is left that nobody knows of", name)
+			t.Errorf("%s: a volume without an object is left", name)
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 
 const snapshotGroup = "snapshot.storage.k8s.io"
 
-// source is what a claim's volume is to be made from, or nil.
+// source returns the source of a claim's volume, or nil.
 func (c *Controller) source(ctx context.Context, claim *v1.PersistentVolumeClaim, driver string) (*csi.VolumeContentSource, error) {
 	from := claim.Spec.DataSource
 	group := ""
@@ -45,14 +45,14 @@ func (c *Controller) source(ctx context.Context, claim *v1.PersistentVolumeClaim
 	return nil, status.Errorf(codes.InvalidArgument, "a %s is not a data source for driver %s", from.Kind, driver)
 }
 
-// clone is the handle of the volume of another claim.
+// clone returns the volume handle of another claim.
 func (c *Controller) clone(ctx context.Context, namespace, name, driver string) (string, error) {
 	claim, err := c.Client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return "", fmt.Errorf("source: %w", err)
 	}
 	if claim.Status.Phase != v1.ClaimBound || claim.DeletionTimestamp != nil {
-		return "", fmt.Errorf("source claim %s is not bound, or goes", name)
+		return "", fmt.Errorf("source claim %s is not bound, or is being deleted", name)
 	}
 	v, err := c.Client.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
 	if err != nil {
@@ -64,8 +64,8 @@ func (c *Controller) clone(ctx context.Context, namespace, name, driver string) 
 	return v.Spec.CSI.VolumeHandle, nil
 }
 
-// snapshot is the handle of a snapshot that is ready. Its kinds are custom resources:
-// of them no more is read than this.
+// snapshot returns the handle of a ready snapshot. It decodes only the fields that it needs,
+// because the kinds are custom resources.
 func (c *Controller) snapshot(ctx context.Context, namespace, name string) (string, error) {
 	var s struct {
 		Metadata metav1.ObjectMeta `json:"metadata"`
@@ -78,7 +78,7 @@ func (c *Controller) snapshot(ctx context.Context, namespace, name string) (stri
 		return "", err
 	}
 	if !s.Status.ReadyToUse || s.Metadata.DeletionTimestamp != nil {
-		return "", fmt.Errorf("snapshot %s is not ready, or goes", name)
+		return "", fmt.Errorf("snapshot %s is not ready, or is being deleted", name)
 	}
 	var content struct {
 		Spec struct {
@@ -95,7 +95,7 @@ func (c *Controller) snapshot(ctx context.Context, namespace, name string) (stri
 		return "", err
 	}
 	if content.Spec.Of.Namespace != namespace || content.Spec.Of.Name != name || content.Status.Handle == "" {
-		return "", fmt.Errorf("snapshot %s has no content of its own", name)
+		return "", fmt.Errorf("snapshot %s is not bound to its content", name)
 	}
 	return content.Status.Handle, nil
 }

@@ -12,24 +12,24 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// maxUncounted bounds the UIDs that a status holds.
+// maxUncounted is the maximum number of UIDs of ended pods in a status.
 const maxUncounted = 500
 
-// ledger is what one sync counts.
+// ledger is the result of counting in one sync.
 type ledger struct {
-	// open are the UIDs of pods that still have the finalizer.
+	// open are the UIDs of pods whose end is not counted yet, or that have not ended.
 	open sets.Set[types.UID]
-	// release are pods that may lose it once the status is written.
+	// release are pods that may lose the finalizer once the status is written.
 	release []*v1.Pod
-	// policy are the actions of the failure policy for failures that were noted, or ignored.
+	// policy are the failure policy's actions for failures that were recorded or ignored.
 	policy []batchv1.PodFailurePolicyAction
-	// full tells that there is more to count than one write takes.
+	// full is true if there are more pods to count than one write takes.
 	full bool
 }
 
-// account counts in the status those noted there before whose finalizer is gone,
-// and notes those that have ended since. A job that comes to an end (end is not
-// nil) takes the rest of its pods for failed, unless the end is a success.
+// account updates the status: it counts the pods that were recorded there before and have lost the
+// finalizer, and records those that ended since. If the job ends (end is not nil) without success,
+// the remaining pods count as failed.
 func (s *survey) account(end *batchv1.JobCondition) *ledger {
 	l := &ledger{open: sets.New[types.UID]()}
 	for _, pod := range s.pods {
@@ -78,7 +78,7 @@ func (s *survey) account(end *batchv1.JobCondition) *ledger {
 	return l
 }
 
-// releasable tells whether a pod needs the finalizer no more once it is accounted for.
+// releasable reports whether a pod no longer needs the finalizer once it is counted.
 func (s *survey) releasable(pod *v1.Pod, end *batchv1.JobCondition) bool {
 	if s.job.DeletionTimestamp != nil || end != nil || pod.Status.Phase == v1.PodSucceeded {
 		return true
@@ -97,7 +97,7 @@ func (s *survey) noteIndexes() {
 	}
 }
 
-// settle moves pods that are not open any more from the notes to the counters.
+// settle moves pods that are no longer open from the recorded UIDs to the counters.
 func (l *ledger) settle(status *batchv1.JobStatus) {
 	closed := func(uid types.UID) bool { return !l.open.Has(uid) }
 	move := func(list []types.UID, counter *int32) []types.UID {
@@ -110,8 +110,8 @@ func (l *ledger) settle(status *batchv1.JobStatus) {
 	noted.Failed = move(noted.Failed, &status.Failed)
 }
 
-// announce writes in the status how the job will end, and returns the condition
-// that it will have when it has.
+// announce writes to the status how the job will end, and returns the condition that it gets when
+// it has ended.
 func (s *survey) announce(end *batchv1.JobCondition) *batchv1.JobCondition {
 	if end == nil {
 		return nil
@@ -127,7 +127,7 @@ func (s *survey) announce(end *batchv1.JobCondition) *batchv1.JobCondition {
 	return trueCondition(last, end.Reason, end.Message, s.now)
 }
 
-// conclude ends the job, unless some of its pods are not counted or still end.
+// conclude ends the job unless some of its pods are not counted or are still terminating.
 func (s *survey) conclude(end *batchv1.JobCondition) bool {
 	noted := s.job.Status.UncountedTerminatedPods
 	if end == nil || len(noted.Succeeded)+len(noted.Failed) > 0 || s.terminating > 0 {
@@ -139,7 +139,7 @@ func (s *survey) conclude(end *batchv1.JobCondition) bool {
 		status.CompletionTime = &end.LastTransitionTime
 	}
 	if n := s.job.Spec.Completions; status.StartTime == nil && (n == nil || *n > 0) {
-		status.StartTime = &end.LastTransitionTime // suspension took it; what has ended must have begun
+		status.StartTime = &end.LastTransitionTime // suspension removed it, but a finished job must have a start time
 	}
 	return true
 }

@@ -12,7 +12,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// How long after a failure the next pod is made: twice as long after each.
+// The back-off after a failure, before the next pod is created. It doubles with each failure.
 const (
 	backoffFirst = 10 * time.Second
 	backoffMax   = 10 * time.Minute
@@ -24,7 +24,7 @@ type backoff struct {
 	last     time.Time
 }
 
-// after is the back-off when some more pods have ended.
+// after returns the back-off after more pods have ended.
 func (b backoff) after(succeeded, failed []*v1.Pod) backoff {
 	var success time.Time
 	for _, pod := range succeeded {
@@ -48,7 +48,7 @@ func (b backoff) after(succeeded, failed []*v1.Pod) backoff {
 	return b
 }
 
-// left is how long there is still to wait.
+// remaining returns how long to wait until the next pod may be created.
 func (b backoff) left(now time.Time) time.Duration {
 	if b.failures == 0 {
 		return 0
@@ -60,7 +60,7 @@ func (b backoff) left(now time.Time) time.Duration {
 	return max(0, min(wait, backoffMax)-now.Sub(b.last))
 }
 
-// ended is when a pod ended: when its last container did, or as good an estimate as there is.
+// endTime returns when a pod ended: when its last container did, or an estimate.
 func ended(pod *v1.Pod) time.Time {
 	if at := containersEnded(pod); !at.IsZero() {
 		return at
@@ -78,7 +78,8 @@ func ended(pod *v1.Pod) time.Time {
 	return pod.CreationTimestamp.Time
 }
 
-// containersEnded is when the last container ended, sidecars included; zero if one has not.
+// containersEnded returns when the last container ended, including sidecars, or zero if one still
+// runs.
 func containersEnded(pod *v1.Pod) time.Time {
 	statuses := slices.Clone(pod.Status.ContainerStatuses)
 	for _, s := range pod.Status.InitContainerStatuses {

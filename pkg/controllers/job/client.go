@@ -17,7 +17,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// client is hands with an API server.
+// client implements hands with an API server.
 type client struct {
 	api  kubernetes.Interface
 	pods controller.Pods
@@ -33,13 +33,14 @@ func (c client) remove(ctx context.Context, job *batchv1.Job, pod *v1.Pod) error
 
 func (c client) release(ctx context.Context, pod *v1.Pod) error { return c.unfinalize(ctx, pod, "") }
 
-// releaseOrphan releases a pod only if it is as it was seen: it may be adopted meanwhile.
+// releaseOrphan removes the finalizer from a pod only if the pod has not changed, because a job may
+// adopt it meanwhile.
 func (c client) releaseOrphan(ctx context.Context, pod *v1.Pod) error {
 	return c.unfinalize(ctx, pod, pod.ResourceVersion)
 }
 
-// unfinalize takes the finalizer from a pod, if it is still the same, and of a
-// version, if one is named.
+// unfinalize removes the finalizer from a pod with the same UID and, unless it is "", the given
+// resource version.
 func (c client) unfinalize(ctx context.Context, pod *v1.Pod, version string) error {
 	if !tracked(pod) {
 		return nil

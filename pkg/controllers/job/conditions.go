@@ -30,8 +30,8 @@ func trueCondition(t batchv1.JobConditionType, reason, message string, now time.
 	return &batchv1.JobCondition{Type: t, Status: v1.ConditionTrue, Reason: reason, Message: message, LastProbeTime: at, LastTransitionTime: at}
 }
 
-// setCondition sets a condition and tells whether that changed anything. One that
-// is false does not come to be: that says nothing.
+// setCondition sets a condition and reports whether that changed anything. It does not add a
+// condition that is false.
 func setCondition(job *batchv1.Job, want batchv1.JobCondition) bool {
 	have := condition(job, want.Type)
 	switch {

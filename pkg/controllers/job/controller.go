@@ -25,10 +25,10 @@ import (
 const Name = "job-controller"
 
 const (
-	// batchPeriod is how long changes of pods are gathered before a job is synced:
-	// pods of a job tend to end together, and each sync that counts writes the status.
+	// batchPeriod is how long to collect changes of pods before a job is synced. Pods of a job tend
+	// to end together, and each sync that counts some writes the status.
 	batchPeriod = 100 * time.Millisecond
-	// retryMax is how long a job whose sync fails waits for the next at most.
+	// retryMax is the maximum back-off of a job whose sync fails.
 	retryMax = time.Minute
 )
 
@@ -82,7 +82,7 @@ func (c *Controller) jobChanged(old, job *batchv1.Job) {
 	}
 	switch {
 	case job == nil:
-		c.queue.AddObject(old) // it forgets the job
+		c.queue.AddObject(old) // the sync forgets the job
 	case finished(job):
 		c.freePods(job)
 		c.queue.AddObject(job)
@@ -93,7 +93,7 @@ func (c *Controller) jobChanged(old, job *batchv1.Job) {
 	}
 }
 
-// freePods has the pods looked at whose job needs them no more.
+// freePods queues the pods with the finalizer of a job that no longer counts them.
 func (c *Controller) freePods(job *batchv1.Job) {
 	pods, err := c.podCache.GetIndexer().ByIndex(controller.ByController, string(job.UID))
 	if err != nil {
@@ -106,8 +106,8 @@ func (c *Controller) freePods(job *batchv1.Job) {
 	}
 }
 
-// podChanged has the jobs looked at that a pod's change concerns, or the pod
-// itself when it has no job that would.
+// podChanged queues the jobs that a change of a pod affects, or the pod itself if it has the
+// finalizer and no such job.
 func (c *Controller) podChanged(old, pod *v1.Pod) {
 	c.syncer.metrics.seen(old, pod)
 	controller.Follower{
@@ -127,11 +127,11 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 	}
 }
 
-// selecting are the keys of the jobs that select a pod.
+// selecting returns the keys of the jobs that select a pod.
 func (c *Controller) selecting(pod *v1.Pod) []string {
 	jobs, err := c.jobs.GetPodJobs(pod)
 	if err != nil {
-		return nil // none selects it
+		return nil // no job selects it
 	}
 	var keys []string
 	for i := range jobs {
@@ -140,7 +140,7 @@ func (c *Controller) selecting(pod *v1.Pod) []string {
 	return keys
 }
 
-// ownerOf is the job that controls a pod, or nil.
+// ownerOf returns the job that controls a pod, or nil.
 func (c *Controller) ownerOf(pod *v1.Pod) *batchv1.Job {
 	ref := metav1.GetControllerOfNoCopy(pod)
 	if ref == nil || ref.Kind != kind.Kind {
@@ -176,7 +176,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		return nil
 	}
 	if c.syncer.memories.stale(job) {
-		return nil // the cache will show what was written, and have the job synced
+		return nil // the cache will show what was written and queue the job
 	}
 	complete := c.client.pods.Met(job)
 	pods, err := c.claim(ctx, job)
@@ -189,7 +189,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return err
 }
 
-// claim returns the pods of a job. Those that it adopts get the finalizer with it.
+// claim returns the pods of a job. Adopted pods also get the finalizer.
 func (c *Controller) claim(ctx context.Context, job *batchv1.Job) ([]*v1.Pod, error) {
 	selector, err := metav1.LabelSelectorAsSelector(job.Spec.Selector)
 	if err != nil {
@@ -222,7 +222,7 @@ func (c *Controller) claim(ctx context.Context, job *batchv1.Job) ([]*v1.Pod, er
 	return pods, nil
 }
 
-// syncOrphan takes the finalizer from a pod that no job counts any more.
+// syncOrphan removes the finalizer from a pod that no job counts.
 func (c *Controller) syncOrphan(ctx context.Context, key string) error {
 	namespace, name := controller.SplitKey(key)
 	pod, err := c.pods.Pods(namespace).Get(name)
@@ -241,9 +241,9 @@ func (c *Controller) syncOrphan(ctx context.Context, key string) error {
 	return nil
 }
 
-// counted tells whether a pod has a job that will count it, or another
-// controller than this one is to. A job that the cache does not have is asked
-// for: letting go too early loses a count.
+// counted reports whether a job will count a pod, or the pod belongs to another controller. It asks
+// the API server for a job that the cache does not have, because removing the finalizer too early
+// would lose a count.
 func (c *Controller) counted(ctx context.Context, pod *v1.Pod) (bool, error) {
 	ref := metav1.GetControllerOfNoCopy(pod)
 	if ref == nil {

@@ -24,8 +24,7 @@ import (
 
 const namespace = "default"
 
-// server is an API server with the controller, and a kubelet of a sort: pods do
-// what the test has them do.
+// server is an API server with the controller. The test acts as the kubelet.
 type server struct {
 	*testserver.Server
 	t *testing.T
@@ -64,7 +63,7 @@ func (s server) patch(name, patch string) {
 	}
 }
 
-// job waits until the job is as ok says.
+// job waits until ok returns true for the job.
 func (s server) job(name, what string, ok func(*batchv1.Job) bool) *batchv1.Job {
 	s.t.Helper()
 	var job *batchv1.Job
@@ -79,7 +78,7 @@ func (s server) job(name, what string, ok func(*batchv1.Job) bool) *batchv1.Job 
 	return job
 }
 
-// pods waits until the job has n pods as ok says, and returns them in the order of their indexes.
+// pods waits until the job has n pods for which ok returns true, and returns them by index.
 func (s server) pods(job string, n int, ok func(*v1.Pod) bool) []*v1.Pod {
 	s.t.Helper()
 	var out []*v1.Pod
@@ -100,7 +99,7 @@ func (s server) pods(job string, n int, ok func(*v1.Pod) bool) []*v1.Pod {
 	return out
 }
 
-// end has a pod end with an exit code.
+// end sets the status of a pod that ended with an exit code.
 func (s server) end(pod *v1.Pod, code int32) {
 	s.t.Helper()
 	pod.Status.Phase = v1.PodSucceeded
@@ -108,7 +107,7 @@ func (s server) end(pod *v1.Pod, code int32) {
 		pod.Status.Phase = v1.PodFailed
 	}
 	pod.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c", Image: "i", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-		ExitCode: code, FinishedAt: metav1.Unix(1, 0), // long ago: nothing waits for a back-off
+		ExitCode: code, FinishedAt: metav1.Unix(1, 0), // long ago, so that there is no back-off
 	}}}}
 	if _, err := s.Client.CoreV1().Pods(namespace).UpdateStatus(s.t.Context(), pod, metav1.UpdateOptions{}); err != nil {
 		s.t.Fatal(err)
@@ -179,12 +178,12 @@ func TestServerSuspend(t *testing.T) {
 	})
 }
 
-// TestServerOrphans: pods lose the finalizer when the job goes without them.
+// TestServerOrphans checks that pods lose the finalizer when the job is deleted without them.
 func TestServerOrphans(t *testing.T) {
 	s := start(t)
 	s.create("j", batchv1.JobSpec{})
 	s.pods("j", 1, fresh)
-	orphan := metav1.DeletePropagationBackground // nothing collects garbage here
+	orphan := metav1.DeletePropagationBackground // no garbage collector runs here
 	if err := s.Client.BatchV1().Jobs(namespace).Delete(t.Context(), "j", metav1.DeleteOptions{PropagationPolicy: &orphan}); err != nil {
 		t.Fatal(err)
 	}
@@ -195,8 +194,8 @@ func TestServerOrphans(t *testing.T) {
 	s.pods("j", 1, func(pod *v1.Pod) bool { return !tracked(pod) })
 }
 
-// TestServerAdoption: a pod that nobody controls is adopted with the finalizer,
-// and one that the job selects no more is let go without it.
+// TestServerAdoption checks that an orphan is adopted with the finalizer, and that a pod that the
+// job no longer selects is released without it.
 func TestServerAdoption(t *testing.T) {
 	s := start(t)
 	s.create("j", batchv1.JobSpec{})
@@ -215,7 +214,8 @@ func TestServerAdoption(t *testing.T) {
 	s.pods("j", 1, func(p *v1.Pod) bool { return p.UID != pod.UID && owned(p) && tracked(p) })
 }
 
-// TestServerElastic: a job of fewer indexes has fewer successes; a success policy ends it.
+// TestServerElastic checks that scaling down an Indexed job reduces its successes, and that a
+// success policy ends it.
 func TestServerElastic(t *testing.T) {
 	s := start(t)
 	s.create("j", batchv1.JobSpec{

@@ -13,12 +13,12 @@ import (
 // interval is a range of completion indexes, both ends included.
 type interval struct{ first, last int }
 
-// indexes is a set of completion indexes: intervals in order, with gaps between
-// them. Sets are not changed once they are made.
+// indexes is a set of completion indexes, as sorted intervals with gaps between them. A set is
+// never modified.
 type indexes []interval
 
-// parseIndexes reads what String writes, as far as it is below limit. Parts that
-// are no interval are left out.
+// parseIndexes parses the result of String. It ignores indexes from limit on and parts that are not
+// an interval.
 func parseIndexes(text string, limit int) indexes {
 	var out []interval
 	for part := range strings.SplitSeq(text, ",") {
@@ -39,7 +39,7 @@ func parseIndexes(text string, limit int) indexes {
 	return normal(out)
 }
 
-// indexSet is the set of some indexes, in whatever order.
+// indexSet returns the set of indexes in a list of any order.
 func indexSet(list []int) indexes {
 	out := make([]interval, len(list))
 	for i, index := range list {
@@ -48,7 +48,7 @@ func indexSet(list []int) indexes {
 	return normal(out)
 }
 
-// normal brings intervals into order and joins those that touch.
+// normalize sorts intervals and joins those that touch.
 func normal(list []interval) indexes {
 	slices.SortFunc(list, func(a, b interval) int { return cmp.Compare(a.first, b.first) })
 	var out indexes
@@ -66,7 +66,7 @@ func normal(list []interval) indexes {
 
 func (x indexes) union(y indexes) indexes { return normal(slices.Concat(x, y)) }
 
-// common is how many indexes are in both sets.
+// common returns how many indexes are in both sets.
 func (x indexes) common(y indexes) int {
 	n := 0
 	for i, j := 0, 0; i < len(x) && j < len(y); {
@@ -106,7 +106,7 @@ func (x indexes) missing(n, limit int) []int {
 	return out
 }
 
-// String is the form of the status: 1,3-5,7,8.
+// String formats the set as in the status: 1,3-5,7,8.
 func (x indexes) String() string {
 	var b strings.Builder
 	for _, v := range x {

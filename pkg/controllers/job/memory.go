@@ -15,8 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// memories remember of each job what the caches do not show, or not yet. They are
-// safe for concurrent use.
+// memories hold, for each job, what the caches do not show or do not show yet. They are safe for
+// concurrent use.
 type memories struct {
 	mu    sync.Mutex
 	byKey map[string]*memory
@@ -24,17 +24,17 @@ type memories struct {
 
 type memory struct {
 	uid types.UID
-	// taken are pods that have lost the finalizer, though the cache still shows it.
+	// taken are pods that have lost the finalizer although the cache still shows it.
 	taken sets.Set[types.UID]
-	// version is that of the job as it was last written.
+	// version is the resource version of the job's last write.
 	version string
 	backoff backoff
 }
 
 func newMemories() *memories { return &memories{byKey: map[string]*memory{}} }
 
-// of returns what is remembered of a job, nothing if it is another than the last
-// one of its name. The caller has the lock.
+// entry returns the memory of a job. It starts a new one if the job replaced another one of the
+// same name. The caller holds the lock.
 func (m *memories) of(job *batchv1.Job) *memory {
 	key := controller.Key(job)
 	x := m.byKey[key]
@@ -45,7 +45,7 @@ func (m *memories) of(job *batchv1.Job) *memory {
 	return x
 }
 
-// stale tells whether a job of the cache is older than what was last written.
+// stale reports whether a job in the cache is older than the controller's last write.
 func (m *memories) stale(job *batchv1.Job) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -57,8 +57,8 @@ func (m *memories) stale(job *batchv1.Job) bool {
 	return err == nil && order < 0
 }
 
-// recall returns those of the cache's pods that have lost the finalizer without
-// the cache showing it, and the back-off.
+// recall returns the back-off, and those of the given pods that have lost the finalizer although
+// the cache still shows it.
 func (m *memories) recall(job *batchv1.Job, pods []*v1.Pod) (sets.Set[types.UID], backoff) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -73,7 +73,7 @@ func (m *memories) recall(job *batchv1.Job, pods []*v1.Pod) (sets.Set[types.UID]
 	return taken.Clone(), x.backoff
 }
 
-// wrote remembers a write of the job, and the back-off that goes with it.
+// wrote records a write of the job and its back-off.
 func (m *memories) wrote(job *batchv1.Job, b backoff) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -81,14 +81,14 @@ func (m *memories) wrote(job *batchv1.Job, b backoff) {
 	x.version, x.backoff = job.ResourceVersion, b
 }
 
-// take remembers that a pod is to lose the finalizer.
+// take records that the finalizer is about to be removed from a pod.
 func (m *memories) take(job *batchv1.Job, pod types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.of(job).taken.Insert(pod)
 }
 
-// keep remembers that it may not have.
+// keep records that removing the finalizer may have failed.
 func (m *memories) keep(job *batchv1.Job, pod types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -12,23 +12,23 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// What a sync did, as metrics call it.
+// The actions of a sync, which are label values of metrics.
 const (
-	// reconciling: it waited for the caches to show what was made and deleted.
+	// reconciling means that the caches did not show all created and deleted pods yet.
 	reconciling = "reconciling"
-	// tracking: there was nothing to do but count.
+	// tracking means that pods were only counted.
 	tracking    = "tracking"
 	podsCreated = "pods_created"
 	podsDeleted = "pods_deleted"
 )
 
-// metrics have the names, labels and help of Kubernetes.
+// metrics have Kubernetes' names, labels and help texts.
 type metrics struct {
 	duration                                             *prometheus.HistogramVec
 	syncs, finished, podsFinished, policy, withFinalizer *prometheus.CounterVec
 }
 
-// newMetrics registers the metrics; a nil registerer has none.
+// newMetrics registers the metrics. r may be nil.
 func newMetrics(r prometheus.Registerer) *metrics {
 	auto := promauto.With(r)
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -74,14 +74,14 @@ func (m *metrics) ended(job *batchv1.Job, end *batchv1.JobCondition) {
 	m.finished.WithLabelValues(mode(job), result, end.Reason).Inc()
 }
 
-// counted tells what a write of the status has counted. A job of fewer indexes
-// than before may have fewer that have succeeded.
+// counted adds what a write of the status counted. An Indexed job that was scaled down may have
+// fewer successes than before.
 func (m *metrics) counted(job *batchv1.Job, was *batchv1.JobStatus) {
 	m.podsFinished.WithLabelValues(mode(job), "succeeded").Add(float64(max(0, job.Status.Succeeded-was.Succeeded)))
 	m.podsFinished.WithLabelValues(mode(job), "failed").Add(float64(max(0, job.Status.Failed-was.Failed)))
 }
 
-// seen counts ended pods that get the finalizer, or end with it, and that lose it.
+// seen counts ended pods with the finalizer, and those that lose it.
 func (m *metrics) seen(old, pod *v1.Pod) {
 	if old != nil && pod != nil && old.UID != pod.UID {
 		m.seen(old, nil)

@@ -10,11 +10,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// burst is how many pods are made or deleted in one sync at most.
+// burst is the maximum number of pods that one sync creates or deletes.
 const burst = 500
 
-// verdict is how the job is to end, if that is certain whatever pods still run.
-// An end that was written once is not reconsidered.
+// verdict returns the condition with which the job will end, or nil if that depends on pods that
+// still run. An end that was written to the status is final.
 func (s *survey) verdict() *batchv1.JobCondition {
 	job := s.job
 	if isTrue(job, batchv1.JobSuccessCriteriaMet) {
@@ -57,7 +57,7 @@ func (s *survey) failure(reason, message string) *batchv1.JobCondition {
 	return trueCondition(batchv1.JobFailureTarget, reason, message, s.now)
 }
 
-// enough tells whether the job has the successes it asks for, and no pod runs any more.
+// enough reports whether the job has as many successes as it asks for, and no pod runs.
 func (s *survey) enough() bool {
 	if n := s.job.Spec.Completions; n != nil {
 		return s.running == 0 && s.succeeded >= int(*n)
@@ -65,7 +65,7 @@ func (s *survey) enough() bool {
 	return s.running == 0 && s.succeeded > 0
 }
 
-// deadline is how long the job may still run, if that is limited now.
+// deadline returns how long the job may still run, if that is limited.
 func (s *survey) deadline() (time.Duration, bool) {
 	limit, start := s.job.Spec.ActiveDeadlineSeconds, s.job.Status.StartTime
 	if limit == nil || start == nil || suspended(s.job) {
@@ -74,7 +74,7 @@ func (s *survey) deadline() (time.Duration, bool) {
 	return time.Duration(*limit)*time.Second - s.now.Sub(start.Time), true
 }
 
-// restartsExceeded tells whether containers that restart in place have done so too often.
+// restartsExceeded reports whether containers that restart in place have restarted too often.
 func (s *survey) restartsExceeded() bool {
 	if s.job.Spec.Template.Spec.RestartPolicy != v1.RestartPolicyOnFailure {
 		return false
@@ -93,13 +93,12 @@ func (s *survey) restartsExceeded() bool {
 	return n >= max(*s.job.Spec.BackoffLimit, 1)
 }
 
-// plan is what to do with the pods of a job that goes on. There are pods either
-// to remove or to create.
+// plan says what to do with the pods of a job that continues. It either removes or creates pods.
 type plan struct {
 	remove []*v1.Pod
-	// create has the index, or noIndex, of each pod to make.
+	// create has the index of each pod to create, or noIndex.
 	create []int
-	// wait is how long to wait before more pods may be made.
+	// wait is how long to wait before more pods may be created.
 	wait time.Duration
 }
 
@@ -136,19 +135,19 @@ func (s *survey) plan() plan {
 	return plan{create: s.pending(n)}
 }
 
-// wanted is how many pods should be active.
+// wanted returns how many pods should be active.
 func (s *survey) wanted() int {
 	parallelism := int(*s.job.Spec.Parallelism)
 	if n := s.job.Spec.Completions; n != nil {
 		return max(0, min(int(*n)-s.succeeded, parallelism))
 	}
 	if s.succeeded > 0 {
-		return len(s.active) // one has found the work done: the others end on their own
+		return len(s.active) // one pod found that all work is done, and the others end by themselves
 	}
 	return parallelism
 }
 
-// pending are the first n indexes that have no pod and need one.
+// pending returns the first n indexes that need a pod and have none.
 func (s *survey) pending(n int) []int {
 	settled := s.doneIndexes.union(s.failedIndexes).union(indexesOf(s.active))
 	if onlyFailedReplaced(s.job) {
@@ -163,8 +162,8 @@ func (s *survey) pending(n int) []int {
 	return settled.missing(n, s.completions())
 }
 
-// ripe plans pods for those indexes whose own back-off is over; if there is
-// none, it waits for the first.
+// ripe plans pods for the indexes whose own back-off is over. If there are none, it waits for the
+// first one.
 func (s *survey) ripe(candidates []int) plan {
 	var p plan
 	for _, index := range candidates {

@@ -18,7 +18,7 @@ import (
 
 var now = time.Unix(10_000, 0)
 
-// jobOf makes a job that asks for n successes by p pods at once.
+// jobOf returns a job that needs n successes from p parallel pods.
 func jobOf(n, p int32, more ...func(*batchv1.Job)) *batchv1.Job {
 	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", Namespace: "n"}, Spec: batchv1.JobSpec{
 		Completions: &n, Parallelism: &p, BackoffLimit: ptr.To[int32](6),
@@ -38,7 +38,7 @@ func limit(n int32) func(*batchv1.Job) {
 	}
 }
 
-// podsOf makes pods with the UIDs 0, 1, ...; each has been changed by one function.
+// podsOf returns pods with the UIDs 0, 1, ..., each changed by one function.
 func podsOf(list ...func(*v1.Pod)) []*v1.Pod {
 	var out []*v1.Pod
 	for i, f := range list {
@@ -68,7 +68,7 @@ func ends(p *v1.Pod, code int32, ago time.Duration) {
 	}}}}
 }
 
-// of gives a pod an index, after some failures of it.
+// of gives a pod an index and a number of earlier failures.
 func of(index, failures int, f func(*v1.Pod)) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		f(p)
@@ -111,10 +111,10 @@ func TestVerdict(t *testing.T) {
 		reason  string
 		message string
 	}{
-		"goes on":              {jobOf(3, 3), podsOf(runs, failsNow, succeeds), "", "", ""},
+		"continues":            {jobOf(3, 3), podsOf(runs, failsNow, succeeds), "", "", ""},
 		"too many failures":    {jobOf(3, 3, func(j *batchv1.Job) { j.Spec.BackoffLimit = ptr.To[int32](1); j.Status.Failed = 1 }), podsOf(failsNow), batchv1.JobFailureTarget, "BackoffLimitExceeded", "Job has reached the specified backoff limit"},
-		"deleted ones fail":    {jobOf(3, 3, func(j *batchv1.Job) { j.Spec.BackoffLimit = ptr.To[int32](0) }), podsOf(goes), batchv1.JobFailureTarget, "BackoffLimitExceeded", "Job has reached the specified backoff limit"},
-		"counted ones do not":  {jobOf(3, 3, func(j *batchv1.Job) { j.Spec.BackoffLimit = ptr.To[int32](0) }), podsOf(func(p *v1.Pod) { failsNow(p); p.Finalizers = nil }), "", "", ""},
+		"deleted pods fail":    {jobOf(3, 3, func(j *batchv1.Job) { j.Spec.BackoffLimit = ptr.To[int32](0) }), podsOf(goes), batchv1.JobFailureTarget, "BackoffLimitExceeded", "Job has reached the specified backoff limit"},
+		"counted pods do not":  {jobOf(3, 3, func(j *batchv1.Job) { j.Spec.BackoffLimit = ptr.To[int32](0) }), podsOf(func(p *v1.Pod) { failsNow(p); p.Finalizers = nil }), "", "", ""},
 		"restarts, few":        {jobOf(1, 1, onFailure), podsOf(restarted(5)), "", "", ""},
 		"restarts, many":       {jobOf(1, 1, onFailure), podsOf(restarted(6)), batchv1.JobFailureTarget, "BackoffLimitExceeded", "Job has reached the specified backoff limit"},
 		"in time":              {jobOf(1, 1, started(59*time.Second)), podsOf(runs), "", "", ""},
@@ -122,10 +122,10 @@ func TestVerdict(t *testing.T) {
 		"suspended so long":    {jobOf(1, 1, started(time.Hour), func(j *batchv1.Job) { j.Spec.Suspend = ptr.To(true) }), nil, "", "", ""},
 		"failure stays":        {jobOf(1, 1, is(batchv1.JobFailureTarget)), podsOf(succeeds), batchv1.JobFailed, "Before", "as it was"},
 		"success stays":        {jobOf(1, 1, is(batchv1.JobSuccessCriteriaMet), started(time.Hour)), podsOf(runs), batchv1.JobSuccessCriteriaMet, "Before", "as it was"},
-		"index has a try":      {jobOf(2, 2, limit(1)), podsOf(of(0, 0, failsNow), of(1, 0, succeeds)), "", "", ""},
-		"index is lost":        {jobOf(2, 2, limit(1)), podsOf(of(0, 1, failsNow), of(1, 0, runs)), "", "", ""},
+		"index has a retry":    {jobOf(2, 2, limit(1)), podsOf(of(0, 0, failsNow), of(1, 0, succeeds)), "", "", ""},
+		"index failed":         {jobOf(2, 2, limit(1)), podsOf(of(0, 1, failsNow), of(1, 0, runs)), "", "", ""},
 		"the rest is done":     {jobOf(2, 2, limit(1)), podsOf(of(0, 1, failsNow), of(1, 0, succeeds)), batchv1.JobFailureTarget, "FailedIndexes", "Job has failed indexes"},
-		"too many are lost":    {jobOf(3, 3, limit(0), func(j *batchv1.Job) { j.Spec.MaxFailedIndexes = ptr.To[int32](1); j.Status.FailedIndexes = ptr.To("2") }), podsOf(of(0, 0, failsNow)), batchv1.JobFailureTarget, "MaxFailedIndexesExceeded", "Job has exceeded the specified maximal number of failed indexes"},
+		"too many failed":      {jobOf(3, 3, limit(0), func(j *batchv1.Job) { j.Spec.MaxFailedIndexes = ptr.To[int32](1); j.Status.FailedIndexes = ptr.To("2") }), podsOf(of(0, 0, failsNow)), batchv1.JobFailureTarget, "MaxFailedIndexesExceeded", "Job has exceeded the specified maximal number of failed indexes"},
 		"policy: indexes done": {jobOf(4, 4, successes("0-1", nil)), podsOf(of(0, 0, succeeds), of(1, 0, succeeds), of(2, 0, runs)), batchv1.JobSuccessCriteriaMet, "SuccessPolicy", "Matched rules at index 1"},
 		"policy: some left":    {jobOf(4, 4, successes("0-1", nil)), podsOf(of(0, 0, succeeds), of(2, 0, succeeds)), "", "", ""},
 		"policy: enough done":  {jobOf(4, 4, successes("0-2", ptr.To[int32](2))), podsOf(of(0, 0, succeeds), of(2, 0, succeeds)), batchv1.JobSuccessCriteriaMet, "SuccessPolicy", "Matched rules at index 1"},
@@ -152,21 +152,21 @@ func TestPlan(t *testing.T) {
 		create []int
 		wait   time.Duration
 	}{
-		"starts":                   {job: jobOf(3, 2), create: []int{noIndex, noIndex}},
-		"remaining only":           {job: jobOf(3, 3, func(j *batchv1.Job) { j.Status.Succeeded = 1 }), pods: podsOf(runs), create: []int{noIndex}},
-		"waits after a failure":    {job: jobOf(3, 3), pods: podsOf(failsNow), wait: 10 * time.Second},
-		"waited long enough":       {job: jobOf(3, 1), pods: podsOf(failsLong), create: []int{noIndex}},
-		"too many":                 {job: jobOf(3, 1), pods: podsOf(runs, func(p *v1.Pod) { p.Status.Phase = v1.PodPending }), remove: []string{"p1"}},
-		"suspended":                {job: jobOf(3, 3, func(j *batchv1.Job) { j.Spec.Suspend = ptr.To(true) }), pods: podsOf(runs, runs, succeeds), remove: []string{"p0", "p1"}},
-		"queue starts":             {job: jobOf(0, 2, queue), create: []int{noIndex, noIndex}},
-		"queue ends":               {job: jobOf(0, 2, queue), pods: podsOf(succeeds, runs)},
-		"indexes":                  {job: jobOf(4, 3, byIndex, func(j *batchv1.Job) { j.Status.CompletedIndexes = "1" }), pods: podsOf(of(0, 0, runs)), create: []int{2, 3}},
-		"deleted index comes back": {job: jobOf(2, 2, byIndex), pods: podsOf(of(0, 0, goes), of(1, 0, runs)), wait: 10 * time.Second},
-		"deleted index must end":   {job: jobOf(2, 2, byIndex, patient), pods: podsOf(of(0, 0, goes), of(1, 0, runs))},
-		"indexes in double":        {job: jobOf(3, 3, byIndex), pods: podsOf(of(0, 0, runs), of(0, 0, func(p *v1.Pod) {}), of(7, 0, runs), of(1, 0, runs)), remove: []string{"p1", "p2"}},
-		"index waits, others not":  {job: jobOf(3, 3, limit(2)), pods: podsOf(of(0, 1, failsNow)), create: []int{1, 2}},
-		"index waits":              {job: jobOf(1, 1, limit(2)), pods: podsOf(of(0, 1, failsNow)), wait: 20 * time.Second},
-		"index is lost":            {job: jobOf(2, 2, limit(0)), pods: podsOf(of(0, 0, failsLong)), create: []int{1}},
+		"starts":                 {job: jobOf(3, 2), create: []int{noIndex, noIndex}},
+		"remaining only":         {job: jobOf(3, 3, func(j *batchv1.Job) { j.Status.Succeeded = 1 }), pods: podsOf(runs), create: []int{noIndex}},
+		"waits after a failure":  {job: jobOf(3, 3), pods: podsOf(failsNow), wait: 10 * time.Second},
+		"waited long enough":     {job: jobOf(3, 1), pods: podsOf(failsLong), create: []int{noIndex}},
+		"too many":               {job: jobOf(3, 1), pods: podsOf(runs, func(p *v1.Pod) { p.Status.Phase = v1.PodPending }), remove: []string{"p1"}},
+		"suspended":              {job: jobOf(3, 3, func(j *batchv1.Job) { j.Spec.Suspend = ptr.To(true) }), pods: podsOf(runs, runs, succeeds), remove: []string{"p0", "p1"}},
+		"queue starts":           {job: jobOf(0, 2, queue), create: []int{noIndex, noIndex}},
+		"queue ends":             {job: jobOf(0, 2, queue), pods: podsOf(succeeds, runs)},
+		"indexes":                {job: jobOf(4, 3, byIndex, func(j *batchv1.Job) { j.Status.CompletedIndexes = "1" }), pods: podsOf(of(0, 0, runs)), create: []int{2, 3}},
+		"deleted index replaced": {job: jobOf(2, 2, byIndex), pods: podsOf(of(0, 0, goes), of(1, 0, runs)), wait: 10 * time.Second},
+		"deleted index waits":    {job: jobOf(2, 2, byIndex, patient), pods: podsOf(of(0, 0, goes), of(1, 0, runs))},
+		"duplicate indexes":      {job: jobOf(3, 3, byIndex), pods: podsOf(of(0, 0, runs), of(0, 0, func(p *v1.Pod) {}), of(7, 0, runs), of(1, 0, runs)), remove: []string{"p1", "p2"}},
+		"one index waits":        {job: jobOf(3, 3, limit(2)), pods: podsOf(of(0, 1, failsNow)), create: []int{1, 2}},
+		"index waits":            {job: jobOf(1, 1, limit(2)), pods: podsOf(of(0, 1, failsNow)), wait: 20 * time.Second},
+		"index failed":           {job: jobOf(2, 2, limit(0)), pods: podsOf(of(0, 0, failsLong)), create: []int{1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := look(tc.job, tc.pods, nil, backoff{}, now).plan()
@@ -231,12 +231,12 @@ func TestJudge(t *testing.T) {
 		action  batchv1.PodFailurePolicyAction
 		message string
 	}{
-		"nothing matches":         {code("main", 2), "Count", ""},
-		"disrupted":               {conditioned(v1.DisruptionTarget), "Ignore", ""},
-		"fatal code":              {code("main", 4), "FailJob", "Container main for pod n/p0 failed with exit code 4 matching FailJob rule at index 1"},
-		"of another":              {code("side", 4), "FailIndex", ""},
-		"bad condition":           {conditioned("ConfigIssue"), "FailJob", "Pod n/p0 has condition ConfigIssue matching FailJob rule at index 3"},
-		"success matches nothing": {code("main", 0), "Count", ""},
+		"nothing matches":           {code("main", 2), "Count", ""},
+		"disrupted":                 {conditioned(v1.DisruptionTarget), "Ignore", ""},
+		"fatal code":                {code("main", 4), "FailJob", "Container main for pod n/p0 failed with exit code 4 matching FailJob rule at index 1"},
+		"code of another container": {code("side", 4), "FailIndex", ""},
+		"bad condition":             {conditioned("ConfigIssue"), "FailJob", "Pod n/p0 has condition ConfigIssue matching FailJob rule at index 3"},
+		"success matches nothing":   {code("main", 0), "Count", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := judge(rules, podsOf(tc.pod)[0]); got.action != tc.action || got.message != tc.message {

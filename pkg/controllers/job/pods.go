@@ -17,10 +17,10 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// noIndex is the completion index of pods that have none.
+// noIndex is the completion index of pods without one.
 const noIndex = -1
 
-// indexOf is a pod's completion index.
+// indexOf returns a pod's completion index.
 func indexOf(pod *v1.Pod) int {
 	n, err := strconv.Atoi(pod.Annotations[batchv1.JobCompletionIndexAnnotation])
 	if err != nil || n < 0 {
@@ -47,14 +47,13 @@ func terminal(pod *v1.Pod) bool {
 
 func terminating(pod *v1.Pod) bool { return pod.DeletionTimestamp != nil && !terminal(pod) }
 
-// failed tells whether a pod has failed in the eyes of its job. A pod that is
-// being deleted has, unless the job waits for what becomes of it: it may never
-// get to say.
+// failed reports whether a pod counts as failed for its job. A pod that is being deleted does,
+// because it may never report its end, unless the job waits for its end before it replaces it.
 func failed(job *batchv1.Job, pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodFailed || terminating(pod) && !onlyFailedReplaced(job)
 }
 
-// onlyFailedReplaced tells whether a job replaces pods only when they have ended.
+// onlyFailedReplaced reports whether a job replaces pods only after they have ended.
 func onlyFailedReplaced(job *batchv1.Job) bool {
 	p := job.Spec.PodReplacementPolicy
 	return p != nil && *p == batchv1.Failed || job.Spec.PodFailurePolicy != nil
@@ -66,18 +65,18 @@ func indexed(job *batchv1.Job) bool {
 
 func suspended(job *batchv1.Job) bool { return job.Spec.Suspend != nil && *job.Spec.Suspend }
 
-// finished tells whether a job has come to its end.
+// finished reports whether a job is complete or failed.
 func finished(job *batchv1.Job) bool {
 	return isTrue(job, batchv1.JobComplete) || isTrue(job, batchv1.JobFailed)
 }
 
-// foreign tells whether another controller than this one works on a job.
+// foreign reports whether another controller manages a job.
 func foreign(job *batchv1.Job) bool {
 	return job.Spec.ManagedBy != nil && *job.Spec.ManagedBy != batchv1.JobControllerName
 }
 
-// indexFailures are how often pods of a pod's index had failed when it was made:
-// failures that count, and those that the failure policy ignores.
+// indexFailures returns how often earlier pods of a pod's index failed: failures that count, and
+// those that the failure policy ignores.
 func indexFailures(pod *v1.Pod) (counted, ignored int32) {
 	return count(pod, batchv1.JobIndexFailureCountAnnotation), count(pod, batchv1.JobIndexIgnoredFailureCountAnnotation)
 }
@@ -90,8 +89,8 @@ func count(pod *v1.Pod, annotation string) int32 {
 	return int32(n)
 }
 
-// podOf makes a pod of a job, of an index or of noIndex. It follows predecessor,
-// the last pod of its index that failed, if there is one.
+// newPod returns a pod of a job with an index or noIndex. predecessor is the last failed pod of the
+// index, or nil.
 func podOf(job *batchv1.Job, index int, predecessor *v1.Pod) *v1.Pod {
 	pod := controller.NewPodFromTemplate(&job.Spec.Template, job, kind)
 	if !tracked(pod) {
@@ -125,7 +124,7 @@ func with(m map[string]string, key, value string) map[string]string {
 	return m
 }
 
-// maxGenerated is how much of generateName the API server uses for a name.
+// maxGenerated is the part of generateName that the API server uses for a name.
 const maxGenerated = 63 - 5
 
 func indexedPrefix(name string, index int) string {
@@ -135,7 +134,8 @@ func indexedPrefix(name string, index int) string {
 
 const indexVariable = "JOB_COMPLETION_INDEX"
 
-// tellIndex gives a container its index in an environment variable, unless it has one of that name.
+// addIndexVariable adds an environment variable with the index, unless the container has one of
+// that name.
 func tellIndex(c *v1.Container) {
 	if slices.ContainsFunc(c.Env, func(e v1.EnvVar) bool { return e.Name == indexVariable }) {
 		return
@@ -161,15 +161,15 @@ func inheritFailures(job *batchv1.Job, pod, predecessor *v1.Pod) {
 	}
 }
 
-// surplus are the active pods that are to go: at least n of them, and of an
-// Indexed job all whose index another has, or is none of the job's.
+// surplus returns active pods to delete, at least n. Of an Indexed job it includes pods with a
+// duplicate or too high index.
 func surplus(job *batchv1.Job, active []*v1.Pod, n int) []*v1.Pod {
 	ranked := slices.Clone(active)
 	slices.SortStableFunc(ranked, controller.DeletionOrder{}.Compare)
 	var out, rest []*v1.Pod
 	if indexed(job) {
 		kept := sets.New[int]()
-		// Of an index the pod that is the furthest stays: the last one of the order.
+		// Keep the most advanced pod of each index, which is the last in the order.
 		for _, pod := range slices.Backward(ranked) {
 			i := indexOf(pod)
 			if i == noIndex || i >= int(*job.Spec.Completions) || kept.Has(i) {

@@ -11,17 +11,17 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ruling is what a job's pod failure policy says of a failed pod.
+// ruling is the result of applying a job's pod failure policy to a failed pod.
 type ruling struct {
 	action  batchv1.PodFailurePolicyAction
-	matched bool   // there is a rule for it
-	message string // why the job is to fail, of FailJob
+	matched bool   // a rule matched
+	message string // why the job must fail, if the action is FailJob
 }
 
-// counts tells whether the failure counts towards the limits.
+// counts reports whether the failure counts towards the limits.
 func (r ruling) counts() bool { return r.action != batchv1.PodFailurePolicyActionIgnore }
 
-// judge finds the first rule that matches a failed pod; without one the failure just counts.
+// judge applies the first rule that matches a failed pod. If none matches, the failure counts.
 func judge(policy *batchv1.PodFailurePolicy, pod *v1.Pod) ruling {
 	if policy == nil {
 		return ruling{action: batchv1.PodFailurePolicyActionCount}

@@ -18,29 +18,29 @@ import (
 
 // survey is what a sync knows of a job.
 type survey struct {
-	// job is the sync's own; its status becomes the one to write.
+	// job is a copy that the sync may change. Its status becomes the one to write.
 	job  *batchv1.Job
 	pods []*v1.Pod
-	// taken are pods that have lost the finalizer, though the cache still shows it.
+	// taken are pods that have lost the finalizer although the cache still shows it.
 	taken  sets.Set[types.UID]
 	active []*v1.Pod
-	// newFailed ended badly and are not in the status yet.
+	// newFailed are failed pods that are not in the status yet.
 	newFailed []*v1.Pod
 	backoff   backoff
-	// succeeded and failed are the counts of all that the survey sees, written or not.
+	// succeeded and failed are the counts including pods that are not in the status yet.
 	succeeded, failed int
-	// running, ready and terminating change with what the sync does.
+	// running, ready and terminating are updated with what the sync does.
 	running, ready, terminating int32
-	// completed are the indexes that the status has, doneIndexes these and those
-	// that have succeeded since. failedIndexes likewise, with a limit per index.
+	// completed are the indexes in the status. doneIndexes also has those that succeeded since.
+	// failedIndexes are those that exceeded their back-off limit per index.
 	completed, doneIndexes, failedIndexes indexes
-	// predecessors are, by index, failed pods whose replacements are not made yet:
-	// they stay until then, since replacements take over their counts of failures.
+	// predecessors are, by index, failed pods whose replacements are not created yet. They keep the
+	// finalizer until then, because a replacement takes over the failure counts.
 	predecessors map[int]*v1.Pod
 	now          time.Time
 }
 
-// look makes the survey of a job, of which old failures are known.
+// newSurvey returns the survey of a job with its pods and the back-off so far.
 func look(job *batchv1.Job, pods []*v1.Pod, taken sets.Set[types.UID], old backoff, now time.Time) *survey {
 	s := &survey{job: job, pods: slices.Clone(pods), taken: taken, now: now}
 	if job.Status.UncountedTerminatedPods == nil {
@@ -84,21 +84,21 @@ func look(job *batchv1.Job, pods []*v1.Pod, taken sets.Set[types.UID], old backo
 	return s
 }
 
-// open tells whether a pod's end is still to be counted, or it has not ended.
+// open reports whether a pod has not ended, or its end is not counted yet.
 func (s *survey) open(pod *v1.Pod) bool { return tracked(pod) && !s.taken.Has(pod.UID) }
 
-// countable tells whether a pod is open and of an index of the job's.
+// countable reports whether a pod is open and has one of the job's indexes.
 func (s *survey) countable(pod *v1.Pod) bool { return s.open(pod) && s.valid(indexOf(pod)) }
 
 func (s *survey) valid(index int) bool {
 	return !indexed(s.job) || index != noIndex && index < s.completions()
 }
 
-// completions is how many indexes an Indexed job has.
+// completions returns how many indexes an Indexed job has.
 func (s *survey) completions() int { return int(*s.job.Spec.Completions) }
 
 func (s *survey) lookAtIndexes() {
-	// Indexes are to complete in order.
+	// Count the pods in the order of their indexes.
 	slices.SortStableFunc(s.pods, func(a, b *v1.Pod) int { return indexOf(a) - indexOf(b) })
 	limited := s.job.Spec.BackoffLimitPerIndex != nil
 	s.completed = parseIndexes(s.job.Status.CompletedIndexes, s.completions())
@@ -126,7 +126,7 @@ func (s *survey) lookAtIndexes() {
 	s.predecessors = s.findPredecessors()
 }
 
-// exhausts tells whether a pod's end is one failure too many for its index.
+// exhausts reports whether a pod's failure exceeds the limit of its index.
 func (s *survey) exhausts(pod *v1.Pod) bool {
 	if !failed(s.job, pod) {
 		return false
@@ -139,7 +139,7 @@ func (s *survey) exhausts(pod *v1.Pod) bool {
 	return r.counts() && counted >= *s.job.Spec.BackoffLimitPerIndex
 }
 
-// findPredecessors finds the last failed pod of each index that is to get another.
+// findPredecessors returns the last failed pod of each index that needs another pod.
 func (s *survey) findPredecessors() map[int]*v1.Pod {
 	settled := s.doneIndexes.union(s.failedIndexes).union(indexesOf(s.active))
 	out := map[int]*v1.Pod{}

@@ -22,21 +22,21 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// parallel is how many pods of a job are written at once.
+// parallel is the number of a job's pods that are written at once.
 const parallel = 32
 
-// hands do what a sync decides.
+// hands carry out what a sync decides.
 type hands interface {
-	// create returns the UID of what it made.
+	// create returns the UID of the created pod, or "" if the cache shows it already.
 	create(ctx context.Context, job *batchv1.Job, pod *v1.Pod) (types.UID, error)
-	// remove and release, which takes the tracking finalizer from a pod, return a
-	// not found error when there is no such pod any more.
+	// remove deletes a pod, and release removes the tracking finalizer from it. Both return a
+	// NotFound error if the pod no longer exists.
 	remove(ctx context.Context, job *batchv1.Job, pod *v1.Pod) error
 	release(ctx context.Context, pod *v1.Pod) error
 	writeStatus(ctx context.Context, job *batchv1.Job) (*batchv1.Job, error)
 }
 
-// syncer brings jobs forward.
+// syncer syncs jobs.
 type syncer struct {
 	hands    hands
 	clock    clock.Clock
@@ -44,12 +44,12 @@ type syncer struct {
 	expected *controller.Expectations
 	memories *memories
 	metrics  *metrics
-	// after has a key synced again after some time.
+	// after queues a key after some time.
 	after func(key string, d time.Duration)
 }
 
-// sync brings a job forward that the caches show with these pods. complete tells
-// whether they show all pods that were made and deleted.
+// sync syncs a job with the pods that the caches show. complete reports whether the caches show all
+// creations and deletions.
 func (y *syncer) sync(ctx context.Context, cached *batchv1.Job, pods []*v1.Pod, complete bool) error {
 	start := y.clock.Now()
 	action, err := y.advance(ctx, cached, pods, complete, start)
@@ -57,7 +57,7 @@ func (y *syncer) sync(ctx context.Context, cached *batchv1.Job, pods []*v1.Pod, 
 	return err
 }
 
-// advance is sync; it tells what it did.
+// advance is sync, and returns its action for the metrics.
 func (y *syncer) advance(ctx context.Context, cached *batchv1.Job, pods []*v1.Pod, complete bool, now time.Time) (string, error) {
 	taken, old := y.memories.recall(cached, pods)
 	s := look(cached.DeepCopy(), pods, taken, old, now)
@@ -66,7 +66,7 @@ func (y *syncer) advance(ctx context.Context, cached *batchv1.Job, pods []*v1.Po
 	var failure error
 	if end != nil {
 		if failure = y.stop(ctx, s); failure != nil || !complete {
-			end = nil // there may be pods yet that have to be counted first
+			end = nil // the caches may not show all pods yet, and all must be counted first
 		}
 	} else {
 		if left, limited := s.deadline(); limited {
@@ -90,12 +90,12 @@ func (y *syncer) advance(ctx context.Context, cached *batchv1.Job, pods []*v1.Po
 	return action, failure
 }
 
-// stop deletes the active pods. They keep the finalizer: their end is still to be counted.
+// stop deletes the active pods. They keep the finalizer until their end is counted.
 func (y *syncer) stop(ctx context.Context, s *survey) error {
 	return y.discard(s, s.active, func(pod *v1.Pod) error { return y.hands.remove(ctx, s.job, pod) })
 }
 
-// manage makes or deletes pods as planned, and tells which.
+// manage creates or deletes pods as planned, and returns which.
 func (y *syncer) manage(ctx context.Context, s *survey) (string, error) {
 	key, p := controller.Key(s.job), s.plan()
 	switch {
@@ -107,7 +107,7 @@ func (y *syncer) manage(ctx context.Context, s *survey) (string, error) {
 			y.expected.ExpectDeletion(key, pod.UID)
 		}
 		return podsDeleted, y.discard(s, p.remove, func(pod *v1.Pod) error {
-			// What was too much counts neither as success nor as failure.
+			// A surplus pod counts neither as a success nor as a failure.
 			y.memories.take(s.job, pod.UID)
 			err := y.hands.release(ctx, pod)
 			if err != nil {
@@ -126,7 +126,7 @@ func (y *syncer) manage(ctx context.Context, s *survey) (string, error) {
 	return tracking, nil
 }
 
-// discard runs remove for pods, and takes those that are gone from the counts.
+// discard calls remove for pods, and no longer counts the removed ones as running.
 func (y *syncer) discard(s *survey, pods []*v1.Pod, remove func(*v1.Pod) error) error {
 	errs := each(pods, remove)
 	for i, pod := range pods {
@@ -151,8 +151,8 @@ func (y *syncer) create(ctx context.Context, key string, s *survey, indexes []in
 	return err
 }
 
-// showSuspension tells by a condition and an event that the job is suspended, or
-// goes on. The time that it is suspended does not count as run.
+// showSuspension reports by a condition and an event that the job was suspended or resumed. The
+// time while it is suspended does not count towards the deadline.
 func (y *syncer) showSuspension(s *survey) {
 	if suspended(s.job) {
 		if setCondition(s.job, *trueCondition(batchv1.JobSuspended, "JobSuspended", "Job suspended", s.now)) {
@@ -169,14 +169,14 @@ func (y *syncer) showSuspension(s *survey) {
 	}
 }
 
-// track counts the pods that have ended, in the order that the package describes,
-// and ends the job, if it is to end and all are counted.
+// track counts ended pods in the order that the package comment describes, and ends the job if it
+// is to end and all pods are counted.
 func (y *syncer) track(ctx context.Context, s *survey, cached *batchv1.Job, end *batchv1.JobCondition) error {
 	l := s.account(end)
 	end = s.announce(end)
 	written, err := y.write(ctx, s, &cached.Status)
 	if err != nil {
-		return fmt.Errorf("note pods in status: %w", err)
+		return fmt.Errorf("record pods in status: %w", err)
 	}
 	for _, action := range l.policy {
 		y.metrics.policy.WithLabelValues(string(action)).Inc()
@@ -193,7 +193,7 @@ func (y *syncer) track(ctx context.Context, s *survey, cached *batchv1.Job, end 
 	return failure
 }
 
-// write writes the status if it is another than was, and returns what is written now.
+// write writes the status if it differs from was, and returns the status that is stored then.
 func (y *syncer) write(ctx context.Context, s *survey, was *batchv1.JobStatus) (*batchv1.JobStatus, error) {
 	if equality.Semantic.DeepEqual(*was, s.job.Status) {
 		return was, nil
@@ -211,13 +211,13 @@ func (y *syncer) write(ctx context.Context, s *survey, was *batchv1.JobStatus) (
 	return &job.Status, nil
 }
 
-// release takes the finalizer from the pods of the ledger.
+// release removes the finalizer from the ledger's pods.
 func (y *syncer) release(ctx context.Context, s *survey, l *ledger) error {
 	errs := each(l.release, func(pod *v1.Pod) error {
 		y.memories.take(s.job, pod.UID)
 		err := y.hands.release(ctx, pod)
 		if apierrors.IsNotFound(err) {
-			return nil // gone, and with it the finalizer
+			return nil // the pod was deleted, and with it the finalizer
 		}
 		if err != nil {
 			y.memories.keep(s.job, pod.UID)
@@ -244,7 +244,7 @@ func (y *syncer) tellEnd(job *batchv1.Job, end *batchv1.JobCondition) {
 	y.events.Event(job, v1.EventTypeNormal, "Completed", "Job completed")
 }
 
-// each runs f for all pods, some at once, and returns each one's error.
+// each calls f for all pods, several at once, and returns each one's error.
 func each(pods []*v1.Pod, f func(*v1.Pod) error) []error {
 	errs := make([]error, len(pods))
 	var g errgroup.Group

@@ -27,40 +27,40 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// ignored is an exit code that the failure policy of the world's jobs, if they
-// have one, does not count.
+// ignored is an exit code that the failure policy, if the job has one, does not count.
 const ignored = 42
 
 var errKilled = errors.New("the controller was killed")
 
-// world is an API server and a kubelet with one job, and a controller that sees
-// them through caches which lag, and that may be killed at any write. It implements hands.
+// world simulates an API server and a kubelet with one job. The controller sees them through
+// lagging caches and may be killed at any write. world implements hands.
 type world struct {
-	mu      sync.Mutex // of what the controller writes at once
+	mu      sync.Mutex // held while the controller writes
 	clock   *clocktesting.FakeClock
 	job     *batchv1.Job
 	version int
 	pods    map[types.UID]*v1.Pod
 	made    int
-	// ends tells what became of each pod that has ended.
+	// ends is how each ended pod ended.
 	ends map[types.UID]end
 
-	// The controller, what its caches show, and how many writes it has to live.
+	// The controller, what its caches show, and the number of writes until it is killed (-1 for
+	// never).
 	syncer   *syncer
 	seenJob  *batchv1.Job
 	seenPods map[types.UID]*v1.Pod
 	fuse     int
-	// applied tells whether the write that kills it is carried out.
+	// applied reports whether the write at which it is killed takes effect.
 	applied bool
 }
 
-// end is what became of a pod.
+// end is how a pod ended.
 type end struct {
 	succeeded bool
-	// deleted pods count as failed from then on; whether they succeed, or fail in a
-	// way that does not count, is a matter of what the controller saw first.
+	// deleted pods count as failed from then on. If they succeed later, or fail in a way that does
+	// not count, the count depends on what the controller saw first.
 	deleted bool
-	// unwanted pods were too many while the controller saw them run.
+	// unwanted pods were surplus when the controller saw them run.
 	unwanted bool
 	ignored  bool
 	index    int
@@ -81,7 +81,7 @@ func (w *world) next() string {
 	return strconv.Itoa(w.version)
 }
 
-// restart starts a controller that remembers nothing, with caches that are filled.
+// restart starts a controller with an empty memory and full caches.
 func (w *world) restart() {
 	w.fuse = -1
 	w.syncer = &syncer{
@@ -92,7 +92,7 @@ func (w *world) restart() {
 	w.seenPods = maps.Clone(w.pods)
 }
 
-// see brings the cache up to date about a pod, as the controller's handlers would.
+// see updates the cache for a pod, as the controller's event handlers would.
 func (w *world) see(uid types.UID) {
 	was, is := w.seenPods[uid], w.pods[uid]
 	key := controller.Key(w.job)
@@ -119,7 +119,7 @@ func (w *world) seeAll() {
 	}
 }
 
-// sync has the controller work once, from what its caches show.
+// sync makes the controller sync once with what its caches show.
 func (w *world) sync() {
 	if w.fuse == 0 {
 		w.restart()
@@ -157,7 +157,7 @@ func notFound(uid types.UID) error {
 	return apierrors.NewNotFound(v1.Resource("pods"), string(uid))
 }
 
-// change changes a pod of the API server; it goes when nothing holds it any more.
+// change changes a pod in the API server, and removes it if it is deleted and has no finalizers.
 func (w *world) change(uid types.UID, f func(*v1.Pod)) error {
 	pod := w.pods[uid]
 	if pod == nil {
@@ -216,7 +216,7 @@ func (w *world) writeStatus(_ context.Context, job *batchv1.Job) (*batchv1.Job, 
 	return w.job, err
 }
 
-// delete asks for the end of a pod.
+// delete marks a pod as deleted.
 func (w *world) delete(uid types.UID) error {
 	return w.change(uid, func(p *v1.Pod) {
 		if p.DeletionTimestamp == nil {
@@ -241,21 +241,21 @@ func (w *world) finish(uid types.UID, code int32) {
 		}}}}
 		e, counts := w.ends[uid]
 		if !counts && !tracked(p) {
-			return // the job wants it no more
+			return // the job no longer needs it
 		}
 		e.succeeded, e.ignored, e.index = code == 0, code == ignored, indexOf(p)
 		w.ends[uid] = e
 	})
 }
 
-// respec changes what is asked for.
+// respec changes the job's spec.
 func (w *world) respec(f func(*batchv1.JobSpec)) {
 	w.job = w.job.DeepCopy()
 	f(&w.job.Spec)
 	w.job.ResourceVersion = w.next()
 }
 
-// strip has somebody else take the finalizer: nobody can tell what the pod counts for then.
+// strip removes the finalizer as another client would. It is then undefined how the pod counts.
 func (w *world) strip(uid types.UID) {
 	e := w.ends[uid]
 	e.unwanted = true
@@ -263,7 +263,7 @@ func (w *world) strip(uid types.UID) {
 	_ = w.change(uid, func(p *v1.Pod) { p.Finalizers = nil })
 }
 
-// running are the pods that may still end.
+// running returns the pods that may still end.
 func (w *world) running() []types.UID {
 	var out []types.UID
 	for _, uid := range slices.Sorted(maps.Keys(w.pods)) {
@@ -298,8 +298,8 @@ func drawSpec(t *rapid.T) batchv1.JobSpec {
 	return spec
 }
 
-// TestCounts: whatever is killed, and however late the caches are, each pod that
-// ends is counted once.
+// TestCounts checks that each ended pod is counted once, whenever the controller is killed and
+// however much the caches lag.
 func TestCounts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(drawSpec(t))
@@ -334,7 +334,7 @@ func TestCounts(t *testing.T) {
 				w.respec(func(spec *batchv1.JobSpec) { spec.Parallelism = ptr.To(rapid.Int32Range(0, 3).Draw(t, "parallelism")) })
 			},
 			"strip": func(t *rapid.T) { w.strip(pick(t, slices.Sorted(maps.Keys(w.pods)))) },
-			"wait":  func(*rapid.T) { w.clock.Step(time.Minute) }, // less than lets expectations lapse
+			"wait":  func(*rapid.T) { w.clock.Step(time.Minute) }, // shorter than the timeout of expectations
 			"": func(t *rapid.T) {
 				w.check(t)
 				if s := w.job.Status; s.Succeeded < succeeded || s.Failed < failures {
@@ -347,7 +347,7 @@ func TestCounts(t *testing.T) {
 	})
 }
 
-// settle lets the job come to its end undisturbed, and checks the counts then.
+// settle lets the job end without faults and checks the counts.
 func (w *world) settle(t *rapid.T) {
 	w.respec(func(spec *batchv1.JobSpec) { spec.Suspend, spec.Parallelism = nil, ptr.To[int32](2) })
 	w.restart()
@@ -377,16 +377,16 @@ func (w *world) settle(t *rapid.T) {
 	w.check(t)
 }
 
-// check compares what the status tells with what became of the pods.
+// check compares the counts in the status with how the pods ended.
 func (w *world) check(t *rapid.T) {
 	s := w.job.Status
 	indexes := map[int]bool{}
-	// The counts at least, and how much more they may be: of what counts for one or
-	// the other, and of what need not count.
+	// succeeded and failures are the minimum counts. either is how many pods may count as one or
+	// the other, and maybe how many need not count.
 	var succeeded, failures, either, maybe int
 	for _, e := range w.ends {
 		ignored := e.ignored && w.job.Spec.PodFailurePolicy != nil
-		// A job that is complete does not wait to hear how a pod ends that it would not replace before.
+		// A complete job does not wait for the end of a pod that it would not have replaced before.
 		unheard := e.deleted && isTrue(w.job, batchv1.JobSuccessCriteriaMet) && onlyFailedReplaced(w.job)
 		switch {
 		case ignored && !e.deleted:
