@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// ApprovingName is the name of the controller that approves.
+// ApprovingName is the name of the approving controller.
 const ApprovingName = "certificatesigningrequest-approving-controller"
 
 type approving struct {
@@ -36,8 +36,8 @@ type approving struct {
 	promised map[string]promise
 }
 
-// NewApproving returns the controller that approves what kubelets ask for, if
-// they may ask for it.
+// NewApproving returns the controller that approves kubelets' requests if the requester is allowed
+// to make them.
 func NewApproving(d controller.Deps) (controller.Controller, error) {
 	requests := d.Informers.Certificates().V1().CertificateSigningRequests()
 	c := &approving{Deps: d, requests: requests.Lister()}
@@ -93,14 +93,14 @@ func (c *approving) sync(ctx context.Context, name string) error {
 			return c.approveClient(ctx, csr, req, k.message)
 		}
 	}
-	return nil // somebody else may approve it
+	return nil // an administrator may approve it
 }
 
-// kind is a request that is approved without a person: who may create the
-// subresource may ask for it.
+// kind is a type of request that is approved automatically if the requester may create the given
+// subresource.
 type kind struct{ subresource, message string }
 
-// kindsOf are the kinds that a request is of.
+// kindsOf returns the kinds that a request has.
 func kindsOf(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest) []kind {
 	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName || checkKubelet(req, csr.Spec.Usages, false) != nil {
 		return nil
@@ -112,7 +112,7 @@ func kindsOf(csr *certificatesv1.CertificateSigningRequest, req *x509.Certificat
 	return []kind{{"selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."}, client}
 }
 
-// mayAsk asks whether the one who made a request may have made it.
+// mayAsk reports whether the requester may create the subresource of a kind.
 func (c *approving) mayAsk(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, subresource string) (bool, error) {
 	extra := map[string]authorizationv1.ExtraValue{}
 	for k, v := range csr.Spec.Extra {

@@ -136,11 +136,11 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// authority makes an authority that is valid for a time.
+// authority creates a certificate authority that is valid for a time.
 func authority(t *testing.T, life time.Duration) (cert, key []byte) {
 	t.Helper()
 	k := newKey(t)
-	now := time.Now() // certificates are checked against the machine's clock
+	now := time.Now() // x509 verifies certificates with the machine's clock
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(life),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
@@ -156,8 +156,8 @@ func authority(t *testing.T, life time.Duration) (cert, key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
 }
 
-// A signer that has an authority of its own signs with that; without a common
-// one the others do not sign.
+// TestIssuers checks that a signer with its own authority uses that one, and that without a default
+// authority the other signers do not sign.
 func TestIssuers(t *testing.T) {
 	cert, key := authority(t, time.Hour)
 	s := testserver.Start(t, testserver.Options{})
@@ -179,8 +179,8 @@ func TestIssuers(t *testing.T) {
 	}
 }
 
-// A node that joins asks by a bootstrap user; its request is approved because
-// the user's group may ask, and signed. One of a user who may not ask waits.
+// TestKubeletJoins checks that a joining node's request is approved and signed because its
+// bootstrap user's group may make it, and that a request of a user without this right waits.
 func TestKubeletJoins(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	cert, key := authority(t, 48*time.Hour)

@@ -21,13 +21,13 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// CleaningName is the name of the controller that cleans away old requests.
+// CleaningName is the name of the controller that deletes old requests.
 const CleaningName = "certificatesigningrequest-cleaner-controller"
 
 const (
 	cleanPeriod = time.Hour
-	// answeredKept is how long requests are kept that got an answer, openKept
-	// those that wait for one.
+	// answeredKept is how long to keep requests with an answer, openKept how long to keep those
+	// without.
 	answeredKept = time.Hour
 	openKept     = 24 * time.Hour
 )
@@ -39,7 +39,7 @@ type cleaning struct {
 	nodes corelisters.NodeLister
 }
 
-// NewCleaning returns the controller that deletes requests nobody will ask for again.
+// NewCleaning returns the controller that deletes old requests.
 func NewCleaning(d controller.Deps) (controller.Controller, error) {
 	c := &cleaning{Deps: d, requests: d.Informers.Certificates().V1().CertificateSigningRequests().Lister()}
 	if d.Options.ProtectNodes {
@@ -52,7 +52,7 @@ func NewCleaning(d controller.Deps) (controller.Controller, error) {
 func (c *cleaning) Run(ctx context.Context) error {
 	clean := func(ctx context.Context) {
 		if err := c.sweep(ctx); err != nil && ctx.Err() == nil {
-			c.Log.Warn("requests for certificates are not cleaned away", "error", err)
+			c.Log.Warn("Failed to delete old certificate requests", "err", err)
 		}
 	}
 	clean(ctx)
@@ -94,7 +94,7 @@ func (c *cleaning) guards(csr *certificatesv1.CertificateSigningRequest, now tim
 	})
 }
 
-// stale tells whether a request is not kept any longer.
+// stale reports whether a request no longer needs to be kept.
 func stale(csr *certificatesv1.CertificateSigningRequest, now time.Time) bool {
 	past := func(t metav1.Time, d time.Duration) bool { return !t.IsZero() && now.Sub(t.Time) > d }
 	if len(csr.Status.Conditions) == 0 {
@@ -116,7 +116,7 @@ func stale(csr *certificatesv1.CertificateSigningRequest, now time.Time) bool {
 	return false
 }
 
-// expired tells whether the certificate of a request is not valid any longer.
+// expired reports whether the certificate of a request has expired.
 func expired(csr *certificatesv1.CertificateSigningRequest, now time.Time) bool {
 	block, _ := pem.Decode(csr.Status.Certificate)
 	if block == nil {

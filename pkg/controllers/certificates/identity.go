@@ -22,9 +22,10 @@ import (
 	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
-// A join token is for new nodes. With Options.ProtectNodes its holder gets no client certificate for
-// a node that exists, nor for a node whose certificate was issued to another machine and that has
-// not registered yet. Such a request waits for manual approval; an event on it gives the reason.
+// A join token is for new nodes. With Options.ProtectNodes its holder gets no client certificate
+// for an existing node, nor for a node whose certificate was issued to another machine and that has
+// not registered yet. Such a request waits for manual approval, and an event on it gives the
+// reason.
 
 const (
 	// byNode is the index of requests for kubelets' client certificates by node.
@@ -63,7 +64,7 @@ func indexByNode(obj any) ([]string, error) {
 	}
 	req, err := parse(csr)
 	if err != nil {
-		return nil, nil // it is for no node
+		return nil, nil // the request is not for a node
 	}
 	return []string{strings.TrimPrefix(req.Subject.CommonName, nodePrefix)}, nil
 }
@@ -113,7 +114,7 @@ func (c *approving) again(gone *certificatesv1.CertificateSigningRequest) {
 	}
 }
 
-// waiting requeues the undecided requests of a node.
+// requeueWaiting requeues the undecided requests of a node.
 func (c *approving) waiting(node string) {
 	requests, err := c.byNode.ByIndex(byNode, node)
 	if err != nil {
@@ -126,8 +127,8 @@ func (c *approving) waiting(node string) {
 	}
 }
 
-// refuseClient returns why a request is neither for a new node nor a node's own renewal; "" if it
-// is one of these.
+// refuseClient returns why a request must not be approved automatically, or "" if it is for a new
+// node or a node's own renewal.
 func (c *approving) refuseClient(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest) (string, error) {
 	name := strings.TrimPrefix(req.Subject.CommonName, nodePrefix)
 	if why := c.reserved().Name(name); why != "" {
@@ -151,7 +152,7 @@ func (c *approving) refuseClient(ctx context.Context, csr *certificatesv1.Certif
 }
 
 // claimed returns an error text if another machine got the certificate of a node that has not
-// registered yet; "" if not. A request with the same key is from the same machine.
+// registered yet, or "". A request with the same key is from the same machine.
 func (c *approving) claimed(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest, name string) (string, error) {
 	const text = "a certificate for node %q, which has not registered, was given to %s by request %s. If that was another machine's, delete that request, or approve this one"
 	if p, ok := c.promised[name]; ok && p.request != csr.Name && !bytes.Equal(p.key, req.RawSubjectPublicKeyInfo) {
@@ -185,7 +186,7 @@ func holds(csr *certificatesv1.CertificateSigningRequest, now time.Time) bool {
 func (c *approving) release(ctx context.Context, name string) error {
 	_, err := c.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err == nil {
-		return nil // it has registered again
+		return nil // the node has registered again
 	}
 	if !apierrors.IsNotFound(err) {
 		return fmt.Errorf("node: %w", err)

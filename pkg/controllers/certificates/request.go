@@ -1,13 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package certificates approves, signs and cleans away the requests for
-// certificates that Kubernetes' own signers answer: three controllers, each of
-// which acts alone.
+// Package certificates contains three independent controllers for CertificateSigningRequests of
+// Kubernetes' own signers: one approves, one signs, and one deletes old requests.
 //
-// Only requests for kubelets are approved without a person, and only when the
-// one who asks may ask for them. What is signed is what was approved: a request
-// that does not follow its signer's rules fails, it is not mended.
+// Only kubelets' requests are approved automatically, and only if the requester is allowed to make
+// them. A request is signed exactly as it was approved. A request that violates the rules of its
+// signer fails.
 package certificates
 
 import (
@@ -22,7 +21,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// legacyUnknown is a signer that any usage may be asked of.
+// legacyUnknown is a signer that allows any usage.
 const legacyUnknown = "kubernetes.io/legacy-unknown"
 
 const (
@@ -30,7 +29,7 @@ const (
 	nodePrefix = "system:node:"
 )
 
-// parse reads the request itself.
+// parse decodes the PEM block of a request.
 func parse(csr *certificatesv1.CertificateSigningRequest) (*x509.CertificateRequest, error) {
 	block, _ := pem.Decode(csr.Spec.Request)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" {
@@ -43,20 +42,20 @@ func parse(csr *certificatesv1.CertificateSigningRequest) (*x509.CertificateRequ
 	return req, nil
 }
 
-// is tells whether a condition of a request holds.
+// is reports whether a request has a condition that is true.
 func is(csr *certificatesv1.CertificateSigningRequest, t certificatesv1.RequestConditionType) bool {
 	return slices.ContainsFunc(csr.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
 		return c.Type == t && c.Status != v1.ConditionFalse && c.Status != v1.ConditionUnknown
 	})
 }
 
-// decided tells whether somebody has approved or denied a request.
+// decided reports whether a request was approved or denied.
 func decided(csr *certificatesv1.CertificateSigningRequest) bool {
 	return is(csr, certificatesv1.CertificateApproved) || is(csr, certificatesv1.CertificateDenied)
 }
 
-// checkKubelet tells what is wrong with a kubelet's request for a certificate
-// with which it serves, or is a client.
+// checkKubelet returns an error if a kubelet's request for a serving or client certificate is
+// invalid.
 func checkKubelet(req *x509.CertificateRequest, usages []certificatesv1.KeyUsage, serving bool) error {
 	if !slices.Equal(req.Subject.Organization, []string{nodesGroup}) {
 		return errors.New("subject organization is not system:nodes")
@@ -96,7 +95,7 @@ func sameUsages(a, b []certificatesv1.KeyUsage) bool {
 	return slices.Equal(slices.Compact(a), b)
 }
 
-// checkClient tells what is wrong with the usages of a client of the API server.
+// checkClient returns an error if usages are invalid for a client of the API server.
 func checkClient(usages []certificatesv1.KeyUsage) error {
 	client := false
 	for _, u := range usages {
@@ -114,8 +113,8 @@ func checkClient(usages []certificatesv1.KeyUsage) error {
 	return nil
 }
 
-// check tells what is wrong with a request, by the rules of its signer; known
-// is false of signers that are others'.
+// check returns an error if a request violates the rules of its signer. known is false for signers
+// that are not Kubernetes' own.
 func check(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest) (known bool, err error) {
 	switch csr.Spec.SignerName {
 	case certificatesv1.KubeletServingSignerName:

@@ -19,8 +19,8 @@ import (
 	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
-// approveServing approves a kubelet's request for a serving certificate, or
-// leaves it to a person.
+// approveServing approves a kubelet's request for a serving certificate, or leaves it for manual
+// approval.
 func (c *approving) approveServing(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest) error {
 	nodes, err := c.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -30,7 +30,7 @@ func (c *approving) approveServing(ctx context.Context, csr *certificatesv1.Cert
 	if err != nil {
 		return fmt.Errorf("own service: %w", err)
 	}
-	// the server's own endpoints are always written as Endpoints
+	// The server always publishes its own addresses as Endpoints.
 	ends, err := c.Client.CoreV1().Endpoints(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("own endpoints: %w", err)
@@ -48,21 +48,21 @@ func (c *approving) approveServing(ctx context.Context, csr *certificatesv1.Cert
 		}
 	}
 	if why := refuseServing(csr, req, nodes.Items, reserved); why != "" {
-		c.Log.Info("Serving certificate left to a person", "request", csr.Name, "user", csr.Spec.Username, "reason", why)
+		c.Log.Info("Request for a serving certificate needs manual approval", "request", csr.Name, "user", csr.Spec.Username, "reason", why)
 		return nil
 	}
 	return c.approve(ctx, csr, "Auto approving kubelet serving certificate for the node's own names and addresses.")
 }
 
-// refuseServing returns why a request is not for the node's own names and addresses; "" if it is. A
-// node writes its name and addresses itself. So reserved ones are rejected, and an address that
-// several nodes report belongs to the oldest of them.
+// refuseServing returns why a request must not be approved automatically, or "" if all names and
+// addresses are the node's own. A node writes its names and addresses itself. Therefore reserved
+// ones are rejected, and an address that several nodes report belongs to the oldest of them.
 func refuseServing(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest, nodes []v1.Node, reserved nodeclaims.Reserved) string {
 	if err := checkKubelet(req, csr.Spec.Usages, true); err != nil {
 		return err.Error()
 	}
 	if csr.Spec.Username != req.Subject.CommonName || !slices.Contains(csr.Spec.Groups, nodesGroup) {
-		return "it is asked for by another than the node"
+		return "the requester is not the node"
 	}
 	name := strings.TrimPrefix(csr.Spec.Username, nodePrefix)
 	at := slices.IndexFunc(nodes, func(n v1.Node) bool { return n.Name == name })
@@ -85,7 +85,7 @@ func refuseServing(csr *certificatesv1.CertificateSigningRequest, req *x509.Cert
 	return ""
 }
 
-// refuseAddress returns why an address does not belong to a node; "" if it does.
+// refuseAddress returns why an address does not belong to a node, or "" if it does.
 func refuseAddress(n *v1.Node, ip net.IP, nodes []v1.Node, reserved nodeclaims.Reserved) string {
 	if !hasAddress(n, ip) {
 		return "is not the node's"

@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
-// TestRefuseServing: a node gets certificates for itself only.
+// TestRefuseServing checks that a node gets serving certificates only for itself.
 func TestRefuseServing(t *testing.T) {
 	node := func(name string, addresses ...string) v1.Node {
 		n := v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -48,9 +48,9 @@ func TestRefuseServing(t *testing.T) {
 		"an older node's address":   {dns: []string{"n1"}, addresses: []string{"10.0.0.9"}},
 		"the API server's address":  {dns: []string{"n1"}, addresses: []string{"10.0.0.100"}},
 		"an address of no node":     {dns: []string{"n1"}, addresses: []string{"10.0.0.3"}},
-		"asked for by another node": {user: "system:node:n2", dns: []string{"n1"}, addresses: []string{"10.0.0.1"}},
-		"asked for by no node":      {groups: []string{"system:bootstrappers"}, dns: []string{"n1"}, addresses: []string{"10.0.0.1"}},
-		"to be a client":            {dns: []string{"n1"}, addresses: []string{"10.0.0.1"}, usage: client},
+		"requested by another node": {user: "system:node:n2", dns: []string{"n1"}, addresses: []string{"10.0.0.1"}},
+		"requested by no node":      {groups: []string{"system:bootstrappers"}, dns: []string{"n1"}, addresses: []string{"10.0.0.1"}},
+		"for client usage":          {dns: []string{"n1"}, addresses: []string{"10.0.0.1"}, usage: client},
 		"an old address":            {dns: []string{"n1"}, addresses: []string{"10.0.0.8"}, ok: true},
 		"a service's address":       {dns: []string{"n1"}, addresses: []string{"10.96.0.7"}},
 		"loopback":                  {dns: []string{"n1"}, addresses: []string{"127.0.0.1"}},

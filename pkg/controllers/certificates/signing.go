@@ -27,14 +27,14 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// SigningName is the name of the controller that signs.
+// SigningName is the name of the signing controller.
 const SigningName = "certificatesigningrequest-signing-controller"
 
 const (
-	// backdate is by how much certificates are valid before they are made, for
-	// clocks that are behind.
+	// backdate is how long before the signing time a certificate becomes valid, for clients whose
+	// clocks are behind.
 	backdate = 5 * time.Minute
-	// shortLife is a life from which backdate is not taken away at its end.
+	// shortLife is the lifetime from which the end of validity is not moved back by backdate.
 	shortLife   = 8 * time.Hour
 	minLife     = 10 * time.Minute
 	serialBits  = 127
@@ -45,18 +45,18 @@ type signing struct {
 	controller.Deps
 	queue    *controller.Queue
 	requests certificateslisters.CertificateSigningRequestLister
-	// by has the authority of each signer, and under "" that of those it does not name.
+	// by has the authority of each signer. The key "" has the default authority.
 	by map[string]*issuer
 }
 
-// issuer is what certificates are signed with.
+// issuer is a certificate authority.
 type issuer struct {
 	ca  *x509.Certificate
 	key crypto.Signer
 }
 
-// NewSigning returns the controller that signs what was approved, with the
-// authority of the options.
+// NewSigning returns the controller that signs approved requests with the authorities in the
+// options.
 func NewSigning(d controller.Deps) (controller.Controller, error) {
 	by := map[string]*issuer{}
 	pairs := maps.Clone(d.Options.Signers)
@@ -92,13 +92,13 @@ func newIssuer(p controller.KeyPair) (*issuer, error) {
 	return &issuer{pair.Leaf, key}, nil
 }
 
-// of is the authority of a signer, or nil.
+// of returns the authority of a signer, or nil.
 func (c *signing) of(signer string) *issuer { return cmp.Or(c.by[signer], c.by[""]) }
 
 // Run implements controller.Controller.
 func (c *signing) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// toSign tells whether a request is approved and has not got its answer.
+// toSign reports whether a request is approved and not answered yet.
 func toSign(csr *certificatesv1.CertificateSigningRequest) bool {
 	return len(csr.Status.Certificate) == 0 && is(csr, certificatesv1.CertificateApproved) &&
 		!is(csr, certificatesv1.CertificateDenied) && !is(csr, certificatesv1.CertificateFailed)
@@ -139,8 +139,8 @@ func (c *signing) sync(ctx context.Context, name string) error {
 	return nil
 }
 
-// sign makes the certificate that a request asks for. Of the request's
-// extensions it takes the subject's names alone.
+// sign returns the certificate for a request. Of the request's extensions it uses only the
+// subject's alternative names.
 func (c *signing) sign(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest) ([]byte, error) {
 	if err := req.CheckSignature(); err != nil {
 		return nil, fmt.Errorf("request: %w", err)
@@ -172,8 +172,8 @@ func (c *signing) sign(csr *certificatesv1.CertificateSigningRequest, req *x509.
 
 var errAuthorityExpired = errors.New("the signer has expired")
 
-// validity is from when to when a certificate is valid: as long as was asked
-// for, but no longer than the options or the authority allow.
+// validity returns the period in which a certificate is valid: as long as requested, but no longer
+// than the options and the authority allow.
 func (c *signing) validity(seconds *int32, end time.Time) (from, to time.Time, err error) {
 	life := c.Options.SigningDuration
 	if seconds != nil {
@@ -193,7 +193,7 @@ func (c *signing) validity(seconds *int32, end time.Time) (from, to time.Time, e
 	return from, to, nil
 }
 
-// keyUsages are usages as certificates have them.
+// keyUsages converts usages to those of X.509.
 func keyUsages(usages []certificatesv1.KeyUsage) (x509.KeyUsage, []x509.ExtKeyUsage, error) {
 	plain := map[certificatesv1.KeyUsage]x509.KeyUsage{
 		certificatesv1.UsageSigning:           x509.KeyUsageDigitalSignature,

@@ -1,12 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package daemonset keeps a pod of each DaemonSet on every node that it is for.
+// Package daemonset runs a pod of each DaemonSet on every node that is eligible for it.
 //
-// On which nodes that is says judge, and what is to be created and deleted says
-// decide: pure functions over the set, the nodes and the pods. The controller
-// carries that out, waits until its cache shows it, and goes on from there. It
-// does not bind pods: it asks the scheduler for the node.
+// The pure function evaluate decides whether a node is eligible, and decide makes a plan from the
+// set, the nodes and the pods. The controller carries out the plan, waits until its cache shows the
+// result, and continues. It does not bind pods to nodes: it creates pods that require a node, and
+// the scheduler binds them.
 package daemonset
 
 import (
@@ -36,18 +36,18 @@ import (
 const Name = "daemonset-controller"
 
 const (
-	// burst is how many pods are made or deleted in one sync at most.
+	// burst is the maximum number of pods that one sync creates or deletes.
 	burst = 250
-	// A pod that fails is replaced at once, and then later each time.
+	// retryFirst and retryMax bound the back-off for replacing failed pods on a node.
 	retryFirst = time.Second
 	retryMax   = 15 * time.Minute
-	// sweep is how often back-offs that are over are forgotten.
+	// sweep is the interval at which expired back-offs are deleted.
 	sweep = time.Minute
 )
 
 var (
 	kind         = appsv1.SchemeGroupVersion.WithKind("DaemonSet")
-	errNameTaken = errors.New("its name is taken by another one")
+	errNameTaken = errors.New("another revision has the name")
 )
 
 // Controller implements controller.Controller.
@@ -114,16 +114,16 @@ func (c *Controller) Run(ctx context.Context) error {
 	return err
 }
 
-// selecting are the keys of the sets that select a pod.
+// selecting returns the keys of the sets that select a pod.
 func (c *Controller) selecting(pod *v1.Pod) []string {
 	sets, err := c.sets.GetPodDaemonSets(pod)
 	if err != nil {
-		return nil // none selects it
+		return nil // no set selects it
 	}
 	return controller.Keys(sets)
 }
 
-// ownerOf is the key of the set that controls an object.
+// ownerOf returns the key of the set that controls an object.
 func (c *Controller) ownerOf(o metav1.Object) string {
 	ref := metav1.GetControllerOfNoCopy(o)
 	if ref == nil || ref.Kind != kind.Kind {
@@ -136,20 +136,20 @@ func (c *Controller) ownerOf(o metav1.Object) string {
 	return controller.Key(set)
 }
 
-// revisionChanged has the sets looked at that own a revision, or may adopt it.
+// revisionChanged queues the sets that own a revision or may adopt it.
 func (c *Controller) revisionChanged(old, r *appsv1.ControllerRevision) {
 	for _, o := range []*appsv1.ControllerRevision{old, r} {
 		if o == nil {
 			continue
 		}
-		if set := c.ownerOf(o); set != "" && old != nil { // a new one is the controller's own
+		if set := c.ownerOf(o); set != "" && old != nil { // the controller created a new one itself
 			c.queue.Add(set)
 		}
 	}
 	if r != nil && metav1.GetControllerOfNoCopy(r) == nil {
 		sets, err := c.sets.GetHistoryDaemonSets(r)
 		if err != nil {
-			return // none selects it
+			return // no set selects it
 		}
 		for _, set := range sets {
 			c.queue.AddObject(set)
@@ -157,14 +157,14 @@ func (c *Controller) revisionChanged(old, r *appsv1.ControllerRevision) {
 	}
 }
 
-// nodeChanged has the sets looked at to which a node is another one now.
+// nodeChanged queues the sets for which a node has become eligible or ineligible.
 func (c *Controller) nodeChanged(old, node *v1.Node) {
 	if old != nil && node != nil && equality.Semantic.DeepEqual(old.Labels, node.Labels) && equality.Semantic.DeepEqual(old.Spec.Taints, node.Spec.Taints) {
 		return
 	}
 	sets, err := c.sets.List(labels.Everything())
 	if err != nil {
-		return // a cache does not fail
+		return // a cache never fails
 	}
 	for _, set := range sets {
 		if j := newJudge(set); j.on(old) != j.on(node) {
@@ -188,7 +188,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		return nil
 	}
 	if set.DeletionTimestamp != nil {
-		return nil // its revisions may be gone already
+		return nil // its revisions may be deleted already
 	}
 	met := c.pods.Met(set)
 	pods, revisions, err := c.claim(ctx, set)
@@ -217,7 +217,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return errors.Join(c.truncate(ctx, set, old, pods), c.writeStatus(ctx, s, true))
 }
 
-// claim returns the set's pods and its revisions, the latter in order.
+// claim returns the set's pods and its revisions. The revisions are in order.
 func (c *Controller) claim(ctx context.Context, set *appsv1.DaemonSet) ([]*v1.Pod, []*appsv1.ControllerRevision, error) {
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
@@ -249,7 +249,7 @@ func (c *Controller) claim(ctx context.Context, set *appsv1.DaemonSet) ([]*v1.Po
 	return pods, revisions, err
 }
 
-// backoffKey forgets what went wrong when the set changes.
+// backoffKey contains the set's generation, so that a change of the set resets the back-off.
 func backoffKey(set *appsv1.DaemonSet, node string) string {
 	return fmt.Sprintf("%s/%d/%s", set.UID, set.Status.ObservedGeneration, node)
 }
@@ -261,7 +261,7 @@ func (c *Controller) held(key string) time.Duration {
 	return c.backoff.Get(key)
 }
 
-// bring carries the set's plan out.
+// bring carries out the set's plan.
 func (c *Controller) bring(ctx context.Context, key string, s *state) error {
 	p, err := decide(s)
 	if err != nil {

@@ -17,17 +17,16 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// generationLabel is how pods were told apart before revisions were; the number
-// is that of an annotation of the set.
+// generationLabel is the label that older pods have instead of a revision. Its value is a number in
+// an annotation of the set.
 const generationLabel = "pod-template-generation"
 
-// verdict says whether a set has a pod on a node: run, it is to have one; stay,
-// one that is there may stay.
+// verdict says whether a set should run a pod on a node, and whether an existing pod may stay.
 type verdict struct{ run, stay bool }
 
-// judge says on which nodes a set runs.
+// judge decides which nodes are eligible for a set.
 type judge struct {
-	node        string // the only one, if the template names one
+	node        string // the only eligible node, if the template names one
 	affinity    nodeaffinity.RequiredNodeAffinity
 	tolerations []v1.Toleration
 }
@@ -41,9 +40,9 @@ func newJudge(set *appsv1.DaemonSet) *judge {
 	}
 }
 
-// on judges a node, nil: there is none. Only its name, labels and taints count,
-// not whether it is ready or has room. A pod that came before a taint stays
-// unless the taint drives pods off.
+// evaluate reports whether a daemon pod should run and may stay on a node; node may be nil. Only
+// its name, labels and taints matter, not whether it is ready or has resources. An existing pod
+// stays on a tainted node unless the taint's effect is NoExecute.
 func (j *judge) on(node *v1.Node) verdict {
 	if node == nil {
 		return verdict{}
@@ -51,7 +50,7 @@ func (j *judge) on(node *v1.Node) verdict {
 	if j.node != "" && j.node != node.Name {
 		return verdict{}
 	}
-	if fits, _ := j.affinity.Match(node); !fits { // what cannot be parsed matches nothing
+	if fits, _ := j.affinity.Match(node); !fits { // an invalid affinity matches no node
 		return verdict{}
 	}
 	refuses := func(effects ...v1.TaintEffect) bool {
@@ -65,8 +64,8 @@ func (j *judge) on(node *v1.Node) verdict {
 	}
 }
 
-// tolerations are those of a template and what all pods of DaemonSets tolerate:
-// whatever goes wrong with a node, they keep to it.
+// tolerations returns those of a template and the ones that all daemon pods have, so that they stay
+// on a node with problems.
 func tolerations(spec *v1.PodSpec) []v1.Toleration {
 	out := slices.Clone(spec.Tolerations)
 	add := func(effect v1.TaintEffect, keys ...string) {
@@ -74,7 +73,7 @@ func tolerations(spec *v1.PodSpec) []v1.Toleration {
 			t := v1.Toleration{Key: key, Operator: v1.TolerationOpExists, Effect: effect}
 			i := slices.IndexFunc(out, func(o v1.Toleration) bool { return o.MatchToleration(&t) })
 			if i >= 0 {
-				out[i] = t // one with an end to it would not do
+				out[i] = t // replaces one that expires
 			} else {
 				out = append(out, t)
 			}
@@ -88,7 +87,7 @@ func tolerations(spec *v1.PodSpec) []v1.Toleration {
 	return out
 }
 
-// generation is the number of a set's template, "" when it has none.
+// generation returns the number of a set's template, or "" if it has none.
 func generation(set *appsv1.DaemonSet) string {
 	n, err := strconv.ParseInt(set.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
 	if err != nil {
@@ -97,14 +96,14 @@ func generation(set *appsv1.DaemonSet) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// updated tells whether a pod is of the set's present template.
+// updated reports whether a pod was created from the set's present template.
 func updated(set *appsv1.DaemonSet, pod *v1.Pod, hash string) bool {
 	g := generation(set)
 	return pod.Labels[appsv1.DefaultDaemonSetUniqueLabelKey] == hash || g != "" && pod.Labels[generationLabel] == g
 }
 
-// newPod is a pod for a node. It asks the scheduler for that node, and is
-// not bound to it: its resources are to be counted, and others preempted for it.
+// newPod returns a pod that requires a node. It is not bound to the node, so that the scheduler
+// counts its resources and can preempt other pods for it.
 func newPod(set *appsv1.DaemonSet, hash, node string) *v1.Pod {
 	pod := controller.NewPodFromTemplate(&set.Spec.Template, set, kind)
 	pod.Spec.Tolerations = tolerations(&pod.Spec)
@@ -121,7 +120,7 @@ func newPod(set *appsv1.DaemonSet, hash, node string) *v1.Pod {
 	if pod.Spec.Affinity.NodeAffinity == nil {
 		pod.Spec.Affinity.NodeAffinity = &v1.NodeAffinity{}
 	}
-	// What else was required of a node is met by this one.
+	// This node meets all other requirements already.
 	pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &v1.NodeSelector{
 		NodeSelectorTerms: []v1.NodeSelectorTerm{{
 			MatchFields: []v1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpIn, Values: []string{node}}},
@@ -130,7 +129,7 @@ func newPod(set *appsv1.DaemonSet, hash, node string) *v1.Pod {
 	return pod
 }
 
-// target is the node that a pod is on or is meant for; "": nobody knows.
+// target returns the node that a pod is bound to or requires, or "" if unknown.
 func target(pod *v1.Pod) string {
 	if pod.Spec.NodeName != "" {
 		return pod.Spec.NodeName

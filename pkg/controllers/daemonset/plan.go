@@ -17,15 +17,15 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// state is what a plan is made from. Nothing in it is changed.
+// state is the input of a plan. It is not changed.
 type state struct {
 	set *appsv1.DaemonSet
-	// hash is that of the present revision.
+	// hash is the hash of the present revision.
 	hash string
-	// places are all nodes, and what is thought to be one by some pod, by name.
+	// places are all nodes, and names of missing nodes that pods require.
 	places []place
 	now    time.Time
-	// held is for how long a failed pod on a node is left there.
+	// held returns how long a failed pod on a node is kept.
 	held func(node string) time.Duration
 }
 
@@ -34,17 +34,17 @@ type place struct {
 	name   string
 	exists bool
 	verdict
-	// pods are those on the node or meant for it, the first one first; not
-	// those that have ended and only wait to be gone.
+	// pods are the pods on the node or requiring it, ordered by firstFirst, without ended pods that
+	// are being deleted.
 	pods []*v1.Pod
 }
 
 // plan is what one sync does.
 type plan struct {
-	// create are the nodes that get a pod.
+	// create are the nodes on which to create a pod.
 	create []string
 	delete []*v1.Pod
-	// failed and succeeded are those to delete that ended by themselves.
+	// failed and succeeded are ended pods that are to be deleted.
 	failed, succeeded []*v1.Pod
 	// again is when to look at failed pods that were left, 0: there are none.
 	again time.Duration
@@ -52,7 +52,7 @@ type plan struct {
 
 func (p *plan) idle() bool { return len(p.create) == 0 && len(p.delete) == 0 }
 
-// lay puts nodes and pods together.
+// lay assigns pods to nodes.
 func lay(set *appsv1.DaemonSet, nodes []*v1.Node, pods []*v1.Pod) []place {
 	byName := map[string]*place{}
 	j := newJudge(set)
@@ -77,7 +77,7 @@ func lay(set *appsv1.DaemonSet, nodes []*v1.Node, pods []*v1.Pod) []place {
 	return out
 }
 
-// firstFirst orders the pods of a node: those that are there, by age.
+// firstFirst orders the pods of a node: bound pods first, then by age.
 func firstFirst(a, b *v1.Pod) int {
 	if (a.Spec.NodeName != "") != (b.Spec.NodeName != "") {
 		return -cmp.Compare(len(a.Spec.NodeName), len(b.Spec.NodeName))
@@ -94,8 +94,8 @@ func (s *state) available(pod *v1.Pod) bool {
 	return ok
 }
 
-// decide makes the plan: first what is missing or too much on each node, and
-// when nothing is, the next step of an update.
+// decide makes the plan. It first creates missing and deletes surplus pods. Only if there are none
+// does it plan the next step of an update.
 func decide(s *state) (plan, error) {
 	p := s.manage()
 	if !p.idle() || s.set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateDaemonSetStrategyType {
@@ -113,14 +113,15 @@ func decide(s *state) (plan, error) {
 	return p, nil
 }
 
-// manage brings every node to one pod, or to none.
+// manage plans one pod for each eligible node and none for the others.
 func (s *state) manage() plan {
 	var p plan
 	for i := range s.places {
 		at := &s.places[i]
 		switch {
 		case !at.exists:
-			// What runs there is the garbage collector's; what waits for the node is nobody's else.
+			// The garbage collector deletes pods bound to a missing node, but not pods that wait
+			// for it.
 			for _, pod := range at.pods {
 				if pod.Spec.NodeName == "" {
 					p.delete = append(p.delete, pod)
@@ -141,7 +142,7 @@ func living(pods []*v1.Pod) []*v1.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(p *v1.Pod) bool { return p.DeletionTimestamp != nil })
 }
 
-// prune leaves a node the one pod that is to be there, or during an update two.
+// prune keeps one pod on a node, or two during an update, and deletes the others.
 func (s *state) prune(p *plan, at *place) {
 	var running []*v1.Pod
 	left := s.held(at.name)
@@ -174,9 +175,8 @@ func (s *state) prune(p *plan, at *place) {
 	}
 }
 
-// prunePair leaves of several pods the first of the present revision and the
-// first of another; of these the old one while it is ready and the new one is
-// not available.
+// prunePair keeps, of several pods, the first one of the present revision and the first one of
+// another revision. It keeps the old one while that is ready and the new one is not available.
 func (s *state) prunePair(p *plan, running []*v1.Pod) {
 	var young, old *v1.Pod
 	for _, pod := range running {
@@ -194,7 +194,7 @@ func (s *state) prunePair(p *plan, running []*v1.Pod) {
 	}
 }
 
-// surges tells whether there may be two pods on a node during an update.
+// surges reports whether an update may run two pods on a node.
 func (s *state) surges() bool {
 	n, err := surge(s.set, 1)
 	return err == nil && n > 0
@@ -212,7 +212,8 @@ func surge(set *appsv1.DaemonSet, of int) (int, error) {
 	return n, nil
 }
 
-// limits are how many pods an update may have too many or too few, of how many.
+// limits returns how many pods an update may have above (over) and below (under) the desired
+// number.
 func (s *state) limits() (over, under, desired int, err error) {
 	for i := range s.places {
 		if s.places[i].run {
@@ -228,13 +229,13 @@ func (s *state) limits() (over, under, desired int, err error) {
 		}
 	}
 	if desired > 0 && over == 0 && under == 0 {
-		under = 1 // or nothing would ever move
+		under = 1 // with 0 and 0 no pod could ever be replaced
 	}
 	return over, under, desired, nil
 }
 
-// pair are the pods of the present revision and of another one on a node; not
-// ok when there are several of one, which manage has to put right first.
+// pair returns the pods of the present and of another revision on a node. ok is false if there are
+// several of one, which manage must delete first.
 func (s *state) pair(at *place) (young, old *v1.Pod, ok bool) {
 	for _, pod := range living(at.pods) {
 		which := &old
@@ -249,8 +250,8 @@ func (s *state) pair(at *place) (young, old *v1.Pod, ok bool) {
 	return young, old, true
 }
 
-// rollInPlace deletes old pods, to be made anew: all those that are not
-// available anyway, and others while no more than limit are unavailable.
+// rollInPlace deletes old pods, so that they are recreated: all that are not available, and others
+// while no more than limit are unavailable.
 func (s *state) rollInPlace(p *plan, limit int) {
 	unavailable := 0
 	var candidates []*v1.Pod
@@ -277,12 +278,12 @@ func (s *state) rollInPlace(p *plan, limit int) {
 	p.delete = append(p.delete, candidates[:min(max(limit-unavailable, 0), len(candidates))]...)
 }
 
-// rollBeside creates new pods beside old ones, as many as limit where the old
-// one is still of use, and deletes the old one when the new one is available.
+// rollBeside creates new pods in addition to old ones, at most limit where the old one is
+// available, and deletes an old one when the new one is available.
 func (s *state) rollBeside(p *plan, limit, desired int) {
 	surging, available := 0, 0
-	var candidates []string // nodes whose old pod is of use
-	var misplaced []*v1.Pod // old pods that are of use but should not be where they are
+	var candidates []string // nodes whose old pod is available
+	var misplaced []*v1.Pod // available old pods on ineligible nodes
 	for i := range s.places {
 		at := &s.places[i]
 		young, old, ok := s.pair(at)
@@ -309,8 +310,7 @@ func (s *state) rollBeside(p *plan, limit, desired int) {
 			p.delete = append(p.delete, old)
 		}
 	}
-	// Where the pods are to be elsewhere, the old ones go only when there are
-	// enough of them there.
+	// Delete old pods on ineligible nodes only when enough pods are available on eligible ones.
 	p.delete = append(p.delete, misplaced[:min(max(available-desired, 0), len(misplaced))]...)
 	p.create = append(p.create, candidates[:min(max(limit-surging, 0), len(candidates))]...)
 }

@@ -19,9 +19,9 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// layOut reads nodes with pods like "n1 a:ready:old b:young:new; !n2; -n3":
-// the set is not for a node with !, may only stay on one with ~, and one with
-// - is none. Pods come one second after the other.
+// layOut parses nodes with pods like "n1 a:ready:old b:young:new; !n2; -n3". The set is not for a
+// node with !, its pods may only stay on one with ~, and one with - does not exist. Each pod is one
+// second newer than the one before.
 func layOut(text string) []place {
 	var out []place
 	age := time.Hour
@@ -90,7 +90,8 @@ func show(p plan) string {
 	return strings.Join(out, " ")
 }
 
-// setOf is a set with an update strategy like "surge=1", "unavailable=50%", or "" for on delete.
+// setOf returns a set with an update strategy like "surge=1", "unavailable=50%", or "" for
+// OnDelete.
 func setOf(strategy string) *appsv1.DaemonSet {
 	set := sample()
 	set.Spec.MinReadySeconds = 10
@@ -116,43 +117,43 @@ func TestDecide(t *testing.T) {
 		held             time.Duration
 		want             string
 	}{
-		"a pod on every node":              {"unavailable=1", "n1; n2; !n3; ~n4", 0, "+n1 +n2"},
-		"one is there":                     {"unavailable=1", "n1 a:running:new; n2", 0, "+n2"},
-		"one that goes is waited for":      {"unavailable=1", "n1 a:going:new", 0, ""},
-		"not where it should not be":       {"unavailable=1", "!n1 a:ready:new b:going:new", 0, "-a"},
-		"it stays where it may":            {"unavailable=1", "~n1 a:ready:new", 0, ""},
-		"the first of several stays":       {"unavailable=1", "n1 a:ready:new b:ready:new c:waiting:new", 0, "-b -c"},
-		"a failed one goes":                {"unavailable=1", "n1 a:failed:new", 0, "-a"},
-		"a failed one goes later":          {"unavailable=1", "n1 a:failed:new", time.Minute, "again in 1m0s"},
-		"of two failed ones one goes":      {"unavailable=1", "n1 a:failed:new b:failed:new", 0, "-a again in 1s"},
-		"one that succeeded goes":          {"unavailable=1", "n1 a:succeeded:new", time.Minute, "-a"},
-		"a failed one beside one that is":  {"unavailable=1", "n1 a:failed:new b:ready:new", 0, "-a"},
-		"what waits for a node that is no": {"unavailable=1", "-n1 a:waiting:new b:ready:new", 0, "-a"},
+		"a pod on every node":          {"unavailable=1", "n1; n2; !n3; ~n4", 0, "+n1 +n2"},
+		"one exists":                   {"unavailable=1", "n1 a:running:new; n2", 0, "+n2"},
+		"waits for a terminating pod":  {"unavailable=1", "n1 a:going:new", 0, ""},
+		"ineligible node":              {"unavailable=1", "!n1 a:ready:new b:going:new", 0, "-a"},
+		"stays where it may":           {"unavailable=1", "~n1 a:ready:new", 0, ""},
+		"the first of several stays":   {"unavailable=1", "n1 a:ready:new b:ready:new c:waiting:new", 0, "-b -c"},
+		"failed pod is deleted":        {"unavailable=1", "n1 a:failed:new", 0, "-a"},
+		"failed pod is deleted later":  {"unavailable=1", "n1 a:failed:new", time.Minute, "again in 1m0s"},
+		"one of two failed pods":       {"unavailable=1", "n1 a:failed:new b:failed:new", 0, "-a again in 1s"},
+		"succeeded pod is deleted":     {"unavailable=1", "n1 a:succeeded:new", time.Minute, "-a"},
+		"failed pod beside a good one": {"unavailable=1", "n1 a:failed:new b:ready:new", 0, "-a"},
+		"waits for a missing node":     {"unavailable=1", "-n1 a:waiting:new b:ready:new", 0, "-a"},
 
-		"on delete nothing is updated":         {"", "n1 a:ready:old; n2 b:running:old", 0, ""},
-		"one may be unavailable":               {"unavailable=1", "n1 a:ready:old; n2 b:ready:old", 0, "-a"},
-		"one is":                               {"unavailable=1", "n1 a:ready:new; n2 b:young:new; n3 c:ready:old", 0, ""},
-		"one that goes counts":                 {"unavailable=1", "n1 a:going:old; n2 b:ready:old", 0, ""},
-		"those that are unavailable go anyway": {"unavailable=1", "n1 a:running:old; n2 b:running:old; n3 c:ready:old", 0, "-a -b"},
-		"a share is rounded up":                {"unavailable=50%", "n1 a:ready:old; n2 b:ready:old; n3 c:ready:old", 0, "-a -b"},
-		"neither is one":                       {"unavailable=0", "n1 a:ready:old; n2 b:ready:old", 0, "-a"},
-		"first what is missing":                {"unavailable=3", "n1 a:ready:old; n2", 0, "+n2"},
-		"all are updated":                      {"unavailable=1", "n1 a:ready:new; n2 b:ready:new", 0, ""},
-		"told by the number of the template":   {"unavailable=1", "n1 a:ready:generation; n2 b:ready:new", 0, ""},
+		"on delete nothing is updated":        {"", "n1 a:ready:old; n2 b:running:old", 0, ""},
+		"one may be unavailable":              {"unavailable=1", "n1 a:ready:old; n2 b:ready:old", 0, "-a"},
+		"one is":                              {"unavailable=1", "n1 a:ready:new; n2 b:young:new; n3 c:ready:old", 0, ""},
+		"terminating pod counts":              {"unavailable=1", "n1 a:going:old; n2 b:ready:old", 0, ""},
+		"unavailable pods are always deleted": {"unavailable=1", "n1 a:running:old; n2 b:running:old; n3 c:ready:old", 0, "-a -b"},
+		"percentage rounds up":                {"unavailable=50%", "n1 a:ready:old; n2 b:ready:old; n3 c:ready:old", 0, "-a -b"},
+		"zero counts as one":                  {"unavailable=0", "n1 a:ready:old; n2 b:ready:old", 0, "-a"},
+		"missing pods first":                  {"unavailable=3", "n1 a:ready:old; n2", 0, "+n2"},
+		"all are updated":                     {"unavailable=1", "n1 a:ready:new; n2 b:ready:new", 0, ""},
+		"by template generation":              {"unavailable=1", "n1 a:ready:generation; n2 b:ready:new", 0, ""},
 
-		"a new one beside the old one":          {"surge=1", "n1 a:ready:old; n2 b:ready:old", 0, "+n1"},
-		"one at a time":                         {"surge=1", "n1 a:ready:old x:young:new; n2 b:ready:old", 0, ""},
-		"the old one goes":                      {"surge=1", "n1 a:ready:old x:ready:new; n2 b:ready:old", 0, "-a"},
-		"the old one goes before its time":      {"surge=1", "n1 a:running:old x:young:new", 0, "-a"},
-		"beside those that are unavailable":     {"surge=1", "n1 a:running:old; n2 b:running:old; n3 c:ready:old", 0, "+n1 +n2 +n3"},
-		"a new one for one that goes":           {"surge=1", "n1 a:going:old", 0, "+n1"},
-		"never three":                           {"surge=1", "n1 a:ready:old b:ready:old x:young:new y:young:new", 0, "-b -y"},
-		"misplaced, and needed":                 {"surge=1", "~n1 a:ready:old; n2 x:young:new", 0, ""},
-		"misplaced, and there are enough":       {"surge=1", "~n1 a:ready:old; n2 x:ready:new", 0, "-a"},
-		"misplaced and of no use":               {"surge=1", "~n1 a:running:old; n2 x:young:new", 0, "-a"},
-		"surging on a share, rounded up":        {"surge=34%", "n1 a:ready:old; n2 b:ready:old; n3 c:ready:old", 0, "+n1 +n2"},
-		"nothing to update where it may surge":  {"surge=1", "n1 a:ready:new; n2 b:young:new", 0, ""},
-		"on a node that is no more, not needed": {"surge=1", "-n1 a:ready:old; n2 b:ready:new", 0, "-a"},
+		"a new one beside the old one":         {"surge=1", "n1 a:ready:old; n2 b:ready:old", 0, "+n1"},
+		"one at a time":                        {"surge=1", "n1 a:ready:old x:young:new; n2 b:ready:old", 0, ""},
+		"old pod is deleted":                   {"surge=1", "n1 a:ready:old x:ready:new; n2 b:ready:old", 0, "-a"},
+		"unavailable old pod is deleted":       {"surge=1", "n1 a:running:old x:young:new", 0, "-a"},
+		"beside unavailable pods":              {"surge=1", "n1 a:running:old; n2 b:running:old; n3 c:ready:old", 0, "+n1 +n2 +n3"},
+		"beside a terminating pod":             {"surge=1", "n1 a:going:old", 0, "+n1"},
+		"never three":                          {"surge=1", "n1 a:ready:old b:ready:old x:young:new y:young:new", 0, "-b -y"},
+		"misplaced, and needed":                {"surge=1", "~n1 a:ready:old; n2 x:young:new", 0, ""},
+		"misplaced, and enough others":         {"surge=1", "~n1 a:ready:old; n2 x:ready:new", 0, "-a"},
+		"misplaced and unavailable":            {"surge=1", "~n1 a:running:old; n2 x:young:new", 0, "-a"},
+		"surge percentage rounds up":           {"surge=34%", "n1 a:ready:old; n2 b:ready:old; n3 c:ready:old", 0, "+n1 +n2"},
+		"nothing to update where it may surge": {"surge=1", "n1 a:ready:new; n2 b:young:new", 0, ""},
+		"on a missing node, not needed":        {"surge=1", "-n1 a:ready:old; n2 b:ready:new", 0, "-a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			set := setOf(tc.strategy)

@@ -21,9 +21,8 @@ import (
 
 const hashLabel = appsv1.DefaultDaemonSetUniqueLabelKey
 
-// revise returns the hash of the set's present template and its other
-// revisions, the oldest first. The present revision is made when there is none,
-// and always has the highest number.
+// revise returns the hash of the set's present template, and its other revisions, oldest first. It
+// creates the present revision if there is none, and gives it the highest number.
 func (c *Controller) revise(ctx context.Context, set *appsv1.DaemonSet, sorted []*appsv1.ControllerRevision, pods []*v1.Pod) (hash string, old []*appsv1.ControllerRevision, err error) {
 	wanted, err := history.New(set, kind, hashLabel, &set.Spec.Template, 0, 0)
 	if err != nil {
@@ -57,7 +56,7 @@ func (c *Controller) revise(ctx context.Context, set *appsv1.DaemonSet, sorted [
 	return keep.Labels[hashLabel], old, nil
 }
 
-// label gives a revision the label by which its pods are known, if it lacks it.
+// label adds the label with a revision's hash, if it is missing.
 func (c *Controller) label(ctx context.Context, r *appsv1.ControllerRevision) (*appsv1.ControllerRevision, error) {
 	if _, ok := r.Labels[hashLabel]; ok {
 		return r, nil
@@ -71,7 +70,7 @@ func (c *Controller) label(ctx context.Context, r *appsv1.ControllerRevision) (*
 	return got, nil
 }
 
-// record creates a revision. When its name is taken, the next try takes another.
+// record creates a revision. If the name is taken, the next sync uses another name.
 func (c *Controller) record(ctx context.Context, set *appsv1.DaemonSet, r *appsv1.ControllerRevision) error {
 	_, collided, err := c.history.Create(ctx, r)
 	if err != nil || !collided {
@@ -85,8 +84,8 @@ func (c *Controller) record(ctx context.Context, set *appsv1.DaemonSet, r *appsv
 	return fmt.Errorf("revision %s: %w", r.Name, errNameTaken)
 }
 
-// merge makes one of several revisions of the same template, the last one. Pods
-// of the others are made its own, also in pods, lest they be taken for outdated.
+// merge keeps the last of several revisions of the same template and deletes the others. Pods of
+// the others get its label, also in pods, so that they do not count as outdated.
 func (c *Controller) merge(ctx context.Context, present []*appsv1.ControllerRevision, pods []*v1.Pod) error {
 	if len(present) == 1 {
 		return nil
@@ -110,7 +109,7 @@ func (c *Controller) merge(ctx context.Context, present []*appsv1.ControllerRevi
 	return c.history.Delete(ctx, present[:len(present)-1])
 }
 
-// truncate deletes old revisions beyond the limit of which there are no pods.
+// truncate deletes old revisions without pods that exceed the limit.
 func (c *Controller) truncate(ctx context.Context, set *appsv1.DaemonSet, old []*appsv1.ControllerRevision, pods []*v1.Pod) error {
 	used := map[string]bool{}
 	for _, pod := range pods {

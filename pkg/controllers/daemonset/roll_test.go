@@ -16,16 +16,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// world is a cluster in which plans are carried out and pods come and go in
-// whatever order.
+// world is a cluster in which plans are carried out and pods change in random order.
 type world struct {
 	*rapid.T
 	state
 	made  int
-	eager bool // whatever can happen does
+	eager bool // every possible change happens
 }
 
-// carryOut does what a plan says.
+// carryOut carries out a plan.
 func (w *world) carryOut() {
 	p, err := decide(&w.state)
 	if err != nil {
@@ -45,7 +44,7 @@ func (w *world) carryOut() {
 	}
 }
 
-// progress lets some pods get ready and some of those that are to go be gone.
+// progress makes some pods ready and removes some deleted pods.
 func (w *world) progress() {
 	for i := range w.places {
 		at := &w.places[i]
@@ -61,7 +60,7 @@ func (w *world) progress() {
 
 func (w *world) happens() bool { return w.eager || rapid.Bool().Draw(w.T, "happens") }
 
-// counts are the nodes on which the set is of use, and the pods that are not going.
+// counts returns how many nodes have an available pod, and how many pods are not being deleted.
 func (w *world) counts() (served, pods int) {
 	for _, at := range w.places {
 		left := living(at.pods)
@@ -73,7 +72,7 @@ func (w *world) counts() (served, pods int) {
 	return served, pods
 }
 
-// TestRolling: however pods come and go, an update keeps within its limits and ends.
+// TestRolling checks that an update keeps its limits and ends, in whatever order pods change.
 func TestRolling(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 5).Draw(t, "nodes")

@@ -21,8 +21,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// bench is a server with the controller, and kubelets that make pods ready,
-// which do not wait to be bound.
+// bench is a server with the controller, and kubelets that make pods ready without waiting until
+// they are bound.
 type bench struct {
 	*testing.T
 	*testserver.Server
@@ -49,7 +49,7 @@ func (b *bench) addNode(name string) {
 	if _, err := b.Client.CoreV1().Nodes().Create(b.Context(), node, metav1.CreateOptions{}); err != nil {
 		b.Fatal(err)
 	}
-	b.node(name, `{"spec":{"taints":null}}`) // it is not new any more
+	b.node(name, `{"spec":{"taints":null}}`) // removes the taint of a new node
 }
 
 func sample() *appsv1.DaemonSet {
@@ -82,7 +82,7 @@ func (b *bench) node(name, patch string) {
 	}
 }
 
-// runs waits until these run where, node:image, and the status says so too.
+// runs waits until the given pods run, as node:image, and the status matches.
 func (b *bench) runs(what, want string, ok func(appsv1.DaemonSetStatus) bool) {
 	b.Helper()
 	controllertest.Eventually(b.T, what, func(ctx context.Context) (any, bool) {
@@ -211,7 +211,8 @@ func TestSurge(t *testing.T) {
 	b.runs("updated", "n1:two n2:two", all(2))
 }
 
-// TestRevisions: of two revisions of the same template one is kept, and the pods go on.
+// TestRevisions checks that one of two revisions of the same template is kept and that the pods
+// keep running.
 func TestRevisions(t *testing.T) {
 	b := newBench(t, "n1")
 	b.create(sample())
@@ -223,7 +224,7 @@ func TestRevisions(t *testing.T) {
 		t.Fatal(len(list.Items), err)
 	}
 	twin := list.Items[0].DeepCopy()
-	twin.ObjectMeta = metav1.ObjectMeta{Name: "twin", Labels: map[string]string{"app": "d", hashLabel: "twin"}} // nobody's yet
+	twin.ObjectMeta = metav1.ObjectMeta{Name: "twin", Labels: map[string]string{"app": "d", hashLabel: "twin"}} // it has no owner yet
 	twin.Revision = 5
 	if _, err := revisions.Create(t.Context(), twin, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

@@ -11,9 +11,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// status counts, and says when the counts change by the passing of time alone.
-// Of several pods on a node the first one counts. What the set was told last is
-// noted as seen only when it was acted upon.
+// status returns the status, and when the counts change without an event. Of several pods on a node
+// the first one counts. The observed generation is updated only if the plan was carried out.
 func status(s *state, acted bool) (appsv1.DaemonSetStatus, time.Duration) {
 	out := *s.set.Status.DeepCopy()
 	out.DesiredNumberScheduled, out.CurrentNumberScheduled, out.NumberMisscheduled = 0, 0, 0

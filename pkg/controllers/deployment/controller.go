@@ -1,12 +1,11 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deployment brings Deployments to their newest template: a ReplicaSet
-// for each template, of which the newest grows while the others shrink, within
-// what the strategy allows.
+// Package deployment rolls Deployments out. Each template has a ReplicaSet. The newest one is
+// scaled up while the others are scaled down, within the limits of the strategy.
 //
-// What to scale to what is decided by pure functions over the Deployment and its
-// ReplicaSets; the controller carries that out and writes what came of it.
+// Pure functions over the Deployment and its ReplicaSets decide which ReplicaSet to scale to which
+// size. The controller carries that out and writes the status.
 package deployment
 
 import (
@@ -41,9 +40,9 @@ type Controller struct {
 	setCache    cache.SharedIndexInformer
 	podCache    cache.SharedIndexInformer
 	spaces      corelisters.NamespaceLister
-	// expected are the ReplicaSets made for a Deployment that the cache does not show
-	// yet. Without them a Deployment whose template changes once more looks as if it
-	// had no old ReplicaSet, and the new one is given its size at once.
+	// expected are ReplicaSets that were created for a Deployment and that the cache does not show
+	// yet. Without it, a Deployment whose template changes again would seem to have no old
+	// ReplicaSet, and its new one would be scaled to full size at once.
 	expected *controller.Expectations
 }
 
@@ -97,7 +96,7 @@ func (c *Controller) setChanged(old, set *appsv1.ReplicaSet) {
 	}
 	all, err := c.deployments.Deployments(set.Namespace).List(labels.Everything())
 	if err != nil {
-		return // a cache does not fail
+		return // a cache never fails
 	}
 	for _, d := range all {
 		selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
@@ -107,7 +106,8 @@ func (c *Controller) setChanged(old, set *appsv1.ReplicaSet) {
 	}
 }
 
-// podGone wakes Deployments that recreate: they wait for their last old pod to go.
+// podGone queues Deployments with the Recreate strategy, which wait for the deletion of their last
+// old pod.
 func (c *Controller) podGone(old, pod *v1.Pod) {
 	ref := metav1.GetControllerOfNoCopy(controller.Latest(old, pod))
 	if ref == nil || ref.Kind != "ReplicaSet" {
@@ -128,12 +128,12 @@ func (c *Controller) podGone(old, pod *v1.Pod) {
 	}
 }
 
-// work is one Deployment with its ReplicaSets.
+// work is the sync of one Deployment with its ReplicaSets.
 type work struct {
 	*Controller
 	d *appsv1.Deployment
-	// sets are the controlled ReplicaSets, oldest first; newest is the one of
-	// the present template, nil when there is none, and old are the others.
+	// sets are the controlled ReplicaSets, oldest first. newest is the one of the present template,
+	// or nil, and old are the others.
 	sets   []*appsv1.ReplicaSet
 	newest *appsv1.ReplicaSet
 	old    []*appsv1.ReplicaSet
@@ -142,12 +142,12 @@ type work struct {
 func (c *Controller) sync(ctx context.Context, key string) error {
 	err := c.step(ctx, key)
 	if apierrors.IsNotFound(err) {
-		return nil // what was to be changed has gone, and its end will be seen
+		return nil // an object was deleted; its event queues the Deployment again
 	}
 	return err
 }
 
-// step brings one Deployment closer to its template.
+// step carries out the next step of a Deployment's rollout.
 func (c *Controller) step(ctx context.Context, key string) error {
 	namespace, name := controller.SplitKey(key)
 	d, err := c.deployments.Deployments(namespace).Get(name)
@@ -159,9 +159,9 @@ func (c *Controller) step(ctx context.Context, key string) error {
 		return err
 	}
 	if !c.expected.Met(key, d.UID) {
-		return nil // woken when the cache shows what was made
+		return nil // the event for the created ReplicaSet queues the Deployment again
 	}
-	d = d.DeepCopy() // annotations and conditions are changed on the way
+	d = d.DeepCopy() // the sync changes annotations and conditions
 	if len(d.Spec.Selector.MatchLabels)+len(d.Spec.Selector.MatchExpressions) == 0 {
 		c.Events.Event(d, v1.EventTypeWarning, "SelectingAll", "This deployment is selecting all pods. A non-empty selector is required.")
 		return nil
@@ -187,7 +187,7 @@ func (c *Controller) step(ctx context.Context, key string) error {
 	return w.roll(ctx)
 }
 
-// gather claims the Deployment's ReplicaSets and sorts them out.
+// gather claims the Deployment's ReplicaSets and finds the newest one.
 func (c *Controller) gather(ctx context.Context, d *appsv1.Deployment) (*work, error) {
 	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
 	if err != nil {
@@ -216,7 +216,7 @@ func (c *Controller) gather(ctx context.Context, d *appsv1.Deployment) (*work, e
 	return w, nil
 }
 
-// podsOf are the pods of a ReplicaSet.
+// podsOf returns the pods of a ReplicaSet.
 func (w *work) podsOf(set *appsv1.ReplicaSet) ([]*v1.Pod, error) {
 	list, err := w.podCache.GetIndexer().ByIndex(controller.ByController, string(set.UID))
 	if err != nil {
@@ -229,8 +229,8 @@ func (w *work) podsOf(set *appsv1.ReplicaSet) ([]*v1.Pod, error) {
 	return out, nil
 }
 
-// scaleOnly changes sizes, but not what runs: for a Deployment that is paused,
-// or whose number of replicas was just changed.
+// scaleOnly changes sizes but does not roll out. It is used for a paused Deployment and for one
+// that was just scaled.
 func (w *work) scaleOnly(ctx context.Context) error {
 	if err := w.findOrCreate(ctx, false); err != nil {
 		return err
@@ -246,13 +246,13 @@ func (w *work) scaleOnly(ctx context.Context) error {
 	return w.writeStatus(ctx)
 }
 
-// roll moves the Deployment a step on towards its newest template.
+// roll carries out the next step of a rolling update.
 func (w *work) roll(ctx context.Context) error {
 	if err := w.findOrCreate(ctx, true); err != nil {
 		return err
 	}
 	if w.newest == nil {
-		return w.writeStatus(ctx) // the namespace is going, and the Deployment with it
+		return w.writeStatus(ctx) // the namespace is terminating, and the Deployment will be deleted with it
 	}
 	size, err := newestSize(w.d, w.sets, w.newest)
 	if err != nil {
@@ -279,7 +279,7 @@ func (w *work) roll(ctx context.Context) error {
 	return w.settle(ctx)
 }
 
-// settle ends a sync in which nothing had to be moved.
+// settle finishes a sync that had nothing to scale.
 func (w *work) settle(ctx context.Context) error {
 	if complete(w.d, w.total()) {
 		if err := w.cleanup(ctx); err != nil {
@@ -289,7 +289,7 @@ func (w *work) settle(ctx context.Context) error {
 	return w.writeStatus(ctx)
 }
 
-// recreate first ends all old pods, and then starts new ones.
+// recreate scales down all old ReplicaSets before it starts new pods.
 func (w *work) recreate(ctx context.Context) error {
 	if err := w.findOrCreate(ctx, false); err != nil {
 		return err
@@ -308,14 +308,14 @@ func (w *work) recreate(ctx context.Context) error {
 	}
 	for _, s := range w.old {
 		if s.Status.Replicas > 0 {
-			return w.writeStatus(ctx) // woken when it says that it has none
+			return w.writeStatus(ctx) // an event follows when the old ReplicaSets report no pods
 		}
 		pods, err := w.podsOf(s)
 		if err != nil {
 			return err
 		}
 		if slices.ContainsFunc(pods, func(p *v1.Pod) bool { return p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed }) {
-			return w.writeStatus(ctx) // woken when it is gone
+			return w.writeStatus(ctx) // an event follows when the pod was deleted
 		}
 	}
 	if err := w.findOrCreate(ctx, true); err != nil {
@@ -332,7 +332,7 @@ func (w *work) recreate(ctx context.Context) error {
 	return w.settle(ctx)
 }
 
-// cleanup deletes old ReplicaSets beyond the history limit, oldest first.
+// cleanup deletes old ReplicaSets that exceed the history limit, oldest first.
 func (w *work) cleanup(ctx context.Context) error {
 	if w.d.Spec.RevisionHistoryLimit == nil {
 		return nil

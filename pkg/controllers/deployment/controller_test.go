@@ -19,8 +19,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/serviceaccount"
 )
 
-// TestRevisions: each template has a revision, and one that comes back has the
-// newest. Only users make a new generation.
+// TestRevisions checks that each template has a revision, that a template that is used again gets
+// the newest one, and that only users change the generation.
 func TestRevisions(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.Run(t, s, controller.Options{}, serviceaccount.New)
@@ -69,8 +69,8 @@ func TestRevisions(t *testing.T) {
 	}
 }
 
-// TestRecreate: new pods are started once the old ReplicaSet has none, by what it says
-// of itself too: whoever follows the Deployment never sees both at once.
+// TestRecreate checks that new pods are started only after the status of the old ReplicaSet also
+// shows no pods. So a client that watches the Deployment never sees pods of both.
 func TestRecreate(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.RunAs(t, s, "deployment-controller", controller.Options{}, New)
@@ -118,7 +118,7 @@ func TestRecreate(t *testing.T) {
 	}
 	change(`{"template":{"spec":{"containers":[{"name":"c","image":"two"}]}}}`, 2)
 	count(1, 0)
-	// A sync that sees the old set shrunk and without pods, which it has not said yet.
+	// The old set is scaled down and has no pods, but its status does not show that yet.
 	change(`{"revisionHistoryLimit":5}`, 3)
 	say(count(1, 0)[0], 0)
 	controllertest.Eventually(t, "new replica set", func(ctx context.Context) (any, bool) {

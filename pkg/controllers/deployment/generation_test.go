@@ -24,8 +24,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// rollout is a Deployment whose controller runs when the test says so, over caches that
-// the test fills, and whose ReplicaSets have the pods that the test says they have.
+// rollout is a Deployment whose controller syncs when the test says so, with caches that the test
+// fills. The test also sets how many pods the ReplicaSets have.
 type rollout struct {
 	*testing.T
 	s         *testserver.Server
@@ -62,7 +62,7 @@ func newRollout(t *testing.T, s *testserver.Server, name string, strategy appsv1
 	return r
 }
 
-// sync shows the controller all there is and has it work until it changes nothing more.
+// sync updates the caches and syncs until nothing changes.
 func (r *rollout) sync() *appsv1.Deployment {
 	r.Helper()
 	for {
@@ -80,7 +80,7 @@ func (r *rollout) sync() *appsv1.Deployment {
 		if err != nil {
 			r.Fatal(err)
 		}
-		_ = r.c.sync(r.Context(), controller.Key(before)) // what went wrong is in the status
+		_ = r.c.sync(r.Context(), controller.Key(before)) // the status shows the error
 		r.honest()
 		after, err := json.Marshal(r.sets())
 		if err != nil {
@@ -110,7 +110,7 @@ func (r *rollout) sets() []appsv1.ReplicaSet {
 	return list.Items
 }
 
-// honest fails the test if the status shows a generation with a condition that is about a
+// honest fails the test if the status shows a generation together with a condition about the
 // ReplicaSet of another template.
 func (r *rollout) honest() {
 	r.Helper()
@@ -126,8 +126,8 @@ func (r *rollout) honest() {
 	}
 }
 
-// pods sets the status of each ReplicaSet to its spec.replicas. Its pods are ready if its image is in
-// ready.
+// pods sets the status of each ReplicaSet to its spec.replicas. Its pods are ready if its image is
+// in ready.
 func (r *rollout) pods(ready ...string) {
 	r.Helper()
 	for _, set := range r.sets() {
@@ -143,7 +143,7 @@ func (r *rollout) pods(ready ...string) {
 	}
 }
 
-// roll lets pods come and go until nothing changes any more.
+// roll creates and deletes pods until nothing changes.
 func (r *rollout) roll(ready ...string) *appsv1.Deployment {
 	r.Helper()
 	for {
@@ -176,9 +176,9 @@ func (r *rollout) want(what string, d *appsv1.Deployment, reason string) {
 	}
 }
 
-// TestConditionOfGeneration: a Deployment that shows a generation does not show the
-// Progressing condition of a template before it, whatever is changed after a rollout
-// that timed out.
+// TestConditionOfGeneration checks that a Deployment whose status shows a generation does not show
+// the Progressing condition of an earlier template, whatever changes after a rollout that timed
+// out.
 func TestConditionOfGeneration(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	type change struct{ spec, reason string }
@@ -212,7 +212,7 @@ func TestConditionOfGeneration(t *testing.T) {
 				r.patch(c.spec)
 				r.want(c.spec, r.sync(), c.reason)
 				if c.reason == reasonUpdated && tc.strategy == appsv1.RecreateDeploymentStrategyType {
-					// No ReplicaSet yet: the deadline is that of the Deployment.
+					// There is no ReplicaSet yet, so the deadline applies to the Deployment.
 					r.clock.Step(601 * time.Second)
 					r.want(c.spec+" and time passes", r.sync(), reasonTimedOut)
 				}
@@ -221,7 +221,7 @@ func TestConditionOfGeneration(t *testing.T) {
 			if last.Spec.Paused {
 				return
 			}
-			r.roll("one") // others than the first do not get ready
+			r.roll("one") // pods with other images do not become ready
 			r.clock.Step(2000 * time.Second)
 			want := reasonTimedOut
 			if last.Spec.Template.Spec.Containers[0].Image == "one" {
@@ -232,8 +232,8 @@ func TestConditionOfGeneration(t *testing.T) {
 	}
 }
 
-// TestConditionOfRollback: a Deployment whose last rollout is complete says of the one
-// back that it goes on, not that it is complete.
+// TestConditionOfRollback checks that during a rollback after a complete rollout, the condition
+// says that the rollback is progressing, not that it is complete.
 func TestConditionOfRollback(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	r := newRollout(t, s, "web", "")
@@ -243,7 +243,7 @@ func TestConditionOfRollback(t *testing.T) {
 	r.patch(`{` + image("one") + `}`)
 	r.want("back", r.sync(), reasonFound)
 	r.want("back, completed", r.roll("one", "two"), reasonComplete)
-	// What happens to the pods of a complete rollout is not progress.
+	// Changes of pods after a complete rollout are not progress.
 	r.pods()
 	r.want("pods are lost", r.sync(), reasonComplete)
 }

@@ -19,7 +19,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// Annotations of ReplicaSets, as Kubernetes names them.
+// Annotations of ReplicaSets, with Kubernetes' names.
 const (
 	annotationRevision = "deployment.kubernetes.io/revision"
 	annotationHistory  = "deployment.kubernetes.io/revision-history"
@@ -27,7 +27,7 @@ const (
 	annotationMax      = "deployment.kubernetes.io/max-replicas"
 )
 
-// revisionOf is a ReplicaSet's revision, 0 when it has none.
+// revisionOf returns the revision of a ReplicaSet, or 0 if it has none.
 func revisionOf(o metav1.Object) int64 {
 	n, err := strconv.ParseInt(o.GetAnnotations()[annotationRevision], 10, 64)
 	if err != nil {
@@ -36,7 +36,7 @@ func revisionOf(o metav1.Object) int64 {
 	return n
 }
 
-// inherited tells whether a ReplicaSet takes an annotation over from its Deployment.
+// inherited reports whether a ReplicaSet inherits an annotation from its Deployment.
 func inherited(name string) bool {
 	switch name {
 	case v1.LastAppliedConfigAnnotation, annotationRevision, annotationHistory, annotationDesired, annotationMax, appsv1.DeprecatedRollbackTo:
@@ -45,8 +45,8 @@ func inherited(name string) bool {
 	return true
 }
 
-// findOrCreate brings the revision of the newest ReplicaSet up to date; when
-// there is none, and it is asked for, it is created.
+// findOrCreate updates the revision of the newest ReplicaSet. If there is none and create is true,
+// it creates it.
 func (w *work) findOrCreate(ctx context.Context, create bool) error {
 	highest := int64(0)
 	for _, s := range w.old {
@@ -62,8 +62,8 @@ func (w *work) findOrCreate(ctx context.Context, create bool) error {
 	return w.create(ctx, revision)
 }
 
-// refresh writes annotations and minReadySeconds of the newest ReplicaSet, and
-// the Deployment's revision.
+// refresh updates the annotations and minReadySeconds of the newest ReplicaSet, and the revision of
+// the Deployment.
 func (w *work) refresh(ctx context.Context, revision string) error {
 	set := w.newest.DeepCopy()
 	changed := w.annotate(set, revision)
@@ -82,7 +82,7 @@ func (w *work) refresh(ctx context.Context, revision string) error {
 	return nil
 }
 
-// annotate sets the annotations of the newest ReplicaSet and tells whether any changed.
+// annotate sets the annotations of the newest ReplicaSet and reports whether any changed.
 func (w *work) annotate(set *appsv1.ReplicaSet, revision string) bool {
 	before := maps.Clone(set.Annotations)
 	if set.Annotations == nil {
@@ -93,11 +93,11 @@ func (w *work) annotate(set *appsv1.ReplicaSet, revision string) bool {
 			set.Annotations[k] = v
 		}
 	}
-	next, _ := strconv.ParseInt(revision, 10, 64) // made by FormatInt
+	next, _ := strconv.ParseInt(revision, 10, 64) // FormatInt made this string
 	if old := set.Annotations[annotationRevision]; revisionOf(set) < next {
 		set.Annotations[annotationRevision] = revision
 		if old != "" {
-			// It had another revision before: the template was rolled back to.
+			// It had another revision before, so this is a rollback to its template.
 			history := set.Annotations[annotationHistory]
 			set.Annotations[annotationHistory] = strings.TrimPrefix(history+","+old, ",")
 		}
@@ -105,11 +105,11 @@ func (w *work) annotate(set *appsv1.ReplicaSet, revision string) bool {
 	return !maps.Equal(before, set.Annotations)
 }
 
-// sizeAnnotations remembers for which size of the Deployment the ReplicaSet was scaled.
+// sizeAnnotations records the Deployment's size in a ReplicaSet that is scaled.
 func (w *work) sizeAnnotations(set *appsv1.ReplicaSet) bool {
 	surge, _, err := limits(w.d)
 	if err != nil {
-		return false // refused by the API server
+		return false // the API server rejects such limits
 	}
 	desired, most := strconv.Itoa(int(*w.d.Spec.Replicas)), strconv.Itoa(int(*w.d.Spec.Replicas+surge))
 	changed := set.Annotations[annotationDesired] != desired || set.Annotations[annotationMax] != most
@@ -120,13 +120,13 @@ func (w *work) sizeAnnotations(set *appsv1.ReplicaSet) bool {
 	return changed
 }
 
-// setRevision has the Deployment's revision written with its status: a change of
-// annotations by itself would be taken for a new generation of the Deployment.
+// setRevision sets the Deployment's revision, which is written together with the status. A separate
+// write of annotations would increase the Deployment's generation.
 func (w *work) setRevision(revision string) {
 	metav1.SetMetaDataAnnotation(&w.d.ObjectMeta, annotationRevision, revision)
 }
 
-// setName is the name of the present template's ReplicaSet, whether it exists or not.
+// setName returns the name of the ReplicaSet of the present template, even if it does not exist.
 func (w *work) setName() string {
 	if w.newest != nil {
 		return w.newest.Name
@@ -171,7 +171,7 @@ func (w *work) create(ctx context.Context, revision string) error {
 	case apierrors.IsAlreadyExists(err):
 		return w.collide(ctx, set.Name, err)
 	case err == nil && made == 0:
-		return nil // the namespace is going
+		return nil // the namespace is terminating
 	case err != nil:
 		message := fmt.Sprintf("Failed to create new replica set %q: %v", set.Name, err)
 		w.setCondition(condition(appsv1.DeploymentProgressing, v1.ConditionFalse, reasonCreateError, message))
@@ -188,8 +188,9 @@ func (w *work) create(ctx context.Context, revision string) error {
 	return nil
 }
 
-// collide deals with a ReplicaSet of the wanted name: it is ours, not yet in the
-// cache, or another one, and then the next try takes another name.
+// collide handles an existing ReplicaSet with the wanted name. Either it belongs to the Deployment
+// and the cache does not show it yet, or the collision count increases, so that the next sync uses
+// another name.
 func (w *work) collide(ctx context.Context, name string, cause error) error {
 	there, err := w.Client.AppsV1().ReplicaSets(w.d.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -237,7 +238,7 @@ func (w *work) resize(ctx context.Context, set *appsv1.ReplicaSet, size int32) e
 	return nil
 }
 
-// replace puts a ReplicaSet's new version in the place of the one that is known.
+// replace replaces a ReplicaSet in the lists by its new version.
 func (w *work) replace(set *appsv1.ReplicaSet) {
 	for _, list := range [][]*appsv1.ReplicaSet{w.sets, w.old} {
 		for i := range list {
@@ -251,7 +252,7 @@ func (w *work) replace(set *appsv1.ReplicaSet) {
 	}
 }
 
-// scaled tells whether the Deployment was scaled since its ReplicaSets were.
+// scaled reports whether the Deployment was scaled after its ReplicaSets were.
 func (w *work) scaled() bool {
 	for _, s := range w.sets {
 		if *s.Spec.Replicas == 0 {
@@ -265,7 +266,7 @@ func (w *work) scaled() bool {
 	return false
 }
 
-// proportional gives the ReplicaSets their parts of the Deployment's size.
+// proportional distributes the Deployment's size among the ReplicaSets.
 func (w *work) proportional(ctx context.Context) error {
 	var withPods []*appsv1.ReplicaSet
 	for _, s := range w.sets {
@@ -304,7 +305,8 @@ func (w *work) proportional(ctx context.Context) error {
 	return nil
 }
 
-// saturated tells whether the newest ReplicaSet has all pods of the size it was scaled for.
+// saturated reports whether all pods of the newest ReplicaSet are available and it has the
+// Deployment's size.
 func saturated(d *appsv1.Deployment, set *appsv1.ReplicaSet) bool {
 	if set == nil {
 		return false

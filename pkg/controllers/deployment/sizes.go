@@ -14,13 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// step is a ReplicaSet with the size it is to get.
+// step is a ReplicaSet and its new size.
 type step struct {
 	set  *appsv1.ReplicaSet
 	size int32
 }
 
-// limits are how many pods a rolling update may have too many, and too few.
+// limits returns how many pods a rolling update may have above and below the Deployment's size.
 func limits(d *appsv1.Deployment) (surge, unavailable int32, err error) {
 	if d.Spec.Strategy.Type != appsv1.RollingUpdateDeploymentStrategyType || d.Spec.Strategy.RollingUpdate == nil {
 		return 0, 0, nil
@@ -35,7 +35,7 @@ func limits(d *appsv1.Deployment) (surge, unavailable int32, err error) {
 		return 0, 0, fmt.Errorf("maxUnavailable: %w", err)
 	}
 	if s == 0 && u == 0 {
-		u = 1 // or nothing would ever move
+		u = 1 // with 0 and 0 no pod could ever be replaced
 	}
 	return int32(s), min(int32(u), *d.Spec.Replicas), nil
 }
@@ -58,7 +58,7 @@ func available(sets ...*appsv1.ReplicaSet) int32 {
 	return n
 }
 
-// newestSize is what the newest ReplicaSet may have, given the others.
+// newestSize returns the size that the newest ReplicaSet may have, given the others.
 func newestSize(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, newest *appsv1.ReplicaSet) (int32, error) {
 	want, has := *d.Spec.Replicas, int32(0)
 	if newest != nil {
@@ -75,8 +75,8 @@ func newestSize(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, newest *appsv1.
 	return min(has+max(room, 0), want), nil
 }
 
-// shrink says which old ReplicaSets may get smaller now: first by pods that are
-// not available anyway, then by others as far as enough stay available.
+// shrink returns the new sizes of old ReplicaSets: first without the pods that are not available,
+// then without others as long as enough pods stay available.
 func shrink(d *appsv1.Deployment, sets, old []*appsv1.ReplicaSet, newest *appsv1.ReplicaSet) ([]step, error) {
 	_, unavailable, err := limits(d)
 	if err != nil || replicas(old) == 0 {
@@ -117,9 +117,8 @@ func shrink(d *appsv1.Deployment, sets, old []*appsv1.ReplicaSet, newest *appsv1
 	return steps, nil
 }
 
-// proportions spreads a change of the Deployment's size over the ReplicaSets
-// that have pods, in proportion to their sizes, so that a rollout that is under
-// way or has halted keeps its balance.
+// proportions distributes a change of the Deployment's size among the ReplicaSets with pods, in
+// proportion to their sizes, so that a rollout in progress keeps its balance.
 func proportions(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) ([]step, error) {
 	surge, _, err := limits(d)
 	if err != nil {
@@ -132,7 +131,7 @@ func proportions(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) ([]step, error
 	diff := allowed - replicas(sets)
 	sets = slices.Clone(sets)
 	slices.SortStableFunc(sets, func(a, b *appsv1.ReplicaSet) int {
-		age := b.CreationTimestamp.Compare(a.CreationTimestamp.Time) // newer first when growing
+		age := b.CreationTimestamp.Compare(a.CreationTimestamp.Time) // newer first when scaling up
 		if diff < 0 {
 			age = -age
 		}
@@ -154,7 +153,7 @@ func proportions(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) ([]step, error
 	return steps, nil
 }
 
-// share is a ReplicaSet's part of a change by diff, of which left is left.
+// share returns a ReplicaSet's part of a change by diff, of which left is not distributed yet.
 func share(d *appsv1.Deployment, s *appsv1.ReplicaSet, allowed, diff, left int32) int32 {
 	if *s.Spec.Replicas == 0 || diff == 0 || left == 0 {
 		return 0
@@ -176,7 +175,7 @@ func share(d *appsv1.Deployment, s *appsv1.ReplicaSet, allowed, diff, left int32
 	return min(max(part, left), 0)
 }
 
-// findNewest is the ReplicaSet of the present template, the oldest if there are several.
+// findNewest returns the ReplicaSet of the present template, or the oldest if there are several.
 func findNewest(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) *appsv1.ReplicaSet {
 	for _, s := range sets {
 		if sameTemplate(d, s) {

@@ -20,7 +20,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// Reasons of conditions, as Kubernetes writes them.
+// Reasons of conditions, with Kubernetes' names.
 const (
 	reasonNewSet      = "NewReplicaSetCreated"
 	reasonFound       = "FoundNewReplicaSet"
@@ -47,7 +47,7 @@ func conditionOf(s *appsv1.DeploymentStatus, t appsv1.DeploymentConditionType) *
 	return nil
 }
 
-// put sets a condition, stamped now, unless its status and reason are so already.
+// put sets a condition with the present time, unless its status and reason are unchanged.
 func put(s *appsv1.DeploymentStatus, c appsv1.DeploymentCondition, now time.Time) {
 	c.LastUpdateTime, c.LastTransitionTime = metav1.NewTime(now), metav1.NewTime(now)
 	old := conditionOf(s, c.Type)
@@ -67,7 +67,7 @@ func drop(s *appsv1.DeploymentStatus, t appsv1.DeploymentConditionType) {
 
 func (w *work) setCondition(c appsv1.DeploymentCondition) { put(&w.d.Status, c, w.Clock.Now()) }
 
-// noteFound says that the present template has a ReplicaSet from before.
+// noteFound sets the condition that the present template already has a ReplicaSet.
 func (w *work) noteFound() {
 	if conditionOf(&w.d.Status, appsv1.DeploymentProgressing) == nil && w.watched() {
 		w.setCondition(w.found())
@@ -76,20 +76,20 @@ func (w *work) noteFound() {
 
 const neverTimesOut = 1<<31 - 1
 
-// watched tells whether the Deployment has a deadline for its progress.
+// watched reports whether the Deployment has a progress deadline.
 func (w *work) watched() bool {
 	p := w.d.Spec.ProgressDeadlineSeconds
 	return p != nil && *p != neverTimesOut
 }
 
-// checkPaused shows in the Progressing condition that the Deployment was paused or resumed.
+// checkPaused updates the Progressing condition after the Deployment was paused or resumed.
 func (w *work) checkPaused(ctx context.Context) error {
 	if !w.watched() {
 		return nil
 	}
 	c := conditionOf(&w.d.Status, appsv1.DeploymentProgressing)
 	if c != nil && c.Reason == reasonTimedOut {
-		return nil // it says more
+		return nil // the timeout is more important
 	}
 	shown := c != nil && c.Reason == reasonPaused
 	switch {
@@ -108,7 +108,7 @@ func (w *work) checkPaused(ctx context.Context) error {
 	return nil
 }
 
-// total is the status without conditions.
+// total returns the status without conditions.
 func (w *work) total() appsv1.DeploymentStatus {
 	s := appsv1.DeploymentStatus{ObservedGeneration: w.d.Generation, CollisionCount: w.d.Status.CollisionCount}
 	terminating := int32(0)
@@ -128,13 +128,13 @@ func (w *work) total() appsv1.DeploymentStatus {
 	return s
 }
 
-// complete tells whether all pods are of the present template and available.
+// complete reports whether all pods have the present template and are available.
 func complete(d *appsv1.Deployment, s appsv1.DeploymentStatus) bool {
 	want := *d.Spec.Replicas
 	return s.UpdatedReplicas == want && s.Replicas == want && s.AvailableReplicas == want && s.ObservedGeneration >= d.Generation
 }
 
-// progressed tells whether the new status is nearer to complete than the old one.
+// progressed reports whether the new status is closer to complete than the old one.
 func progressed(old, s *appsv1.DeploymentStatus) bool {
 	return s.UpdatedReplicas > old.UpdatedReplicas || s.Replicas-s.UpdatedReplicas < old.Replicas-old.UpdatedReplicas ||
 		s.ReadyReplicas > old.ReadyReplicas || s.AvailableReplicas > old.AvailableReplicas
@@ -179,8 +179,8 @@ func (w *work) availability(s *appsv1.DeploymentStatus) error {
 	return nil
 }
 
-// progress sets the Progressing condition, and has the Deployment looked at
-// again when its deadline passes.
+// progress sets the Progressing condition, and queues the Deployment for the time when its deadline
+// passes.
 func (w *work) progress(s *appsv1.DeploymentStatus) {
 	if !w.watched() {
 		drop(s, appsv1.DeploymentProgressing)
@@ -203,7 +203,7 @@ func (w *work) progress(s *appsv1.DeploymentStatus) {
 			restamp(s, c, done, now)
 		}
 	case c != nil && c.Reason == reasonComplete && s.Replicas == s.UpdatedReplicas:
-		// The rollout is over: what happens to its pods since does not begin another.
+		// The rollout is over, and later changes of its pods do not start another one.
 	case progressed(&w.d.Status, s):
 		updated := condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonUpdated, name+" is progressing.")
 		restamp(s, c, updated, now)
@@ -213,10 +213,10 @@ func (w *work) progress(s *appsv1.DeploymentStatus) {
 	w.awaitDeadline(conditionOf(s, appsv1.DeploymentProgressing), now)
 }
 
-// ofTemplate reports whether the Progressing condition is about the present template:
-// clients take it for that once status.observedGeneration is the present one. The
-// messages name the template's ReplicaSet. Those that name the Deployment are from before
-// its ReplicaSet existed, and hold for the generation that the status shows.
+// ofTemplate reports whether the Progressing condition is about the present template. Clients
+// assume that once status.observedGeneration is the present generation. The messages name the
+// template's ReplicaSet. Messages that name the Deployment were written before its ReplicaSet
+// existed, and are valid for the generation in the status.
 func (w *work) ofTemplate(c *appsv1.DeploymentCondition) bool {
 	switch {
 	case c.Reason == reasonPaused || c.Reason == reasonResumed:
@@ -227,7 +227,7 @@ func (w *work) ofTemplate(c *appsv1.DeploymentCondition) bool {
 	return strings.HasPrefix(c.Message, fmt.Sprintf("Deployment %q ", w.d.Name)) && w.d.Status.ObservedGeneration >= w.d.Generation
 }
 
-// begun is the Progressing condition of a template whose rollout begins.
+// begun returns the Progressing condition of a template whose rollout begins.
 func (w *work) begun() appsv1.DeploymentCondition {
 	switch {
 	case w.d.Spec.Paused:
@@ -238,17 +238,17 @@ func (w *work) begun() appsv1.DeploymentCondition {
 	return w.found()
 }
 
-// paused is the Progressing condition of a paused Deployment.
+// paused returns the Progressing condition of a paused Deployment.
 func paused() appsv1.DeploymentCondition {
 	return condition(appsv1.DeploymentProgressing, v1.ConditionUnknown, reasonPaused, "Deployment is paused")
 }
 
-// found is the Progressing condition of a template that has a ReplicaSet from before.
+// found returns the Progressing condition of a template that already has a ReplicaSet.
 func (w *work) found() appsv1.DeploymentCondition {
 	return condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonFound, fmt.Sprintf("Found new replica set %q", w.newest.Name))
 }
 
-// restamp sets a condition with a new update time, from which the deadline runs.
+// restamp sets a condition with a new update time, at which the deadline starts.
 func restamp(s *appsv1.DeploymentStatus, old *appsv1.DeploymentCondition, c appsv1.DeploymentCondition, now time.Time) {
 	c.LastUpdateTime, c.LastTransitionTime = metav1.NewTime(now), metav1.NewTime(now)
 	if old != nil && old.Status == c.Status {
@@ -277,7 +277,7 @@ func (w *work) awaitDeadline(c *appsv1.DeploymentCondition, now time.Time) {
 	w.queue.AddAfter(controller.Key(w.d), max(left, 0)+time.Second)
 }
 
-// failure shows what keeps the ReplicaSets from making pods.
+// failure shows why the ReplicaSets cannot create pods.
 func (w *work) failure(s *appsv1.DeploymentStatus) {
 	for _, set := range append([]*appsv1.ReplicaSet{w.newest}, w.old...) {
 		if set == nil {

@@ -19,12 +19,12 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// TestUnseenSet: a Deployment whose template changes before the cache shows the
-// ReplicaSet of the template before is not taken for one that has none: its new
-// ReplicaSet gets what the strategy allows beside the old one.
+// TestUnseenSet checks a Deployment whose template changes before the cache shows the ReplicaSet of
+// the earlier template. Its new ReplicaSet must get only the size that the strategy allows in
+// addition to the old one.
 func TestUnseenSet(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	informers := controller.NewInformers(s.Client, 0) // never started: the cache shows what the test puts there
+	informers := controller.NewInformers(s.Client, 0) // never started; the test fills the cache
 	made, err := New(controller.Deps{
 		Client: s.Client, Informers: informers, Events: &record.FakeRecorder{}, Clock: clock.Real(),
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Options: controller.Options{Workers: 1},
@@ -69,7 +69,7 @@ func TestUnseenSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := sync(); len(got) != 1 {
-		t.Errorf("replica sets while the first is not seen: %d, want it alone", len(got))
+		t.Errorf("replica sets while the cache does not show the first: %d, want only that one", len(got))
 	}
 	if err := c.setCache.GetIndexer().Add(&first[0]); err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestUnseenSet(t *testing.T) {
 	c.setChanged(nil, &first[0])
 	got := sync()
 	if len(got) != 2 {
-		t.Fatalf("replica sets once it is seen: %d, want the new one too", len(got))
+		t.Fatalf("replica sets once the cache shows it: %d, want the new one too", len(got))
 	}
 	for _, set := range got {
 		if set.UID != first[0].UID && *set.Spec.Replicas != 1 {

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/metadata"
 )
 
-// collect looks at one object: whether it has to go, or to let go.
+// collect handles one object: it deletes the object or changes its references if that is due.
 func (c *Controller) collect(ctx context.Context, key string) error {
 	if !c.whole() {
 		c.queue.AddAfter(key, retry)
@@ -32,7 +32,7 @@ func (c *Controller) collect(ctx context.Context, key string) error {
 		return nil
 	}
 	if v.guessed {
-		return nil // its dependents are looked at themselves
+		return nil // its dependents are queued themselves
 	}
 	if done, err := c.collectKnown(ctx, v); done || err != nil {
 		return err
@@ -60,9 +60,9 @@ func (c *Controller) collect(ctx context.Context, key string) error {
 	return c.judge(ctx, live, v.identity)
 }
 
-// collectKnown deletes an object all of whose owners are known to be gone,
-// without asking for anything: the deletion is of the version that the graph
-// shows. It reports false when there is more to it.
+// collectKnown deletes an object if the graph shows that all of its owners were deleted. It sends
+// no other request: the delete has the version in the graph as a precondition. It returns false if
+// the object needs more than that.
 func (c *Controller) collectKnown(ctx context.Context, v vertex) (bool, error) {
 	if v.deleting || v.foreground || v.orphan || len(v.owners) == 0 {
 		return false, nil
@@ -79,12 +79,12 @@ func (c *Controller) collectKnown(ctx context.Context, v vertex) (bool, error) {
 	seen := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: v.uid, ResourceVersion: v.version}}
 	err := c.delete(ctx, seen, v.identity, metav1.DeletePropagationBackground)
 	if apierrors.IsConflict(err) || errors.Is(err, errUnresolvable) {
-		return false, nil // the graph is behind
+		return false, nil // the graph lags behind
 	}
 	return true, err
 }
 
-// leaving is for how long a namespace is left to its controller.
+// delayFor returns how long to leave a namespace to the namespace controller.
 func (c *Controller) leaving(namespace string) time.Duration {
 	ns, err := c.spaces.Get(namespace)
 	if err != nil || ns.DeletionTimestamp == nil {
@@ -93,8 +93,8 @@ func (c *Controller) leaving(namespace string) time.Duration {
 	return min(leavingPause-c.Clock.Since(ns.DeletionTimestamp.Time), leavingPause) // the clocks may differ
 }
 
-// errUnresolvable is the error for an object that cannot be looked up: its kind is not
-// served, or the kind is namespaced and no namespace is known.
+// errUnresolvable is the error for an object that cannot be looked up: its kind is not served, or
+// the kind is namespaced and the namespace is unknown.
 var errUnresolvable = errors.New("unresolvable")
 
 // client returns the client for the objects of a kind in a namespace. The namespace is
@@ -117,10 +117,10 @@ func (c *Controller) client(gvk schema.GroupVersionKind, namespace string) (meta
 	return r.Namespace(namespace), nil
 }
 
-// served returns err unless it says that the path of the request is not served. That says
-// nothing about the object: its kind was removed or changed its scope since the last
-// discovery. served then discards what is known of kinds and returns an error that is
-// not NotFound, so that the object is looked at again.
+// served returns err, unless it says that the path of the request is not served. That does not mean
+// that the object does not exist: its kind was removed or changed its scope since the last
+// discovery. Then served resets the mapper and returns an error other than NotFound, so that the
+// object is handled again.
 func (c *Controller) served(err error) error {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
@@ -134,7 +134,7 @@ func (c *Controller) served(err error) error {
 	return fmt.Errorf("path is not served: %s", status.Status().Message)
 }
 
-// get reads an object; one of another UID is another object.
+// get reads an object. An object with another UID counts as not found.
 func (c *Controller) get(ctx context.Context, id identity) (*metav1.PartialObjectMetadata, error) {
 	r, err := c.client(id.gvk, id.namespace)
 	if err != nil {
@@ -154,9 +154,8 @@ func notFound(id identity) error {
 	return apierrors.NewNotFound(schema.GroupResource{Group: id.gvk.Group, Resource: id.gvk.Kind}, id.name)
 }
 
-// judge deletes an object if all of its owners are gone. If some are gone, it removes the
-// references to these. As in Kubernetes, it changes nothing if one of the owners cannot be
-// resolved.
+// decideOwners deletes an object if all of its owners were deleted. If some were, it removes the
+// references to them. As in Kubernetes, it changes nothing if an owner cannot be resolved.
 func (c *Controller) judge(ctx context.Context, live *metav1.PartialObjectMetadata, id identity) error {
 	var solid, waiting, gone []metav1.OwnerReference
 	for _, r := range live.OwnerReferences {
@@ -187,9 +186,8 @@ func (c *Controller) judge(ctx context.Context, live *metav1.PartialObjectMetada
 	}
 }
 
-// deleteDependent deletes an object that has dependents itself, in the
-// foreground. A reference back to it would keep both for ever, so dependents
-// that block it are let loose first.
+// deleteDependent deletes an object that has dependents itself, in the foreground. A blocking
+// reference back to it would make both wait forever, so it first unblocks such dependents.
 func (c *Controller) deleteDependent(ctx context.Context, live *metav1.PartialObjectMetadata, id identity) error {
 	for _, d := range c.graph.dependents(id.uid) {
 		if d.deleting && d.blocking {
@@ -202,7 +200,7 @@ func (c *Controller) deleteDependent(ctx context.Context, live *metav1.PartialOb
 	return c.delete(ctx, live, id, metav1.DeletePropagationForeground)
 }
 
-// unblock has an object no longer keep its owners from going.
+// unblock makes an object no longer block the deletion of its owners.
 func (c *Controller) unblock(ctx context.Context, live *metav1.PartialObjectMetadata, id identity) error {
 	var refs []map[string]any
 	for _, r := range live.OwnerReferences {
@@ -216,10 +214,9 @@ func (c *Controller) unblock(ctx context.Context, live *metav1.PartialObjectMeta
 	return c.patch(ctx, id, map[string]any{"ownerReferences": refs, "uid": id.uid})
 }
 
-// ownerThere reports whether an owner exists. It asks the API server for what the graph
-// does not know. The error is errUnresolvable if the reference cannot be resolved from
-// where the object is. If the graph is behind and the owner is being deleted, the object
-// is looked at again.
+// ownerThere reports whether an owner exists. It asks the API server for owners that the graph does
+// not know. The error is errUnresolvable if the reference cannot be resolved from the object's
+// namespace. If the graph lags behind and the owner is being deleted, the object is queued again.
 func (c *Controller) ownerThere(ctx context.Context, r metav1.OwnerReference, id identity) (bool, error) {
 	if there, known := c.graph.owner(r, id.namespace); known {
 		return there, nil
@@ -247,7 +244,7 @@ func reference(id identity) *v1.ObjectReference {
 	return &v1.ObjectReference{APIVersion: id.gvk.GroupVersion().String(), Kind: id.gvk.Kind, Namespace: id.namespace, Name: id.name, UID: id.uid}
 }
 
-// policyOf is how an object's finalizers ask for it to be deleted.
+// policyOf returns the propagation policy that an object's finalizers request.
 func policyOf(live *metav1.PartialObjectMetadata) metav1.DeletionPropagation {
 	switch {
 	case slices.Contains(live.Finalizers, metav1.FinalizerOrphanDependents):
@@ -263,7 +260,7 @@ func (c *Controller) delete(ctx context.Context, live *metav1.PartialObjectMetad
 	if err != nil {
 		return err
 	}
-	// Of the very version that was judged: an owner may have been added since.
+	// Delete only the version that was examined: an owner may have been added since.
 	pre := &metav1.Preconditions{UID: &live.UID, ResourceVersion: &live.ResourceVersion}
 	err = c.served(r.Delete(ctx, id.name, metav1.DeleteOptions{Preconditions: pre, PropagationPolicy: &policy}))
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -280,8 +277,8 @@ func (c *Controller) dropOwners(ctx context.Context, id identity, refs []metav1.
 	return c.patch(ctx, id, map[string]any{"ownerReferences": out, "uid": id.uid})
 }
 
-// patch changes an object's metadata: by a strategic merge where the kind can
-// do that, else by a merge of the whole list of owners.
+// patch changes an object's metadata: with a strategic merge patch if the kind supports it,
+// otherwise by replacing the whole list of owners.
 func (c *Controller) patch(ctx context.Context, id identity, metadata map[string]any) error {
 	r, err := c.client(id.gvk, id.namespace)
 	if err != nil {
@@ -303,7 +300,7 @@ func (c *Controller) patch(ctx context.Context, id identity, metadata map[string
 
 var errNoList = errors.New("no list of owners in the patch")
 
-// mergeOwners does to the owners of a custom resource what a strategic patch says.
+// mergeOwners applies a strategic merge patch of owners to a custom resource.
 func (c *Controller) mergeOwners(ctx context.Context, r metadata.ResourceInterface, id identity, change map[string]any) error {
 	live, err := r.Get(ctx, id.name, metav1.GetOptions{})
 	if err != nil {
@@ -332,7 +329,7 @@ func (c *Controller) mergeOwners(ctx context.Context, r metadata.ResourceInterfa
 	return err
 }
 
-// orphan takes the references to an object away from its dependents, and then lets it go.
+// orphan removes the references to an object from its dependents, and then the object's finalizer.
 func (c *Controller) orphan(ctx context.Context, live *metav1.PartialObjectMetadata, id identity) error {
 	var errs []error
 	for _, d := range c.graph.dependents(id.uid) {
@@ -344,8 +341,8 @@ func (c *Controller) orphan(ctx context.Context, live *metav1.PartialObjectMetad
 	return c.dropFinalizer(ctx, live, id, metav1.FinalizerOrphanDependents)
 }
 
-// foreground has an object's dependents deleted and lets it go when none of
-// those that block it is left.
+// foreground deletes an object's dependents, and removes its finalizer when no blocking dependent
+// is left.
 func (c *Controller) foreground(ctx context.Context, live *metav1.PartialObjectMetadata, id identity) error {
 	blocked := false
 	for _, d := range c.graph.dependents(id.uid) {
@@ -355,7 +352,7 @@ func (c *Controller) foreground(ctx context.Context, live *metav1.PartialObjectM
 		}
 	}
 	if blocked {
-		return nil // looked at again when one of them goes
+		return nil // queued again when one of them is deleted
 	}
 	return c.dropFinalizer(ctx, live, id, metav1.FinalizerDeleteDependents)
 }

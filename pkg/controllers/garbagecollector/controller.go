@@ -27,18 +27,18 @@ import (
 const Name = "garbage-collector-controller"
 
 const (
-	// discoveryPeriod is how often it is looked for kinds that came or went.
+	// discoveryPeriod is the interval at which new and removed kinds are discovered.
 	discoveryPeriod = 10 * time.Second
-	// syncPatience is for how long the objects of a kind that came are waited for: a
-	// kind that cannot be listed does not hold up all others.
+	// syncPatience is how long to wait for the objects of a new kind. A kind that cannot be listed
+	// must not block all others.
 	syncPatience = 30 * time.Second
-	// leavingPause is for how long a namespace that is being deleted is left to its
-	// own controller, which deletes all that is in it anyway.
+	// leavingPause is how long a terminating namespace is left to the namespace controller, which
+	// deletes all of its objects anyway.
 	leavingPause = 10 * time.Second
-	// retry is after how long it is tried again what could not be done yet.
+	// retry is the delay before something that is not possible yet is retried.
 	retry = time.Second
-	// recheck is after how long an object is looked at again whose owner exists but has
-	// not been shown by a watch: an owner that comes and goes unseen is noticed only so.
+	// recheck is the delay before an object is handled again whose owner exists but was never shown
+	// by a watch. Otherwise the deletion of such an owner would not be noticed.
 	recheck = time.Minute
 )
 
@@ -56,7 +56,7 @@ type Controller struct {
 	partial bool
 }
 
-// kind is what discovery says of a resource.
+// kind is the kind and scope of a resource, from discovery.
 type kind struct {
 	schema.GroupVersionKind
 	namespaced bool
@@ -65,7 +65,7 @@ type kind struct {
 // monitor watches the objects of one resource.
 type monitor struct {
 	kind   kind
-	stop   func() // returns when the graph is not changed by the monitor any more
+	stop   func() // returns after the monitor's last change of the graph
 	synced cache.InformerSynced
 	since  time.Time
 }

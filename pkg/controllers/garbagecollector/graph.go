@@ -42,10 +42,9 @@ func (v *vertex) namedBy(r metav1.OwnerReference, namespace string) bool {
 		(v.namespace == "" || v.namespace == namespace)
 }
 
-// graph is who owns whom: it has a vertex for each object that there is, and a
-// guess for each that there is not but that others name as their owner. The
-// dependents of a vertex are all that name it, whatever becomes of it. It is
-// safe for concurrent use.
+// graph records the owners of objects. It has a vertex for each existing object, and a guessed
+// vertex for each missing object that another one names as its owner. The dependents of a vertex
+// are all objects that name it. A graph is safe for concurrent use.
 type graph struct {
 	mu    sync.Mutex
 	byUID map[types.UID]*vertex
@@ -53,7 +52,7 @@ type graph struct {
 
 func newGraph() *graph { return &graph{byUID: map[types.UID]*vertex{}} }
 
-// set takes over an object's state and returns the objects to look at.
+// set updates an object and returns the objects to queue.
 func (g *graph) set(id identity, o metav1.Object) []types.UID {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -70,7 +69,7 @@ func (g *graph) set(id identity, o metav1.Object) []types.UID {
 	v.owners = o.GetOwnerReferences()
 	look := g.link(v, before.owners)
 	if before.guessed {
-		// Dependents that name it by other coordinates were looked at without knowing these.
+		// Dependents that name it by other coordinates were handled without knowing the real ones.
 		for uid, d := range v.dependents {
 			if slices.ContainsFunc(d.owners, func(r metav1.OwnerReference) bool { return r.UID == v.uid && !v.namedBy(r, d.namespace) }) {
 				look = append(look, uid)
@@ -78,8 +77,8 @@ func (g *graph) set(id identity, o metav1.Object) []types.UID {
 		}
 	}
 	if before.uid == "" || !slices.EqualFunc(before.owners, v.owners, sameOwner) {
-		// With owners that are there, and stay, there is nothing to decide: when one
-		// goes, the object is looked at.
+		// If all owners exist and are not being deleted in the foreground, there is nothing to
+		// decide. The object is queued when one is deleted.
 		if slices.ContainsFunc(v.owners, func(r metav1.OwnerReference) bool { return !g.stays(r, v.namespace) }) {
 			look = append(look, v.uid)
 		}
@@ -93,7 +92,7 @@ func (g *graph) set(id identity, o metav1.Object) []types.UID {
 	return look
 }
 
-// stays tells whether an owner is there, and is not going in the foreground.
+// stays reports whether an owner exists and is not being deleted in the foreground.
 func (g *graph) stays(r metav1.OwnerReference, namespace string) bool {
 	o := g.byUID[r.UID]
 	return o != nil && !o.guessed && o.namedBy(r, namespace) && !(o.deleting && o.foreground)
@@ -107,14 +106,14 @@ func blocks(r metav1.OwnerReference) bool {
 	return r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion
 }
 
-// link brings the edges of v up to date. Owners that are not known are put in as
-// guesses. A guess is not looked at itself: its dependents may disagree on where it
-// is, so each of them looks its owners up.
+// link updates the edges of v. It adds unknown owners as guessed vertices. A guessed vertex is not
+// queued itself: its dependents may name it by different coordinates, so each of them looks up its
+// owners.
 func (g *graph) link(v *vertex, before []metav1.OwnerReference) []types.UID {
 	var look []types.UID
 	for _, r := range before {
 		if o := g.byUID[r.UID]; o != nil && !slices.ContainsFunc(v.owners, func(n metav1.OwnerReference) bool { return n.UID == r.UID && blocks(n) == blocks(r) }) {
-			// It may not have to wait for v any more.
+			// The owner may no longer need to wait for v.
 			if o.deleting && o.foreground {
 				look = append(look, o.uid)
 			}
@@ -137,7 +136,7 @@ func (g *graph) link(v *vertex, before []metav1.OwnerReference) []types.UID {
 	return look
 }
 
-// unlink takes an edge away; a guess that nobody names any more goes with it.
+// unlink removes an edge, and a guessed owner that no other object names.
 func (g *graph) unlink(owner, v *vertex) {
 	delete(owner.dependents, v.uid)
 	if owner.guessed && len(owner.dependents) == 0 {
@@ -145,10 +144,10 @@ func (g *graph) unlink(owner, v *vertex) {
 	}
 }
 
-// owner returns what is known of an owner without a request: whether it exists, and
-// whether that is known at all. It is not known of an owner that the reference names by
-// coordinates other than those the watch showed. The version matters for an owner that
-// is gone: if the reference's version is not served, the owner cannot be resolved.
+// owner returns what is known of an owner without a request: whether it exists (there), and whether
+// that is certain (known). It is not certain if the reference has other coordinates than the watch
+// showed. For a deleted owner the version matters too: if the reference's version is not served,
+// the owner cannot be resolved.
 func (g *graph) owner(r metav1.OwnerReference, namespace string) (there, known bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -163,8 +162,8 @@ func (g *graph) owner(r metav1.OwnerReference, namespace string) (there, known b
 	}
 }
 
-// remove says that an object is gone and returns the objects to look at. Those
-// that name it keep a guess of it.
+// remove records that an object was deleted and returns the objects to queue. If other objects name
+// it, it becomes a guessed vertex.
 func (g *graph) remove(uid types.UID) []types.UID {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -175,9 +174,9 @@ func (g *graph) remove(uid types.UID) []types.UID {
 	return append(dependentsOf(v), g.retire(v, true)...)
 }
 
-// forget takes the objects of a kind that is not watched any more out of the graph. They
-// may still exist, so those that others name as their owners become guesses. It returns
-// the owners that may not have to wait for them any more.
+// forget removes the objects of a kind that is no longer watched. They may still exist, so those
+// that other objects name become guessed vertices. It returns the owners that may no longer need to
+// wait for them.
 func (g *graph) forget(kind schema.GroupVersionKind) []types.UID {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -190,8 +189,8 @@ func (g *graph) forget(kind schema.GroupVersionKind) []types.UID {
 	return look
 }
 
-// retire makes a vertex a guess, or removes it if no object names it. It returns the
-// owners that may not have to wait for it any more.
+// retire makes a vertex a guessed one, or removes it if no object names it. It returns the owners
+// that may no longer need to wait for it.
 func (g *graph) retire(v *vertex, gone bool) []types.UID {
 	var look []types.UID
 	for _, r := range v.owners {
@@ -209,8 +208,7 @@ func (g *graph) retire(v *vertex, gone bool) []types.UID {
 	return look
 }
 
-// unsettled are the dependents of guesses: what could not be told of their
-// owners may be known now.
+// unsettled returns the dependents of guessed vertices, whose owners may be known now.
 func (g *graph) unsettled() []types.UID {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -231,7 +229,7 @@ func dependentsOf(v *vertex) []types.UID {
 	return out
 }
 
-// snapshot is a copy of an object's place in the graph; false when it has none.
+// snapshot returns a copy of an object's vertex, or false if it has none.
 func (g *graph) snapshot(uid types.UID) (vertex, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -242,11 +240,11 @@ func (g *graph) snapshot(uid types.UID) (vertex, bool) {
 	return *v, true
 }
 
-// dependent is what has to be known of an object's dependent.
+// dependent describes a dependent of an object.
 type dependent struct {
 	identity
 	deleting bool
-	blocking bool // keeps its owner from being deleted in the foreground
+	blocking bool // blocks the foreground deletion of its owner
 }
 
 func (g *graph) dependents(uid types.UID) []dependent {
@@ -258,7 +256,7 @@ func (g *graph) dependents(uid types.UID) []dependent {
 	}
 	out := make([]dependent, 0, len(v.dependents))
 	for _, d := range v.dependents {
-		// A reference that cannot mean v does not hold v up: nothing would ever remove it.
+		// A reference that cannot refer to v does not block it, because it would never be removed.
 		blocking := slices.ContainsFunc(d.owners, func(r metav1.OwnerReference) bool {
 			return r.UID == uid && blocks(r) && v.namedBy(r, d.namespace)
 		})
@@ -267,7 +265,7 @@ func (g *graph) dependents(uid types.UID) []dependent {
 	return out
 }
 
-// waits tells whether an owner is being deleted in the foreground.
+// waits reports whether an owner is being deleted in the foreground.
 func (g *graph) waits(uid types.UID) bool {
 	v, ok := g.snapshot(uid)
 	return ok && v.deleting && v.foreground

@@ -16,7 +16,7 @@ import (
 
 var testKind = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 
-// model is what the graph stands for: the objects that there are.
+// model is the set of existing objects.
 type model map[types.UID]*metav1.PartialObjectMetadata
 
 func (m model) dependents(uid types.UID) []types.UID {
@@ -53,8 +53,8 @@ func drawObject(t *rapid.T, uids []types.UID) *metav1.PartialObjectMetadata {
 	return o
 }
 
-// Whatever comes and goes in whatever order, also owners that were never seen
-// or looked for in the wrong place, the graph knows all who name an object.
+// TestGraphAgainstModel checks that the graph knows all dependents of an object, in whatever order
+// objects are created and deleted, including owners that were never seen or had wrong coordinates.
 func TestGraphAgainstModel(t *testing.T) {
 	uids := []types.UID{"a", "b", "c", "d", "e"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -66,7 +66,7 @@ func TestGraphAgainstModel(t *testing.T) {
 				look := g.set(identity{testKind, "ns", string(o.UID), o.UID}, o)
 				m[o.UID] = o
 				if !had && len(o.OwnerReferences) > 0 && !slices.Contains(look, o.UID) {
-					t.Fatalf("new dependent %s is not looked at", o.UID)
+					t.Fatalf("new dependent %s is not queued", o.UID)
 				}
 			},
 			"remove": func(t *rapid.T) {
@@ -75,7 +75,7 @@ func TestGraphAgainstModel(t *testing.T) {
 				delete(m, uid)
 				for _, d := range m.dependents(uid) {
 					if !slices.Contains(look, d) {
-						t.Fatalf("%s is gone and its dependent %s is not looked at", uid, d)
+						t.Fatalf("%s was deleted and its dependent %s is not queued", uid, d)
 					}
 				}
 			},

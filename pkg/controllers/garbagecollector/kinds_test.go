@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// family is a dependent of each scope of one owner, with the outcomes that they shall have.
+// family is a dependent of each scope with one owner, and the expected outcomes.
 type family struct {
 	name                string
 	owner               *unstructured.Unstructured
@@ -33,7 +33,7 @@ func (w *world) dependents(f family) (check func()) {
 	}
 }
 
-// TestKinds: kinds are removed, come, and change their scopes while the collector runs.
+// TestKinds removes, adds and changes the scope of kinds while the collector runs.
 func TestKinds(t *testing.T) {
 	w := newWorld(t)
 	owners := map[string]*unstructured.Unstructured{}
@@ -52,8 +52,9 @@ func TestKinds(t *testing.T) {
 	later.SetName("later")
 	later.SetUID("later")
 	unknown := w.dependents(family{"later", later, collected, kept})
-	w.settle() // none of them is collected before
-	// What the watch has not shown when the kind is removed is not known to be gone, as in Kubernetes.
+	w.settle() // nothing is collected before
+	// As in Kubernetes, a deletion that the watch has not shown when the kind is removed stays
+	// unknown.
 	w.delete(place{custom("widgets"), "here", "owner"}, metav1.DeletePropagationBackground)
 	removed()
 	for _, plural := range []string{"widgets", "gadgets", "sprockets"} {
@@ -72,7 +73,7 @@ func TestKinds(t *testing.T) {
 	removed()
 	widened()
 	narrowed()
-	// The owners of the new scopes own as any other.
+	// Owners with the new scopes work like any others.
 	w.delete(place{custom("gadgets"), "", "owner"}, metav1.DeletePropagationForeground)
 	w.gone(place{configMaps, "here", "widened"})
 	w.gone(place{clusterRoles, "", "scope-widened"})
@@ -80,8 +81,8 @@ func TestKinds(t *testing.T) {
 	w.gone(place{configMaps, "here", "narrowed"})
 }
 
-// TestPropagation: owners are deleted in each way with dependents that are where the
-// owner cannot be named from.
+// TestPropagation deletes owners with each propagation policy, with dependents in scopes that
+// cannot refer to the owner.
 func TestPropagation(t *testing.T) {
 	w := newWorld(t)
 	events := w.collect()
@@ -94,7 +95,7 @@ func TestPropagation(t *testing.T) {
 		}
 	}
 
-	// A namespaced owner waits for its own namespace alone.
+	// A namespaced owner waits only for its own namespace.
 	fore := place{configMaps, "here", "fore"}
 	owner := at(fore)
 	stays := w.dependents(family{"fore-child", owner, collected, kept})
@@ -112,7 +113,7 @@ func TestPropagation(t *testing.T) {
 	hold(other, `null`)
 	w.gone(other)
 
-	// Orphaning takes the references away from all.
+	// Orphaning removes the references from all dependents.
 	orphans := place{configMaps, "here", "orphans"}
 	owner = at(orphans)
 	w.dependents(family{"orphan", owner, kept, kept})
@@ -125,8 +126,8 @@ func TestPropagation(t *testing.T) {
 		}
 	}
 
-	// A cluster-scoped owner waits for a dependent that has an owner that cannot be
-	// resolved, until the reference is removed.
+	// A cluster-scoped owner waits for a dependent that has an unresolvable owner, until the
+	// reference is removed.
 	wide := place{clusterRoles, "", "wide"}
 	owner = at(wide)
 	all := w.dependents(family{"wide-child", owner, collected, collected})

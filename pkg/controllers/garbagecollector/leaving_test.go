@@ -17,8 +17,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// A namespace that goes is left to its controller, but not for ever: that one may
-// have to wait for what only the garbage collector does.
+// TestLeaving checks that objects in a terminating namespace are left to the namespace controller
+// for a limited time, because that controller may itself wait for the garbage collector.
 func TestLeaving(t *testing.T) {
 	synctest.Test(t, testLeaving)
 }
@@ -30,12 +30,12 @@ func testLeaving(t *testing.T) {
 		deletion *metav1.Time
 		want     time.Duration
 	}{
-		"it stays":                            {nil, 0},
-		"it goes":                             {at(0), leavingPause},
-		"it has gone for three seconds":       {at(-3 * time.Second), leavingPause - 3*time.Second},
-		"it goes by a clock that is ahead":    {at(time.Hour), leavingPause},
-		"it does not come to its end":         {at(-leavingPause), 0},
-		"it has not come to its end for long": {at(-time.Hour), leavingPause - time.Hour},
+		"not terminating":               {nil, 0},
+		"terminating":                   {at(0), leavingPause},
+		"terminating for three seconds": {at(-3 * time.Second), leavingPause - 3*time.Second},
+		"terminating, clock is ahead":   {at(time.Hour), leavingPause},
+		"terminating for too long":      {at(-leavingPause), 0},
+		"terminating for much too long": {at(-time.Hour), leavingPause - time.Hour},
 	} {
 		spaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 		ns := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a", DeletionTimestamp: c.deletion}}
@@ -47,7 +47,7 @@ func testLeaving(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 		if got := gc.leaving("b"); got != 0 {
-			t.Errorf("a namespace that nobody knows is left alone for %v", got)
+			t.Errorf("an unknown namespace is left alone for %v", got)
 		}
 	}
 }

@@ -24,7 +24,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/garbagecollector"
 )
 
-// world is a server with kinds of both scopes, and a client that reaches all of them.
+// world is a server with kinds of both scopes, and a client for all of them.
 type world struct {
 	*testing.T
 	server *testserver.Server
@@ -42,7 +42,7 @@ func custom(plural string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: plural}
 }
 
-// place is where an object is. An empty namespace means cluster scope.
+// place is the location of an object. An empty namespace means cluster scope.
 type place struct {
 	resource        schema.GroupVersionResource
 	namespace, name string
@@ -55,7 +55,7 @@ func (w *world) at(p place) dynamic.ResourceInterface {
 	return w.client.Resource(p.resource).Namespace(p.namespace)
 }
 
-// create creates an object, also one whose kind is about to be served.
+// create creates an object. It waits if the object's kind is not served yet.
 func (w *world) create(p place, owners ...metav1.OwnerReference) *unstructured.Unstructured {
 	w.Helper()
 	kind := kinds[p.resource]
@@ -111,7 +111,7 @@ func (w *world) gone(p place) {
 	})
 }
 
-// refer returns a reference to an object, changed as asked.
+// refer returns a reference to an object, with changes.
 func refer(o *unstructured.Unstructured, change ...func(*metav1.OwnerReference)) metav1.OwnerReference {
 	yes := true
 	r := metav1.OwnerReference{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName(), UID: o.GetUID(), BlockOwnerDeletion: &yes}
@@ -126,23 +126,23 @@ func wrongName(r *metav1.OwnerReference)    { r.Name = "no-" + r.Name }
 func wrongKind(r *metav1.OwnerReference)    { r.APIVersion, r.Kind = "v1", "Secret" }
 func wrongVersion(r *metav1.OwnerReference) { r.APIVersion += "beta7" }
 
-// owners are what the references of a case are made of. Those whose names end in
-// Gone are deleted in the background, the others stay.
+// owners are the objects for the references of a case. Those whose names end in Gone are deleted in
+// the background, the others remain.
 type owners struct {
 	space, spaceGone, elsewhere, elsewhereGone, cluster, clusterGone *unstructured.Unstructured
 }
 
-// outcome is what becomes of a dependent.
+// outcome is what happens to a dependent.
 type outcome int
 
 const (
 	kept      outcome = iota // with all its references
 	collected                // deleted
-	trimmed                  // kept with its first reference alone
+	trimmed                  // kept with only its first reference
 )
 
-// scopeCases name owners of each scope from dependents of each scope. The outcome is that
-// of a namespaced dependent, then that of a cluster-scoped one.
+// scopeCases refer to owners of each scope from dependents of each scope. Each has the outcome for
+// a namespaced and for a cluster-scoped dependent.
 var scopeCases = map[string]struct {
 	refs                func(o owners) []metav1.OwnerReference
 	namespaced, cluster outcome
@@ -178,8 +178,8 @@ func never(name string) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Never", Name: name, UID: types.UID("never-" + name)}
 }
 
-// TestScopes: what becomes of a dependent depends on whether its owners can be resolved
-// from its scope, and not on what the collector has seen of them before.
+// TestScopes checks that the outcome for a dependent depends on whether its owners can be resolved
+// from its scope, and not on what the collector saw of them before.
 func TestScopes(t *testing.T) {
 	for name, observed := range map[string]bool{"owners observed": true, "owners gone before the start": false} {
 		t.Run(name, func(t *testing.T) {
@@ -252,8 +252,8 @@ func (w *world) owners() owners {
 	}
 }
 
-// settle waits until the collector has handled what was created before: dependents of
-// both kinds that are created now, twice in a row, have been collected.
+// settle waits until the collector has handled all earlier events: it creates dependents of both
+// kinds twice and waits until they are collected.
 func (w *world) settle() {
 	w.Helper()
 	for range 2 {

@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// mapper counts how often it is reset.
+// mapper counts its resets.
 type mapper struct {
 	meta.RESTMapper
 	resets int
@@ -24,7 +24,7 @@ type mapper struct {
 
 func (m *mapper) Reset() { m.resets++ }
 
-// TestServed: that a path is not served does not mean that an object is absent.
+// TestServed checks that a path that is not served does not count as a missing object.
 func TestServed(t *testing.T) {
 	gr := schema.GroupResource{Group: "example.com", Resource: "widgets"}
 	unserved := &apierrors.StatusError{ErrStatus: metav1.Status{

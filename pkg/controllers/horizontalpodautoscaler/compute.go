@@ -18,7 +18,7 @@ import (
 	"keelson.dev/api/quantity"
 )
 
-// pass is one look at an autoscaler's metrics.
+// pass is one evaluation of an autoscaler's metrics.
 type pass struct {
 	*Controller
 	hpa      *autoscalingv2.HorizontalPodAutoscaler
@@ -27,21 +27,21 @@ type pass struct {
 	pods     []*v1.Pod
 }
 
-// proposal is what a metric asks for.
+// proposal is the number of replicas that a metric requires.
 type proposal struct {
 	n      int32
 	metric string
 	status autoscalingv2.MetricStatus
 }
 
-// failure is why a metric asks for nothing, and what it should have been.
+// failure is why a metric requires no number of replicas, and a description of the metric.
 type failure struct {
 	reason, what string
 	err          error
 }
 
-// all asks every metric. The highest proposal counts; but if a metric is not
-// known, only one for more pods: what is not known could have asked for more.
+// all evaluates all metrics and returns the highest proposal. If a metric is missing, it ignores
+// proposals to scale down, because the missing metric might require more pods.
 func (p *pass) all(ctx context.Context) (proposal, []autoscalingv2.MetricStatus, error) {
 	statuses := make([]autoscalingv2.MetricStatus, len(p.hpa.Spec.Metrics))
 	var out proposal
@@ -70,7 +70,7 @@ func (p *pass) all(ctx context.Context) (proposal, []autoscalingv2.MetricStatus,
 	return out, statuses, nil
 }
 
-// one asks a metric.
+// one evaluates one metric.
 func (p *pass) one(ctx context.Context, spec autoscalingv2.MetricSpec) (proposal, *failure) {
 	switch spec.Type {
 	case autoscalingv2.ResourceMetricSourceType:
@@ -213,7 +213,8 @@ func (p *pass) ofExternal(ctx context.Context, m *autoscalingv2.ExternalMetricSo
 	}}, nil
 }
 
-// ofTotal is for metrics of the whole, of which each pod is to have a part, or which are to be so large.
+// ofTotal evaluates a metric with a total value, against a target for the total or for the average
+// per pod.
 func (p *pass) ofTotal(target autoscalingv2.MetricTarget, total int64) (int32, autoscalingv2.MetricValueStatus, error) {
 	switch {
 	case target.AverageValue != nil:
@@ -228,7 +229,7 @@ func (p *pass) ofTotal(target autoscalingv2.MetricTarget, total int64) (int32, a
 
 func milli(n int64) *resource.Quantity { return resource.NewMilliQuantity(n, resource.DecimalSI) }
 
-// tolerance is that of the autoscaler.
+// tolerance returns the autoscaler's tolerance.
 func (p *pass) tolerance() tolerance {
 	standard := p.Options.Autoscaling.Tolerance
 	t := tolerance{standard, standard}

@@ -1,12 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package horizontalpodautoscaler sets how many pods the targets of autoscalers
-// have, by what the pods use of resources, or by other metrics.
+// Package horizontalpodautoscaler scales the targets of HorizontalPodAutoscalers by resource usage
+// or other metrics.
 //
-// What a metric asks for is a pure function of samples and pods, propose; what of
-// it is followed, now and at once, is one of what was asked for and done before,
-// history. Metrics come from the APIs of k8s.io/metrics, which somebody has to serve.
+// The pure function propose computes the number of replicas that a metric requires. A history
+// limits how fast proposals are followed, by earlier proposals and changes. The metrics come from
+// the APIs of k8s.io/metrics, which the cluster's metrics servers must provide.
 package horizontalpodautoscaler
 
 import (
@@ -39,7 +39,7 @@ import (
 // Name is the controller's name.
 const Name = "horizontal-pod-autoscaler-controller"
 
-// leastPeriod bounds how often an autoscaler is looked at.
+// leastPeriod is the shortest interval at which an autoscaler is evaluated.
 const leastPeriod = time.Second
 
 // Controller implements controller.Controller.
@@ -52,7 +52,7 @@ type Controller struct {
 	metrics *metrics
 
 	mu sync.Mutex
-	// histories and selectors are by the autoscalers' keys.
+	// histories and selectors have the autoscalers' keys.
 	histories map[string]*history
 	selectors map[string]labels.Selector
 }
@@ -94,8 +94,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	c.queue.AddAfter(key, max(c.Options.Autoscaling.Period, leastPeriod))
 	next := hpa.DeepCopy()
 	if err := c.look(ctx, next); err != nil {
-		// It is told in the status and by events; the next look is not sooner for it.
-		c.Log.Debug("autoscaler has nothing to go by", "controller", Name, "key", key, "error", err)
+		// The status and events show the error. It does not make the next evaluation earlier.
+		c.Log.Debug("No metrics available for autoscaler", "controller", Name, "key", key, "err", err)
 	}
 	next.Status.ObservedGeneration = new(next.Generation)
 	if equality.Semantic.DeepEqual(hpa.Status, next.Status) {
@@ -109,8 +109,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return nil
 }
 
-// look looks at an autoscaler's target and metrics, scales if that is called
-// for, and leaves in the status what it saw and did.
+// evaluate evaluates an autoscaler's metrics, scales its target if necessary, and updates the
+// status in hpa.
 func (c *Controller) look(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler) error {
 	target, resource, err := c.target(ctx, hpa)
 	if err != nil {
@@ -156,7 +156,7 @@ func (c *Controller) look(ctx context.Context, hpa *autoscalingv2.HorizontalPodA
 	return nil
 }
 
-// byMetrics is how many pods the target is to have by its metrics, and why.
+// byMetrics returns the number of replicas that the metrics require, and the reason.
 func (c *Controller) byMetrics(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler, target *autoscalingv1.Scale, h *history, least int32, now time.Time) (int32, string, []autoscalingv2.MetricStatus, error) {
 	current := target.Spec.Replicas
 	p, err := c.newPass(hpa, target)
@@ -182,7 +182,7 @@ func (c *Controller) byMetrics(ctx context.Context, hpa *autoscalingv2.Horizonta
 	return limited.n, why, statuses, nil
 }
 
-// newPass finds the pods of a target. No two autoscalers may have the same.
+// newPass finds the pods of a target. No two autoscalers may select the same pods.
 func (c *Controller) newPass(hpa *autoscalingv2.HorizontalPodAutoscaler, target *autoscalingv1.Scale) (*pass, error) {
 	invalid := func(event, reason, eventMessage, message string) error {
 		c.Events.Event(hpa, v1.EventTypeWarning, event, eventMessage)
@@ -208,7 +208,7 @@ func (c *Controller) newPass(hpa *autoscalingv2.HorizontalPodAutoscaler, target 
 	return &pass{Controller: c, hpa: hpa, scale: target, selector: selector, pods: pods}, nil
 }
 
-// autoscalersOf are those whose target's pods are among these.
+// autoscalersOf returns the autoscalers whose targets have some of these pods.
 func (c *Controller) autoscalersOf(hpa *autoscalingv2.HorizontalPodAutoscaler, selector labels.Selector, pods []*v1.Pod) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -237,7 +237,7 @@ func (c *Controller) historyOf(hpa *autoscalingv2.HorizontalPodAutoscaler, curre
 	return h
 }
 
-// target reads the scale of what an autoscaler scales.
+// target returns the scale of an autoscaler's target.
 func (c *Controller) target(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv1.Scale, schema.GroupResource, error) {
 	ref := hpa.Spec.ScaleTargetRef
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)

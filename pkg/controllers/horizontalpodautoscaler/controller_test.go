@@ -29,8 +29,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// serveMetrics has the API server serve what two pods use, by an extension server as
-// a metrics server is one.
+// serveMetrics registers an extension API server that serves the usage of two pods, as a metrics
+// server does.
 func serveMetrics(t *testing.T, s *testserver.Server) {
 	t.Helper()
 	extension := httptest.NewTLSServer(http.HandlerFunc(answerMetrics))
@@ -43,7 +43,7 @@ func serveMetrics(t *testing.T, s *testserver.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// No endpoint may be on loopback: the Service is a name for its address.
+	// Endpoints must not be on loopback, so the Service is an external name.
 	if _, err := s.Client.CoreV1().Services("default").Create(t.Context(), &v1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "metrics"},
 		Spec:       v1.ServiceSpec{Type: v1.ServiceTypeExternalName, ExternalName: "localhost", Ports: []v1.ServicePort{{Port: int32(port)}}},

@@ -13,25 +13,24 @@ import (
 )
 
 const (
-	// Without rules of its own a target at most doubles at once, or gets to this.
+	// The default rule for scaling up: at most double the number of pods, or up to 4.
 	upFactor, upLeast = 2, 4
 )
 
-// at is a number of pods at a time: proposed, or added or removed.
+// at is a number of pods at a time: proposed, added or removed.
 type at struct {
 	n    int32
 	when time.Time
 }
 
-// history is what was proposed and done for one autoscaler. It is in memory only:
-// after a restart the first proposals count anew.
+// history has the earlier proposals and changes of one autoscaler. It is lost on a restart.
 type history struct {
-	// downWindow is for how long the highest proposal holds, where nothing else is asked for.
+	// downWindow is the default stabilization window for scaling down.
 	downWindow               time.Duration
 	proposed, added, removed []at
 }
 
-// forget drops what no rule looks back at any more.
+// forget drops entries that are older than all windows and periods.
 func (h *history) forget(b *autoscalingv2.HorizontalPodAutoscalerBehavior, now time.Time) {
 	proposed, added, removed := h.downWindow, time.Duration(0), time.Duration(0)
 	if b != nil {
@@ -62,7 +61,7 @@ func longest(r *autoscalingv2.HPAScalingRules) time.Duration {
 	return time.Duration(out) * time.Second
 }
 
-// scaled notes a change that was made.
+// scaled records a change.
 func (h *history) scaled(from, to int32, now time.Time) {
 	if to > from {
 		h.added = append(h.added, at{to - from, now})
@@ -71,14 +70,14 @@ func (h *history) scaled(from, to int32, now time.Time) {
 	}
 }
 
-// verdict is a number of pods, and why it is not another one.
+// verdict is a number of pods, and the reason why it is not another one.
 type verdict struct {
 	n               int32
 	reason, message string
 }
 
-// stabilize keeps a proposal from following every wave: up to the lowest, down to
-// the highest of those within the windows. It notes the proposal.
+// stabilize returns the proposal, limited by earlier ones: it scales up to at most the lowest and
+// down to at least the highest proposal within the stabilization windows. It records the proposal.
 func (h *history) stabilize(b *autoscalingv2.HorizontalPodAutoscalerBehavior, current, proposal int32, now time.Time) verdict {
 	up, down := time.Duration(0), h.downWindow
 	if b != nil {
@@ -107,7 +106,7 @@ func (h *history) stabilize(b *autoscalingv2.HorizontalPodAutoscalerBehavior, cu
 	return verdict{n, "ScaleDownStabilized", "recent recommendations were higher than current one, applying the highest recent recommendation"}
 }
 
-// limit keeps a proposal between what is allowed at all and what is allowed at once.
+// limit restricts a proposal to the minimum and maximum and to the allowed rate of change.
 func (h *history) limit(hpa *autoscalingv2.HorizontalPodAutoscaler, least, current, proposal int32, now time.Time) verdict {
 	most := hpa.Spec.MaxReplicas
 	fast := verdict{reason: "ScaleUpLimit", message: "the desired replica count is increasing faster than the maximum scale rate"}
@@ -138,8 +137,8 @@ func (h *history) limit(hpa *autoscalingv2.HorizontalPodAutoscaler, least, curre
 	return fine
 }
 
-// bound is how far the policies of rules let a target go, up (sign 1) or down
-// (-1), counted from how many pods it had at the beginning of their periods.
+// bound returns how far the scaling policies allow a target to scale up (sign 1) or down (sign -1),
+// relative to the number of pods at the beginning of their periods.
 func (h *history) bound(r *autoscalingv2.HPAScalingRules, current int32, sign int64, now time.Time) int32 {
 	if r == nil {
 		return int32(min(max(sign*math.MaxInt32, 0), math.MaxInt32))
@@ -158,7 +157,7 @@ func (h *history) bound(r *autoscalingv2.HPAScalingRules, current int32, sign in
 		}
 		part := float64(before) * (1 + float64(sign)*float64(p.Value)/100)
 		if sign > 0 {
-			part = math.Ceil(part) // or a small target would never grow
+			part = math.Ceil(part) // otherwise a small target would never grow
 		}
 		bounds = append(bounds, int64(part))
 	}
@@ -172,7 +171,7 @@ func (h *history) bound(r *autoscalingv2.HPAScalingRules, current int32, sign in
 	return int32(min(max(out, 0), math.MaxInt32))
 }
 
-// sum is how many pods were added or removed in a period until now.
+// sum returns how many pods were added or removed within the last period.
 func sum(list []at, period time.Duration, now time.Time) (out int64) {
 	for _, a := range list {
 		if now.Sub(a.when) < period {

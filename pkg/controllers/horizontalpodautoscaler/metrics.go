@@ -25,20 +25,20 @@ import (
 	"keelson.dev/api/quantity"
 )
 
-// sample is what a pod used, in thousandths, over a time.
+// sample is the usage of a pod, in thousandths, over a time window.
 type sample struct {
 	value  int64
 	at     time.Time
 	window time.Duration
 }
 
-// samples are those of pods, by their names.
+// samples are samples of pods, by name.
 type samples map[string]sample
 
-// defaultWindow is what a custom metric is of that does not tell.
+// defaultWindow is the window of a custom metric that states none.
 const defaultWindow = time.Minute
 
-// metrics reads the APIs that metrics are served by, if they are.
+// metrics reads the metrics APIs, if the cluster has them.
 type metrics struct {
 	client rest.Interface
 	mapper meta.RESTMapper
@@ -62,7 +62,8 @@ func (m *metrics) get(ctx context.Context, into any, selector, metricSelector la
 	return nil
 }
 
-// resource is what the selected pods use of a resource; container: only that one of theirs.
+// resource returns the selected pods' usage of a resource. If container is not "", only that
+// container counts.
 func (m *metrics) resource(ctx context.Context, name v1.ResourceName, namespace string, selector labels.Selector, container string) (samples, error) {
 	var list resourcemetrics.PodMetricsList
 	if err := m.get(ctx, &list, selector, nil, "metrics.k8s.io", "v1beta1", "namespaces", namespace, "pods"); err != nil {
@@ -80,8 +81,8 @@ func (m *metrics) resource(ctx context.Context, name v1.ResourceName, namespace 
 	return out, nil
 }
 
-// notServed tells of what resource an API was asked that nobody serves, as clients
-// that know it do.
+// notServed adds to an error which resource was requested from an API that is not served, as typed
+// clients do.
 func notServed(err error, resource string) error {
 	if apierrors.IsNotFound(err) || apierrors.IsServiceUnavailable(err) {
 		return fmt.Errorf("%w (get %s)", err, resource)
@@ -89,7 +90,7 @@ func notServed(err error, resource string) error {
 	return err
 }
 
-// usedBy sums what containers use; one that does not tell spoils the sum.
+// usedBy adds up the usage of containers. It returns false if a container has no value.
 func usedBy(containers []resourcemetrics.ContainerMetrics, name v1.ResourceName, only string) (int64, bool) {
 	sum, any := int64(0), false
 	for _, c := range containers {
@@ -105,7 +106,7 @@ func usedBy(containers []resourcemetrics.ContainerMetrics, name v1.ResourceName,
 	return sum, any
 }
 
-// custom reads a metric of objects, of which there is an older form.
+// custom reads a metric of objects. It falls back to the older API version.
 func (m *metrics) custom(ctx context.Context, selector, metricSelector labels.Selector, path ...string) (*custommetrics.MetricValueList, error) {
 	var err error
 	for _, version := range []string{"v1beta2", "v1beta1"} {
@@ -124,7 +125,7 @@ func (m *metrics) custom(ctx context.Context, selector, metricSelector labels.Se
 	return nil, fmt.Errorf("unable to fetch metrics from custom metrics API: %w", err)
 }
 
-// pods is a custom metric of the selected pods.
+// pods returns a custom metric of the selected pods.
 func (m *metrics) pods(ctx context.Context, metric, namespace string, selector, metricSelector labels.Selector) (samples, error) {
 	list, err := m.custom(ctx, selector, metricSelector, "namespaces", namespace, "pods", "*", metric)
 	if err != nil {
@@ -141,7 +142,7 @@ func (m *metrics) pods(ctx context.Context, metric, namespace string, selector, 
 	return out, nil
 }
 
-// object is a custom metric of one object.
+// object returns a custom metric of one object.
 func (m *metrics) object(ctx context.Context, metric, namespace string, ref autoscalingv2.CrossVersionObjectReference, metricSelector labels.Selector) (int64, error) {
 	gk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind()
 	path := []string{"namespaces", namespace, "metrics", metric} // of the namespace itself
@@ -159,7 +160,7 @@ func (m *metrics) object(ctx context.Context, metric, namespace string, ref auto
 	return quantity.Milli(list.Items[0].Value), nil
 }
 
-// external is the sum of an external metric's values.
+// external returns the sum of an external metric's values.
 func (m *metrics) external(ctx context.Context, metric, namespace string, selector labels.Selector) (int64, error) {
 	var list externalmetrics.ExternalMetricValueList
 	if err := m.get(ctx, &list, selector, nil, "external.metrics.k8s.io", "v1beta1", "namespaces", namespace, metric); err != nil {

@@ -18,7 +18,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// tolerance is by how much usage may be off, either way, before anything is done.
+// tolerance is the relative deviation, down and up, that causes no scaling.
 type tolerance struct{ down, up float64 }
 
 func (t tolerance) holds(ratio float64) bool { return 1-t.down <= ratio && ratio <= 1+t.up }
@@ -31,8 +31,8 @@ type usage struct {
 	average int64
 }
 
-// measure tells of samples how usage is; missing what a pod counts for, when
-// there may be too many pods, that has no sample.
+// measure computes usage from samples. missing returns the value to assume for a pod without a
+// sample when scaling down.
 type measure struct {
 	of      func(samples) (usage, error)
 	missing func(pod string) int64
@@ -40,7 +40,7 @@ type measure struct {
 
 var errNoMatch = errors.New("no metrics returned matched known pods")
 
-// ofRequests measures against a percentage of what pods ask for.
+// ofRequests measures against a percentage of the pods' requests.
 func ofRequests(requests map[string]int64, target int32) measure {
 	return measure{
 		of: func(s samples) (usage, error) {
@@ -60,8 +60,8 @@ func ofRequests(requests map[string]int64, target int32) measure {
 	}
 }
 
-// percentOf returns used as a percentage of asked, rounded down, or the largest
-// number that its field in the status holds.
+// percentOf returns used as a percentage of asked, rounded down and limited to the range of its
+// field in the status.
 func percentOf(used, asked int64) int32 {
 	hi, lo := bits.Mul64(uint64(max(used, 0)), 100)
 	if hi >= uint64(asked) {
@@ -71,7 +71,7 @@ func percentOf(used, asked int64) int32 {
 	return int32(min(percent, math.MaxInt32))
 }
 
-// ofAverage measures against an average.
+// ofAverage measures against an average value.
 func ofAverage(target int64) measure {
 	return measure{
 		of: func(s samples) (usage, error) {
@@ -86,8 +86,8 @@ func ofAverage(target int64) measure {
 	}
 }
 
-// group tells, of pods: how many count, which are not ready and which have no
-// sample. Samples of pods that do not count are dropped.
+// group counts the ready pods, and returns the names of those that are not ready and of those
+// without a sample. It drops the samples of pods that do not count.
 func group(pods []*v1.Pod, s samples, starts func(*v1.Pod, sample) bool) (ready int, unready, missing []string) {
 	for _, pod := range pods {
 		x, found := s[pod.Name]
@@ -109,10 +109,11 @@ func group(pods []*v1.Pod, s samples, starts func(*v1.Pod, sample) bool) (ready 
 	return ready, unready, missing
 }
 
-// never is for what pods use the same of, from the start.
+// never is used for metrics other than CPU, whose samples are valid from the start of a pod.
 func never(*v1.Pod, sample) bool { return false }
 
-// starting tells whether a sample is of a pod's start, which tells nothing of what it will use.
+// starting reports whether a sample is from the start of a pod and does not predict its later
+// usage.
 func starting(pod *v1.Pod, x sample, o controller.Autoscaling, now time.Time) bool {
 	c := controller.Condition(pod, v1.PodReady)
 	if c == nil || pod.Status.StartTime == nil {
@@ -124,8 +125,8 @@ func starting(pod *v1.Pod, x sample, o controller.Autoscaling, now time.Time) bo
 	return c.Status == v1.ConditionFalse && pod.Status.StartTime.Add(o.ReadinessDelay).After(c.LastTransitionTime.Time)
 }
 
-// propose is how many pods there should be. Pods that are not ready, or have no
-// sample, never make for a change that the others would not have made for.
+// propose returns how many pods are required. Pods that are not ready or have no sample never cause
+// a change in a direction that the other pods do not require.
 func propose(current int32, pods []*v1.Pod, s samples, m measure, t tolerance, starts func(*v1.Pod, sample) bool) (int32, usage, error) {
 	if len(pods) == 0 {
 		return 0, usage{}, errNoPods
@@ -173,7 +174,7 @@ func propose(current int32, pods []*v1.Pod, s samples, m measure, t tolerance, s
 
 var errNoPods = errors.New("no pods returned by selector while calculating replica count")
 
-// ceil rounds up, to what fits.
+// ceil rounds up, limited to the range of int32.
 func ceil(x float64) int32 {
 	if x >= math.MaxInt32 {
 		return math.MaxInt32
@@ -181,7 +182,7 @@ func ceil(x float64) int32 {
 	return int32(math.Ceil(x))
 }
 
-// byRatio is how many pods there should be when a metric of them all is off by a ratio.
+// byRatio returns how many pods are required when a total deviates from its target by a ratio.
 func byRatio(current int32, ratio float64, pods []*v1.Pod, t tolerance) (int32, error) {
 	if current == 0 {
 		return ceil(ratio), nil
@@ -201,11 +202,11 @@ func byRatio(current int32, ratio float64, pods []*v1.Pod, t tolerance) (int32, 
 	return ceil(ratio * float64(ready)), nil
 }
 
-// perPod returns how many pods there should be when each is to have an equal part of a total,
-// and the part that each has now: the total if there are no pods.
+// perPod returns how many pods are required for each to have an equal part of a total, and the part
+// that each has now (the total if there are no pods).
 //
-// The load is shared by the pods that exist. If it is within the tolerance, the number that is
-// wanted stays as it is: during a rollout more pods exist for a while.
+// The existing pods share the load. During a rollout there are more of them than wanted. If the
+// load is within the tolerance, the wanted number does not change.
 func perPod(wanted, existing int32, total, target int64, t tolerance) (n int32, average int64) {
 	if existing == 0 {
 		return ceil(float64(total) / float64(target)), total
@@ -220,8 +221,8 @@ func perPod(wanted, existing int32, total, target int64, t tolerance) (n int32, 
 	return n, int64(math.Ceil(float64(total) / float64(existing)))
 }
 
-// requestsOf is what pods ask for, in thousandths: a container of theirs, or
-// the pod, or all that run for as long as it does.
+// requestsOf returns the pods' requests, in thousandths: of one container, of the pod, or of all
+// containers that run as long as the pod.
 func requestsOf(pods []*v1.Pod, container string, name v1.ResourceName) (map[string]int64, error) {
 	out := map[string]int64{}
 	for _, pod := range pods {

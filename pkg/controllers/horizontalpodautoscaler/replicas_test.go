@@ -21,7 +21,7 @@ import (
 
 func moment() time.Time { return time.Unix(1_000_000, 0) }
 
-// pod is one that has been ready for an hour and asks for a CPU.
+// pod returns a pod that has been ready for an hour and requests one CPU.
 func pod(name string, changes ...func(*v1.Pod)) *v1.Pod {
 	since := metav1.NewTime(moment().Add(-time.Hour))
 	p := &v1.Pod{
@@ -47,7 +47,7 @@ func young(p *v1.Pod) {
 	p.Status.Conditions[0].LastTransitionTime = *p.Status.StartTime
 }
 
-// used gives pods p0, p1 ... samples; -1 is none.
+// used returns samples for the pods p0, p1 ...; -1 means no sample.
 func used(milli ...int64) samples {
 	s := samples{}
 	for i, m := range milli {
@@ -68,17 +68,17 @@ func TestPropose(t *testing.T) {
 		percent int32
 		err     bool
 	}{
-		"as it is to be":                       {pods: []*v1.Pod{p0, p1, p2}, samples: used(500, 500, 500), target: 50, want: 3, percent: 50},
-		"about so":                             {pods: []*v1.Pod{p0, p1, p2}, samples: used(540, 540, 540), target: 50, want: 3, percent: 54},
+		"on target":                            {pods: []*v1.Pod{p0, p1, p2}, samples: used(500, 500, 500), target: 50, want: 3, percent: 50},
+		"within tolerance":                     {pods: []*v1.Pod{p0, p1, p2}, samples: used(540, 540, 540), target: 50, want: 3, percent: 54},
 		"too much":                             {pods: []*v1.Pod{p0, p1, p2}, samples: used(900, 900, 900), target: 50, want: 6, percent: 90},
 		"too little":                           {pods: []*v1.Pod{p0, p1, p2}, samples: used(100, 100, 100), target: 50, want: 1, percent: 10},
-		"too much, one not told":               {pods: []*v1.Pod{p0, p1, p2}, samples: used(900, 900, -1), target: 50, want: 4, percent: 90},
-		"too little, one not told":             {pods: []*v1.Pod{p0, p1, p2}, samples: used(100, 100, -1), target: 50, want: 3, percent: 10},
+		"too much, one without sample":         {pods: []*v1.Pod{p0, p1, p2}, samples: used(900, 900, -1), target: 50, want: 4, percent: 90},
+		"too little, one without sample":       {pods: []*v1.Pod{p0, p1, p2}, samples: used(100, 100, -1), target: 50, want: 3, percent: 10},
 		"too much, one pending":                {pods: []*v1.Pod{p0, p1, pod("p2", pending)}, samples: used(900, 900, -1), target: 50, want: 4, percent: 90},
 		"too little, one pending":              {pods: []*v1.Pod{p0, p1, pod("p2", pending)}, samples: used(100, 100, -1), target: 50, want: 1, percent: 10},
 		"barely too much, one pending":         {pods: []*v1.Pod{p0, pod("p1", pending), pod("p2", pending)}, samples: used(600, -1, -1), target: 50, want: 3, percent: 60},
 		"failed ones do not count":             {pods: []*v1.Pod{p0, p1, pod("p2", failed)}, samples: used(900, 900, 9000), target: 50, want: 4, percent: 90},
-		"nor those that start":                 {pods: []*v1.Pod{p0, p1, pod("p2", young, notReady)}, samples: used(500, 500, 9000), target: 50, want: 3, percent: 50},
+		"starting pods do not count":           {pods: []*v1.Pod{p0, p1, pod("p2", young, notReady)}, samples: used(500, 500, 9000), target: 50, want: 3, percent: 50},
 		"young, with samples from after start": {pods: []*v1.Pod{p0, p1, pod("p2", young)}, samples: used(900, 900, 900), target: 50, want: 6, percent: 90},
 		"no samples":                           {pods: []*v1.Pod{p0, p1, p2}, samples: used(), target: 50, err: true},
 		"no pods":                              {samples: used(1), target: 50, err: true},
@@ -119,9 +119,9 @@ func TestRequests(t *testing.T) {
 		"all":            {sidecar, "", 2000, ""},
 		"one":            {sidecar, "side", 1000, ""},
 		"too much":       {huge, "", math.MaxInt64, ""},
-		"none such":      {sidecar, "other", 0, "container other not found in Pod p"},
-		"asks for none":  {bare, "", 0, "missing request for cpu in container c of Pod p"},
-		"only that asks": {bare, "c", 0, "missing request for cpu in container c of Pod p"},
+		"not found":      {sidecar, "other", 0, "container other not found in Pod p"},
+		"no request":     {bare, "", 0, "missing request for cpu in container c of Pod p"},
+		"container only": {bare, "c", 0, "missing request for cpu in container c of Pod p"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := requestOf(tc.pod, tc.container, v1.ResourceCPU)
@@ -132,7 +132,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestUtilization: the percentage is cut to what its field holds.
+// TestUtilization checks that the percentage is limited to the range of its field.
 func TestUtilization(t *testing.T) {
 	for name, tc := range map[string]struct {
 		used, asked int64
@@ -163,7 +163,7 @@ func TestTotals(t *testing.T) {
 	}
 }
 
-// TestOfTotal: metrics of a whole, by the number of pods wanted, those that exist and those ready.
+// TestOfTotal evaluates total metrics with different numbers of wanted, existing and ready pods.
 func TestOfTotal(t *testing.T) {
 	const average, value = true, false
 	pods := func(ready, unready int) (out []*v1.Pod) {
@@ -180,7 +180,7 @@ func TestOfTotal(t *testing.T) {
 		average      bool
 		spec, status int32
 		pods         []*v1.Pod
-		total        int64 // of 1000 that are wanted
+		total        int64 // 1000 are wanted
 		down, up     float64
 		want         int32
 		shown        int64
@@ -302,11 +302,11 @@ func TestLimit(t *testing.T) {
 		"too few":                      {nil, history{}, 10, 1, 2, "TooFewReplicas"},
 		"the larger step up":           {most, history{}, 20, 50, 24, "ScaleUpLimit"},
 		"the smaller step up":          {least, history{}, 20, 50, 22, "ScaleUpLimit"},
-		"part of it was made":          {most, history{added: []at{just}}, 20, 50, 21, "ScaleUpLimit"},
+		"partly done":                  {most, history{added: []at{just}}, 20, 50, 21, "ScaleUpLimit"},
 		"the larger step down":         {most, history{}, 20, 3, 16, "ScaleDownLimit"},
 		"the smaller step down":        {least, history{}, 20, 3, 18, "ScaleDownLimit"},
-		"more than allowed was made":   {least, history{removed: []at{just}}, 20, 3, 20, "ScaleDownLimit"},
-		"not at all":                   {never, history{}, 20, 50, 20, "ScaleUpLimit"},
+		"more than allowed done":       {least, history{removed: []at{just}}, 20, 3, 20, "ScaleDownLimit"},
+		"disabled":                     {never, history{}, 20, 50, 20, "ScaleUpLimit"},
 		"rules, and it stays as it is": {most, history{}, 20, 20, 20, "DesiredWithinRange"},
 	} {
 		t.Run(name, func(t *testing.T) {

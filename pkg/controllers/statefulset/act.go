@@ -18,7 +18,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// atOnce is how many steps are taken in parallel at most.
+// atOnce is the maximum number of steps in parallel.
 const atOnce = 500
 
 // actor carries out a plan that was made from a state.
@@ -28,7 +28,7 @@ type actor struct {
 	replaced atomic.Int32
 }
 
-// carryOut does what the plan says, up to the first phase in which something fails.
+// carryOut carries out the phases of a plan, up to the first one with an error.
 func (a *actor) carryOut(ctx context.Context, p plan) error {
 	for _, phase := range p.phases {
 		if err := a.carryOutPhase(ctx, phase); err != nil {
@@ -80,7 +80,7 @@ func (a *actor) do(ctx context.Context, s step) error {
 	panic("statefulset: verb " + string(s.verb))
 }
 
-// create creates a pod, after its claims.
+// create creates a pod after its claims.
 func (a *actor) create(ctx context.Context, pod *v1.Pod) error {
 	r := a.update
 	if revisionOf(pod) != r.name {
@@ -100,7 +100,7 @@ func (a *actor) create(ctx context.Context, pod *v1.Pod) error {
 			a.tell("Create", pod, err)
 		}
 		if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
-			return nil // the set will go with its namespace
+			return nil // the set will be deleted with its namespace
 		}
 		return fmt.Errorf("create pod: %w", err)
 	}
@@ -112,7 +112,7 @@ func (a *actor) create(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// repair gives a pod its identity, its volumes and its claims back.
+// repair restores a pod's identity, volumes and claims.
 func (a *actor) repair(ctx context.Context, pod *v1.Pod) error {
 	if pod.Status.Phase == v1.PodPending || !mounted(a.set, pod) {
 		if err := a.createClaims(ctx, pod); err != nil {
@@ -132,7 +132,7 @@ func (a *actor) repair(ctx context.Context, pod *v1.Pod) error {
 	mount(a.set, pod)
 	got, err := a.Client.CoreV1().Pods(pod.Namespace).Update(ctx, pod, metav1.UpdateOptions{})
 	if apierrors.IsConflict(err) {
-		return fmt.Errorf("update pod: %w", err) // tried again with what is there now
+		return fmt.Errorf("update pod: %w", err) // retried with the latest version
 	}
 	a.tell("Update", pod, err)
 	if err != nil {
@@ -142,7 +142,7 @@ func (a *actor) repair(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// delete deletes the pod that was looked at, and no later one of its name.
+// delete deletes the pod that was decided on, and no later one of its name.
 func (a *actor) delete(ctx context.Context, pod *v1.Pod) error {
 	a.expected.ExpectDeletion(controller.Key(a.set), pod.UID)
 	err := a.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
@@ -160,7 +160,7 @@ func (a *actor) delete(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// createClaims creates those of a pod's claims that are missing.
+// createClaims creates the missing claims of a pod.
 func (a *actor) createClaims(ctx context.Context, pod *v1.Pod) error {
 	var errs []error
 	for _, claim := range newClaims(a.set, ordinalOf(pod)) {
@@ -198,7 +198,7 @@ func (a *actor) settle(ctx context.Context, pod *v1.Pod) error {
 	for i := range a.set.Spec.VolumeClaimTemplates {
 		claim := a.claim(claimName(a.set, a.set.Spec.VolumeClaimTemplates[i].Name, ordinalOf(pod)))
 		if claim == nil {
-			continue // looked at again when the cache has it
+			continue // the set is synced again when the cache shows the claim
 		}
 		refs, change, contested := owners(claim, a.set, pod)
 		if contested {
@@ -219,7 +219,7 @@ func (a *actor) settle(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// tell writes an event about what was done to a pod.
+// recordEvent records an event about a change of a pod.
 func (a *actor) tell(did string, pod *v1.Pod, err error) {
 	if err != nil {
 		a.Events.Eventf(a.set, v1.EventTypeWarning, "Failed"+did, "%s Pod %s in StatefulSet %s failed error: %s", did, pod.Name, a.set.Name, err)

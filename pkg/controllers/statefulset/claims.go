@@ -18,7 +18,7 @@ const (
 	remove = appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 )
 
-// policy tells what becomes of claims.
+// policy returns the retention policy of the set's claims.
 func policy(set *appsv1.StatefulSet) appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy {
 	if set.Spec.PersistentVolumeClaimRetentionPolicy == nil {
 		return appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{WhenDeleted: retain, WhenScaled: retain}
@@ -26,7 +26,7 @@ func policy(set *appsv1.StatefulSet) appsv1.StatefulSetPersistentVolumeClaimRete
 	return *set.Spec.PersistentVolumeClaimRetentionPolicy
 }
 
-// newClaims are the claims of an ordinal.
+// newClaims returns the claims for an ordinal.
 func newClaims(set *appsv1.StatefulSet, ordinal int) []*v1.PersistentVolumeClaim {
 	var out []*v1.PersistentVolumeClaim
 	for i := range set.Spec.VolumeClaimTemplates {
@@ -41,22 +41,22 @@ func newClaims(set *appsv1.StatefulSet, ordinal int) []*v1.PersistentVolumeClaim
 	return out
 }
 
-// names tells whether a reference is to an object of this kind and name, of whatever UID.
+// names reports whether a reference names an object of this kind and name, with any UID.
 func names(ref metav1.OwnerReference, o metav1.Object, kind schema.GroupVersionKind) bool {
 	return ref.APIVersion == kind.GroupVersion().String() && ref.Kind == kind.Kind && ref.Name == o.GetName()
 }
 
-// stale tells whether a claim belongs to a former object of this name. It goes
-// with that one and must be left alone.
+// stale reports whether a claim belongs to an earlier object with the same name. It will be deleted
+// with that object and must not be changed.
 func stale(claim *v1.PersistentVolumeClaim, o metav1.Object, kind schema.GroupVersionKind) bool {
 	i := slices.IndexFunc(claim.OwnerReferences, func(ref metav1.OwnerReference) bool { return names(ref, o, kind) })
 	return i >= 0 && claim.OwnerReferences[i].UID != o.GetUID()
 }
 
-// owners says who is to own a claim, so that the garbage collector does what
-// the set's policy says: nobody, when it is to be kept; the set, when it goes
-// with it; the pod, when it is one that the set does not ask for any more.
-// Nothing changes when the claim is another object's: then contested is true.
+// owners returns the owner references that a claim must have, so that the garbage collector carries
+// out the set's retention policy: none if the claim is kept, the set if it is deleted with the set,
+// and the pod if the set was scaled down below it. If another object controls the claim, nothing
+// changes and contested is true.
 func owners(claim *v1.PersistentVolumeClaim, set *appsv1.StatefulSet, pod *v1.Pod) (refs []metav1.OwnerReference, change, contested bool) {
 	if stale(claim, set, kind) || stale(claim, pod, podKind) {
 		return nil, false, contends(claim, set, pod)
@@ -89,10 +89,10 @@ func owners(claim *v1.PersistentVolumeClaim, set *appsv1.StatefulSet, pod *v1.Po
 	return refs, true, contested
 }
 
-// contends tells whether a claim that the set's policy is for has another controller.
+// contends reports whether a claim to which the set's policy applies has another controller.
 func contends(claim *v1.PersistentVolumeClaim, set *appsv1.StatefulSet, pod *v1.Pod) bool {
 	if p := policy(set); p.WhenDeleted == retain && p.WhenScaled == retain {
-		return false // whose it is does not matter
+		return false // the policy never sets owners
 	}
 	return slices.ContainsFunc(claim.OwnerReferences, func(ref metav1.OwnerReference) bool {
 		switch {

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// refsOf reads owners like "set pod? other": with a question mark it is no
-// controller, "was-set" and "was-pod" are former ones of the name.
+// refsOf parses owners like "set pod? other". A question mark means that the owner is not the
+// controller. was-set and was-pod are earlier objects with the same name.
 func refsOf(set *appsv1.StatefulSet, pod *v1.Pod, text string) []metav1.OwnerReference {
 	var out []metav1.OwnerReference
 	for _, word := range strings.Fields(text) {
@@ -57,25 +57,25 @@ func TestOwners(t *testing.T) {
 	for name, tc := range map[string]struct {
 		whenDeleted, whenScaled appsv1.PersistentVolumeClaimRetentionPolicyType
 		has                     string
-		kept, gone              string // while the pod is asked for, and when it is not
+		kept, gone              string // with the pod's ordinal in range, and out of range
 		contested               bool
 	}{
 		"kept":                        {retain, retain, "", unchanged, unchanged, false},
 		"kept from now on":            {retain, retain, "set other", "other", "other", false},
-		"kept, whosever it is":        {retain, retain, "other", unchanged, unchanged, false},
+		"kept, with another owner":    {retain, retain, "other", unchanged, unchanged, false},
 		"with the set":                {remove, retain, "", "set", "set", false},
-		"with the set already":        {remove, retain, "set", unchanged, unchanged, false},
-		"not with the pod any more":   {remove, retain, "pod", "set", "set", false},
+		"with the set, unchanged":     {remove, retain, "set", unchanged, unchanged, false},
+		"no longer with the pod":      {remove, retain, "pod", "set", "set", false},
 		"with the pod":                {retain, remove, "", unchanged, "pod", false},
-		"with the pod already":        {retain, remove, "pod", "", unchanged, false},
+		"with the pod, unchanged":     {retain, remove, "pod", "", unchanged, false},
 		"with either":                 {remove, remove, "", "set", "pod", false},
-		"with either, of the set":     {remove, remove, "set", unchanged, "pod", false},
-		"an owner, but no controller": {remove, retain, "set?", "set", "set", false},
+		"with either, owned by set":   {remove, remove, "set", unchanged, "pod", false},
+		"owner that does not control": {remove, retain, "set?", "set", "set", false},
 		"another's":                   {remove, remove, "other", unchanged, unchanged, true},
 		"another's and ours":          {remove, remove, "set other", "other", "other", true},
 		"another owner":               {remove, retain, "other?", "other? set", "other? set", false},
-		"of a former set":             {remove, remove, "was-set", unchanged, unchanged, true},
-		"of a former pod":             {remove, remove, "was-pod", unchanged, unchanged, true},
+		"of an earlier set":           {remove, remove, "was-set", unchanged, unchanged, true},
+		"of an earlier pod":           {remove, remove, "was-pod", unchanged, unchanged, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for replicas, want := range []string{tc.gone, tc.kept} {
@@ -108,17 +108,17 @@ func TestDecideClaims(t *testing.T) {
 	for name, tc := range map[string]struct {
 		set  *appsv1.StatefulSet
 		pods string
-		has  string // of each claim; "none": there is none
+		has  string // owners of each claim; "none" if there is no claim
 		want string
 	}{
 		"missing, and the pod waits for it": {setOf(1, withClaim), "0:pending:new", "none", "claims 0"},
 		"there":                             {setOf(1, withClaim), "0:pending:new", "", ""},
 		"missing, and the pod runs":         {setOf(1, withClaim), "0:ready:new", "none", ""},
-		"a former pod's":                    {setOf(1, scaled), "", "was-pod", ""},
-		"a former pod's, all in parallel":   {setOf(2, scaled, parallel), "1:ready:new", "was-pod", ""},
+		"of an earlier pod":                 {setOf(1, scaled), "", "was-pod", ""},
+		"of an earlier pod, in parallel":    {setOf(2, scaled, parallel), "1:ready:new", "was-pod", ""},
 		"nobody's":                          {setOf(1, scaled), "", "", "create 0:new"},
-		"of a pod that stays after all":     {setOf(1, scaled), "0:ready:new", "pod", "repair 0"},
-		"of a pod that goes":                {setOf(0, scaled), "0:ready:new", "", "settle 0 | destroy 0"},
+		"of a pod that stays":               {setOf(1, scaled), "0:ready:new", "pod", "repair 0"},
+		"of a condemned pod":                {setOf(0, scaled), "0:ready:new", "", "settle 0 | destroy 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := stateOf(tc.set, tc.pods)

@@ -1,15 +1,14 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package statefulset keeps the pods of StatefulSets: each with a name, an
-// ordinal and volumes of its own, which a pod that takes another's place gets
-// again; coming and going in order, unless the set says otherwise.
+// Package statefulset manages the pods of StatefulSets. Each pod has its own name, ordinal and
+// volumes, which its replacement gets again. Unless the set says otherwise, pods are created and
+// deleted in order.
 //
-// What is to be done is decided by decide, a pure function over the set, its
-// pods and their claims; who is to own the claims by owners, another one. The
-// controller carries that out step by step and writes what came of it. There
-// are never two pods of one name, so a pod is made anew only when the one
-// before is gone from the API server.
+// The pure function decide makes a plan from the set, its pods and their claims. The pure function
+// owners decides who owns the claims. The controller carries out the plan step by step and writes
+// the status. There are never two pods with the same name, so a pod is recreated only after the API
+// server has deleted the earlier one.
 package statefulset
 
 import (
@@ -38,7 +37,7 @@ import (
 // Name is the controller's name.
 const Name = "statefulset-controller"
 
-// catchUp is how long the caches are given to show the controller's own writes.
+// catchUp is the time that caches get to show the controller's own writes.
 const catchUp = 20 * time.Millisecond
 
 var (
@@ -56,8 +55,8 @@ type Controller struct {
 	podCache   cache.SharedIndexInformer
 	claimCache cache.SharedIndexInformer
 	history    *history.Store
-	// written and expected tell whether the caches show what the controller
-	// wrote, and deleted.
+	// written and expected report whether the caches show the controller's own writes and
+	// deletions.
 	written  *written
 	expected *controller.Expectations
 	metrics  *metrics
@@ -86,7 +85,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// ownerOf is the key of the set that controls a pod.
+// ownerOf returns the key of the set that controls a pod.
 func ownerOf(pod *v1.Pod) string {
 	ref := metav1.GetControllerOfNoCopy(pod)
 	if ref == nil || ref.Kind != kind.Kind {
@@ -95,17 +94,17 @@ func ownerOf(pod *v1.Pod) string {
 	return pod.Namespace + "/" + ref.Name
 }
 
-// selecting are the keys of the sets that select a pod.
+// selecting returns the keys of the sets that select a pod.
 func (c *Controller) selecting(pod *v1.Pod) []string {
 	sets, err := c.sets.GetPodStatefulSets(pod)
 	if err != nil {
-		return nil // none selects it
+		return nil // no set selects it
 	}
 	return controller.Keys(sets)
 }
 
-// claimChanged has the set looked at that may wait for a claim to go, or whose
-// claim has got other owners.
+// claimChanged queues the set that may wait for the deletion of a claim, or whose claim has other
+// owners now.
 func (c *Controller) claimChanged(old, claim *v1.PersistentVolumeClaim) {
 	if claim != nil && (old == nil || equality.Semantic.DeepEqual(old.OwnerReferences, claim.OwnerReferences)) {
 		return
@@ -117,7 +116,7 @@ func (c *Controller) claimChanged(old, claim *v1.PersistentVolumeClaim) {
 	}
 	sets, err := c.sets.StatefulSets(last.Namespace).List(labels.Everything())
 	if err != nil {
-		return // a cache does not fail
+		return // a cache never fails
 	}
 	for _, set := range sets {
 		for i := range set.Spec.VolumeClaimTemplates {
@@ -147,7 +146,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	}
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
-		return nil // the API server refuses such a selector; there is nothing to do
+		return nil // the API server rejects such a selector
 	}
 	owner := controller.Owner{Object: set, Kind: kind, Selector: selector, GetLive: func() (metav1.Object, error) {
 		return c.Client.AppsV1().StatefulSets(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -173,12 +172,13 @@ func (c *Controller) claimRevisions(ctx context.Context, owner controller.Owner)
 	if err != nil {
 		return nil, err
 	}
-	// One that is not selected any more is not given back, but not counted either.
+	// A revision that no longer matches the selector is not released, but it is ignored.
 	candidates = slices.DeleteFunc(candidates, func(r *appsv1.ControllerRevision) bool { return !owner.Selector.Matches(labels.Set(r.Labels)) })
 	return c.history.Claim(ctx, owner, candidates)
 }
 
-// claimPods returns the set's pods, which are selected and have a name of its own.
+// claimPods returns the set's pods: those that match the selector and have a name of the set's
+// form.
 func (c *Controller) claimPods(ctx context.Context, owner controller.Owner, set *appsv1.StatefulSet) ([]*v1.Pod, error) {
 	candidates, err := controller.Candidates[*v1.Pod](c.podCache, set)
 	if err != nil {
@@ -205,7 +205,7 @@ func (c *Controller) claimPods(ctx context.Context, owner controller.Owner, set 
 	return mine, errors.Join(err, failure)
 }
 
-// bring moves the set a step on and writes its status.
+// bring carries out the next steps for a set and writes its status.
 func (c *Controller) bring(ctx context.Context, set *appsv1.StatefulSet, pods []*v1.Pod, r revisions) error {
 	s := state{set: set, pods: pods, now: c.Clock.Now(), claim: func(name string) *v1.PersistentVolumeClaim { return c.lookUp(set.Namespace, name) }}
 	var err error
@@ -229,8 +229,8 @@ func (c *Controller) bring(ctx context.Context, set *appsv1.StatefulSet, pods []
 	return errors.Join(failure, c.writeStatus(ctx, set, st))
 }
 
-// resource is what a cache shows. It is a pod that was deleted that no cache is
-// known to be late with.
+// resource returns the resource that a cache shows, for the metric. For an unknown cache it returns
+// pods, because then the cache lags behind the deletion of a pod.
 func (c *Controller) resource(informer cache.SharedIndexInformer) schema.GroupResource {
 	switch informer {
 	case c.setCache:
@@ -246,11 +246,11 @@ func template(r *appsv1.ControllerRevision) (revision, error) {
 	return revision{r.Name, t}, err
 }
 
-// lookUp looks a claim up, nil: there is none.
+// lookUp returns a claim, or nil if it does not exist.
 func (c *Controller) lookUp(namespace, name string) *v1.PersistentVolumeClaim {
 	claim, err := c.claimsOf.PersistentVolumeClaims(namespace).Get(name)
 	if err != nil {
-		return nil // a cache fails in no other way
+		return nil // a cache has no other errors
 	}
 	return claim
 }

@@ -14,7 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// parse takes the name of a set's pod apart; false: no set has such pods.
+// parse returns the set's name and the ordinal in the name of a pod. ok is false if no set has pods
+// with such a name.
 func parse(pod string) (set string, ordinal int, ok bool) {
 	i := strings.LastIndexByte(pod, '-')
 	if i < 0 {
@@ -31,14 +32,14 @@ func parse(pod string) (set string, ordinal int, ok bool) {
 	return pod[:i], int(n), true
 }
 
-// member tells whether a pod has a name of the set's. There are no two for one
-// ordinal: one with zeros before it is none.
+// member reports whether a pod has a name of the set's form. A name with leading zeros in the
+// ordinal does not, so each ordinal has one name.
 func member(set *appsv1.StatefulSet, pod *v1.Pod) bool {
 	_, n, ok := parse(pod.Name)
 	return ok && pod.Name == podName(set, n)
 }
 
-// ordinalOf is the ordinal of a member.
+// ordinalOf returns the ordinal of a member.
 func ordinalOf(pod *v1.Pod) int {
 	_, n, _ := parse(pod.Name)
 	return n
@@ -53,7 +54,7 @@ func first(set *appsv1.StatefulSet) int {
 
 func size(set *appsv1.StatefulSet) int { return int(*set.Spec.Replicas) }
 
-// within tells whether an ordinal is one of those that the set asks for.
+// within reports whether an ordinal is in the set's range.
 func within(set *appsv1.StatefulSet, ordinal int) bool {
 	return ordinal >= first(set) && ordinal < first(set)+size(set)
 }
@@ -66,19 +67,19 @@ func claimName(set *appsv1.StatefulSet, template string, ordinal int) string {
 	return template + "-" + podName(set, ordinal)
 }
 
-// toBe stands for the pod of an ordinal at a revision until there is one.
+// placeholder returns an object that stands for a missing pod of an ordinal at a revision.
 func toBe(set *appsv1.StatefulSet, r revision, ordinal int) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: set.Namespace, Name: podName(set, ordinal), Labels: map[string]string{appsv1.StatefulSetRevisionLabel: r.name},
 	}}
 }
 
-// newPod is the pod of an ordinal at a revision.
+// newPod returns the pod of an ordinal at a revision.
 func newPod(set *appsv1.StatefulSet, r revision, ordinal int) *v1.Pod {
 	pod := controller.NewPodFromTemplate(r.template, set, kind)
 	pod.GenerateName = ""
 	pod.Name = podName(set, ordinal)
-	// These two cannot be changed later: they are not put right by identify.
+	// These two fields are immutable, so identify does not repair them.
 	pod.Spec.Hostname, pod.Spec.Subdomain = pod.Name, set.Spec.ServiceName
 	identify(pod)
 	mount(set, pod)
@@ -86,10 +87,10 @@ func newPod(set *appsv1.StatefulSet, r revision, ordinal int) *v1.Pod {
 	return pod
 }
 
-// identified tells whether a pod carries its identity.
+// identified reports whether a pod has the label of its identity.
 func identified(pod *v1.Pod) bool { return pod.Labels[appsv1.StatefulSetPodNameLabel] == pod.Name }
 
-// identify gives a pod the labels of its identity.
+// identify sets the labels of a pod's identity.
 func identify(pod *v1.Pod) {
 	if pod.Labels == nil {
 		pod.Labels = map[string]string{}
@@ -98,13 +99,13 @@ func identify(pod *v1.Pod) {
 	pod.Labels[appsv1.PodIndexLabel] = strconv.Itoa(ordinalOf(pod))
 }
 
-// mounted tells whether a pod has the volumes of the set's claims.
+// mounted reports whether a pod has the volumes of the set's claims.
 func mounted(set *appsv1.StatefulSet, pod *v1.Pod) bool {
 	for i := range set.Spec.VolumeClaimTemplates {
 		template := set.Spec.VolumeClaimTemplates[i].Name
 		found := false
 		for _, v := range pod.Spec.Volumes {
-			if v.Name == template { // of two of a name the last one counts
+			if v.Name == template { // of two volumes with the same name the last one counts
 				found = v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claimName(set, template, ordinalOf(pod))
 			}
 		}
@@ -115,7 +116,7 @@ func mounted(set *appsv1.StatefulSet, pod *v1.Pod) bool {
 	return true
 }
 
-// mount gives a pod the volumes of the set's claims, in place of others of their names.
+// mount adds the volumes of the set's claims to a pod and replaces volumes with the same names.
 func mount(set *appsv1.StatefulSet, pod *v1.Pod) {
 	ours := map[string]bool{}
 	var volumes []v1.Volume
@@ -134,5 +135,5 @@ func mount(set *appsv1.StatefulSet, pod *v1.Pod) {
 	pod.Spec.Volumes = volumes
 }
 
-// revisionOf is the name of the revision that a pod was made from.
+// revisionOf returns the name of the revision that a pod was created from.
 func revisionOf(pod *v1.Pod) string { return pod.Labels[appsv1.StatefulSetRevisionLabel] }

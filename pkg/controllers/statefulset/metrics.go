@@ -11,14 +11,13 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// metrics have the names, labels and help of Kubernetes. A set that is gone has
-// none of its own.
+// metrics have Kubernetes' names, labels and help texts. The metrics of a deleted set are removed.
 type metrics struct {
 	most, unavailable *prometheus.GaugeVec
 	skip              controller.StaleSkips
 }
 
-// newMetrics registers the metrics; a nil registerer has none.
+// newMetrics registers the metrics. r may be nil.
 func newMetrics(r prometheus.Registerer) *metrics {
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		return promauto.With(r).NewGaugeVec(prometheus.GaugeOpts{Subsystem: "statefulset_controller", Name: name, Help: help},
@@ -31,7 +30,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}
 }
 
-// planned notes what a plan found.
+// planned records the numbers in a plan.
 func (m *metrics) planned(set *appsv1.StatefulSet, p plan) {
 	labels := []string{set.Namespace, set.Name, string(set.Spec.PodManagementPolicy)}
 	m.most.WithLabelValues(labels...).Set(float64(p.most))
@@ -40,7 +39,7 @@ func (m *metrics) planned(set *appsv1.StatefulSet, p plan) {
 	}
 }
 
-// forget drops what is told of a set.
+// forget removes the metrics of a set.
 func (m *metrics) forget(namespace, name string) {
 	labels := prometheus.Labels{"statefulset_namespace": namespace, "statefulset_name": name}
 	m.most.DeletePartialMatch(labels)

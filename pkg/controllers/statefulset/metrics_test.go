@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// tell writes what is gathered like "name{value value} 3".
+// gather returns the registered metrics in the form "name{value value} 3".
 func tell(t *testing.T, r prometheus.Gatherer) []string {
 	t.Helper()
 	families, err := r.Gather()

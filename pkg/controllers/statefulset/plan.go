@@ -16,16 +16,16 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// verb is what is done to a pod.
+// verb is an action on a pod.
 type verb string
 
 const (
-	create  verb = "create"  // its claims, and then the pod
-	repair  verb = "repair"  // its identity, volumes and claims
-	claims  verb = "claims"  // create those that are missing, and settle who owns them
-	settle  verb = "settle"  // who owns its claims
-	destroy verb = "destroy" // the pod, which is not to be or has ended
-	replace verb = "replace" // the pod, to have it made anew at another revision
+	create  verb = "create"  // create its claims, and then the pod
+	repair  verb = "repair"  // restore its identity, volumes and claims
+	claims  verb = "claims"  // create missing claims and set the owners of its claims
+	settle  verb = "settle"  // set the owners of its claims
+	destroy verb = "destroy" // delete the pod, which is not wanted or has ended
+	replace verb = "replace" // delete the pod, so that it is recreated at another revision
 )
 
 type step struct {
@@ -33,34 +33,33 @@ type step struct {
 	pod  *v1.Pod
 }
 
-// plan is what one sync does: phase after phase, each when the one before went
-// through; the steps of a phase one by one, or in parallel if the set wants it so.
+// plan is what one sync does. Each phase starts when the one before has succeeded. The steps of a
+// phase run one by one, or in parallel if the set asks for it.
 type plan struct {
 	phases [][]step
-	// update says that all pods asked for are there and may be replaced by newer
-	// ones, most of which may be unavailable at once; so many are.
+	// update is true if all pods exist and an update may replace some. most is how many may be
+	// unavailable at once, and unavailable how many are.
 	update            bool
 	most, unavailable int
 }
 
-// state is what a plan is made from. Nothing in it is changed.
+// state is the input of a plan. It is not changed.
 type state struct {
 	set *appsv1.StatefulSet
 	// pods are the set's members.
 	pods []*v1.Pod
-	// claim looks a claim up, nil: there is none.
+	// claim returns a claim, or nil if it does not exist.
 	claim           func(name string) *v1.PersistentVolumeClaim
 	current, update revision
 	now             time.Time
 }
 
-// decision is a plan in the making.
+// decision is a plan while it is made.
 type decision struct {
 	state
 	ordered bool
-	// replicas are the pods asked for, by ordinal; of those that are not there
-	// only the name and the revision are known. Condemned are the others, the
-	// highest ordinal first.
+	// replicas are the wanted pods, by ordinal; placeholders stand for missing pods. condemned are
+	// the other pods, the highest ordinal first.
 	replicas, condemned []*v1.Pod
 	// troubled is the first pod that is not available.
 	troubled *v1.Pod
@@ -68,10 +67,9 @@ type decision struct {
 	doomed   map[*v1.Pod]bool
 }
 
-// decide makes the plan. With OrderedReady pods come one after the other, each
-// when all before it are available, and go the other way round; whatever keeps
-// one from coming or going keeps all later steps waiting. With Parallel none
-// waits for another, but an update is still done pod by pod.
+// decide makes the plan. With OrderedReady, a pod is created only after all pods before it are
+// available, and pods are deleted in reverse order; a step that must wait blocks all later steps.
+// With Parallel no pod waits for another, but an update still replaces one pod at a time.
 func decide(s state) (plan, error) {
 	if s.set.DeletionTimestamp != nil {
 		return plan{}, nil
@@ -95,7 +93,7 @@ func decide(s state) (plan, error) {
 	return plan{d.phases, true, most, unavailable}, nil
 }
 
-// mostUnavailable is how many pods may be unavailable at once for an update.
+// mostUnavailable returns how many pods may be unavailable at once during an update.
 func mostUnavailable(set *appsv1.StatefulSet) (int, error) {
 	rolling := set.Spec.UpdateStrategy.RollingUpdate
 	if rolling == nil || rolling.MaxUnavailable == nil {
@@ -108,7 +106,7 @@ func mostUnavailable(set *appsv1.StatefulSet) (int, error) {
 	return max(most, 1), nil
 }
 
-// sort puts the pods where they belong and makes up those that are missing.
+// sort divides the pods into replicas and condemned, and adds placeholders for missing pods.
 func (d *decision) sort() {
 	d.replicas = make([]*v1.Pod, size(d.set))
 	for _, pod := range d.pods {
@@ -138,8 +136,8 @@ func reversed(pods []*v1.Pod) []*v1.Pod {
 	return out
 }
 
-// revisionFor is the revision that the i-th replica is made at: below the
-// partition, and where an update has not come by yet, the current one.
+// revisionFor returns the revision for creating the i-th replica. It is the current one below the
+// partition, and where an update has not replaced the pod yet.
 func (d *decision) revisionFor(i int) revision {
 	strategy := d.set.Spec.UpdateStrategy
 	old := 0
@@ -162,7 +160,7 @@ func partition(set *appsv1.StatefulSet) int {
 	return 0
 }
 
-// created tells whether the pod is one that the API server has.
+// created reports whether the pod exists in the API server.
 func created(pod *v1.Pod) bool { return pod.Status.Phase != "" }
 
 func terminating(pod *v1.Pod) bool { return pod.DeletionTimestamp != nil }
@@ -184,8 +182,8 @@ func minReady(set *appsv1.StatefulSet) time.Duration {
 	return time.Duration(set.Spec.MinReadySeconds) * time.Second
 }
 
-// each walks over pods; f returns a step, if there is one, and whether nothing
-// after it may be done now. It tells whether the plan goes on.
+// each calls f for each pod. f returns a step, if any, and whether later pods must wait. each
+// reports whether the plan continues with the next kind of steps.
 func (d *decision) each(pods []*v1.Pod, f func(pod *v1.Pod) (step, bool)) bool {
 	var phase []step
 	stopped := false
@@ -206,7 +204,7 @@ func (d *decision) each(pods []*v1.Pod, f func(pod *v1.Pod) (step, bool)) bool {
 	return !stopped
 }
 
-// keep brings up what is asked for.
+// keep creates, repairs and recreates the wanted pods.
 func (d *decision) keep() bool { return d.each(d.replicas, d.keepOne) }
 
 func (d *decision) keepOne(pod *v1.Pod) (step, bool) {
@@ -214,7 +212,7 @@ func (d *decision) keepOne(pod *v1.Pod) (step, bool) {
 	case ended(pod) && terminating(pod):
 		return step{}, true
 	case ended(pod):
-		return step{destroy, pod}, true // it is made anew when it is gone
+		return step{destroy, pod}, true // it is recreated when the API server has deleted it
 	case !created(pod) && d.blocked(pod):
 		return step{}, true
 	case !created(pod):
@@ -233,18 +231,18 @@ func (d *decision) keepOne(pod *v1.Pod) (step, bool) {
 	return s, false
 }
 
-// blocked tells whether a pod has to wait for claims of a former pod of its
-// name to go: the policy is to delete them.
+// blocked reports whether a pod must wait for the deletion of claims of an earlier pod with its
+// name.
 func (d *decision) blocked(pod *v1.Pod) bool {
 	return policy(d.set).WhenScaled != retain && d.anyClaim(pod, func(c *v1.PersistentVolumeClaim) bool { return c != nil && stale(c, pod, podKind) })
 }
 
-// wantsClaims tells whether a claim of the pod is missing, going, or not settled.
+// wantsClaims reports whether a claim of the pod is missing, is being deleted, or has wrong owners.
 func (d *decision) wantsClaims(pod *v1.Pod) bool {
 	return d.anyClaim(pod, func(c *v1.PersistentVolumeClaim) bool { return c == nil || c.DeletionTimestamp != nil }) || d.unsettled(pod)
 }
 
-// unsettled tells whether a claim of the pod has not the owners that it is to have.
+// unsettled reports whether a claim of the pod has wrong owners.
 func (d *decision) unsettled(pod *v1.Pod) bool {
 	return d.anyClaim(pod, func(c *v1.PersistentVolumeClaim) bool {
 		if c == nil {
@@ -264,7 +262,7 @@ func (d *decision) anyClaim(pod *v1.Pod, f func(*v1.PersistentVolumeClaim) bool)
 	return false
 }
 
-// settleCondemned has the claims of pods that go owned as the policy wants.
+// settleCondemned sets the owners of the claims of condemned pods.
 func (d *decision) settleCondemned() bool {
 	return d.each(d.condemned, func(pod *v1.Pod) (step, bool) {
 		if d.unsettled(pod) {
@@ -274,8 +272,8 @@ func (d *decision) settleCondemned() bool {
 	})
 }
 
-// shrink ends what is not asked for: in order, only one that is available or
-// the one that troubles all others.
+// shrink deletes condemned pods. In order, it deletes a pod only if that pod is available or is the
+// first unavailable one.
 func (d *decision) shrink() bool {
 	return d.each(d.condemned, func(pod *v1.Pod) (step, bool) {
 		if terminating(pod) || d.ordered && pod != d.troubled && !(runs(pod) && d.ready(pod)) {
@@ -285,13 +283,12 @@ func (d *decision) shrink() bool {
 	})
 }
 
-// roll replaces pods of other revisions than the newest, the highest ordinals first: with
-// maxUnavailable as many as may become unavailable, otherwise one when all above it are
-// available.
+// roll replaces pods of older revisions, the highest ordinals first. With maxUnavailable it
+// replaces as many as may become unavailable, otherwise one pod when all above it are available.
 //
-// With Parallel, outdated pods that are unavailable go first, up to maxUnavailable at a time. They
-// need no room, because their end makes nothing unavailable. Otherwise a set whose first revision
-// does not work could never be updated.
+// With Parallel it first replaces outdated pods that are unavailable, up to maxUnavailable at a
+// time. Their deletion makes no more pods unavailable. Otherwise a set whose first revision does
+// not work could never be updated.
 func (d *decision) roll(most, unavailable int) {
 	if rolling := d.set.Spec.UpdateStrategy.RollingUpdate; rolling == nil || rolling.MaxUnavailable == nil {
 		d.rollOne()
@@ -330,7 +327,8 @@ func (d *decision) rollOne() {
 	}
 }
 
-// outdated tells whether a pod is to be replaced; one that comes or goes anyway is not.
+// outdated reports whether a pod must be replaced. A pod that does not exist yet or is being
+// deleted is not.
 func (d *decision) outdated(pod *v1.Pod) bool {
 	return revisionOf(pod) != d.update.name && created(pod) && !terminating(pod) && !d.doomed[pod]
 }

@@ -20,7 +20,7 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// podsOf reads pods like "0:ready:old 1:going:new": ordinal, how it is, revision.
+// podsOf parses pods like "0:ready:old 1:going:new": ordinal, state, revision.
 func podsOf(set *appsv1.StatefulSet, text string) []*v1.Pod {
 	var out []*v1.Pod
 	for _, word := range strings.Fields(text) {
@@ -58,7 +58,7 @@ func podsOf(set *appsv1.StatefulSet, text string) []*v1.Pod {
 	return out
 }
 
-// show writes a plan like "create 0:new, replace 2 | destroy 3".
+// show formats a plan like "create 0:new, replace 2 | destroy 3".
 func show(p plan) string {
 	var phases []string
 	for _, phase := range p.phases {
@@ -100,7 +100,7 @@ func partitioned(n int32) change {
 func maxUnavailable(v string) change {
 	return func(s *appsv1.StatefulSet) { s.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = new(intstr.Parse(v)) }
 }
-func bare(s *appsv1.StatefulSet) { // a strategy named without its settings
+func bare(s *appsv1.StatefulSet) { // a strategy without its settings
 	s.Spec.UpdateStrategy.RollingUpdate = nil
 	s.Status.CurrentReplicas = 1
 }
@@ -124,61 +124,61 @@ func TestDecide(t *testing.T) {
 		pods string
 		want string
 	}{
-		"the first comes first":                    {setOf(3), "", "create 0:new"},
-		"none comes before the one before runs":    {setOf(3), "0:pending:new", ""},
-		"none before it is ready":                  {setOf(3), "0:running:new", ""},
-		"none before it is available":              {setOf(3, minReadySeconds(30)), "0:young:new", ""},
-		"the next":                                 {setOf(3, minReadySeconds(30)), "0:ready:new", "create 1:new"},
-		"a gap is filled before all else":          {setOf(3), "0:ready:new 2:ready:old", "create 1:new"},
-		"one that goes is waited for":              {setOf(2), "0:going:new", ""},
-		"a failed one is made anew":                {setOf(2), "0:failed:new", "destroy 0"},
-		"one that succeeded too":                   {setOf(2), "0:ready:new 1:succeeded:new", "destroy 1"},
-		"a failed one that goes is waited for":     {setOf(2), "0:failing:new", ""},
-		"all is well":                              {setOf(2), "0:ready:new 1:ready:new", ""},
-		"the last goes first":                      {setOf(1), "0:ready:new 1:ready:new 2:ready:new", "destroy 2"},
-		"one goes after the other":                 {setOf(1), "0:ready:new 1:ready:new 2:going:new", ""},
-		"none goes while one to stay is unhealthy": {setOf(1), "0:running:new 1:ready:new 2:ready:new", ""},
-		"an unhealthy one holds those above it":    {setOf(1), "0:ready:new 1:running:new 2:ready:new", "destroy 2"},
-		"the unhealthy one itself may go":          {setOf(1), "0:ready:new 1:ready:new 2:running:new", "destroy 2"},
-		"another unhealthy one is waited for":      {setOf(1), "0:ready:new 1:running:new 2:running:new", ""},
-		"to nothing":                               {setOf(0), "0:ready:new", "destroy 0"},
-		"the numbers start elsewhere":              {setOf(2, from(3)), "3:ready:new", "create 4:new"},
-		"those below go last":                      {setOf(1, from(3)), "0:ready:new 3:ready:new 4:ready:new", "destroy 4"},
+		"first pod is created first":                {setOf(3), "", "create 0:new"},
+		"waits until the pod before runs":           {setOf(3), "0:pending:new", ""},
+		"waits until it is ready":                   {setOf(3), "0:running:new", ""},
+		"waits until it is available":               {setOf(3, minReadySeconds(30)), "0:young:new", ""},
+		"next pod":                                  {setOf(3, minReadySeconds(30)), "0:ready:new", "create 1:new"},
+		"gap is filled first":                       {setOf(3), "0:ready:new 2:ready:old", "create 1:new"},
+		"waits for a terminating pod":               {setOf(2), "0:going:new", ""},
+		"failed pod is recreated":                   {setOf(2), "0:failed:new", "destroy 0"},
+		"succeeded pod is recreated":                {setOf(2), "0:ready:new 1:succeeded:new", "destroy 1"},
+		"waits for a terminating failed pod":        {setOf(2), "0:failing:new", ""},
+		"nothing to do":                             {setOf(2), "0:ready:new 1:ready:new", ""},
+		"last pod is deleted first":                 {setOf(1), "0:ready:new 1:ready:new 2:ready:new", "destroy 2"},
+		"deletes one pod at a time":                 {setOf(1), "0:ready:new 1:ready:new 2:going:new", ""},
+		"no deletion while a kept pod is unhealthy": {setOf(1), "0:running:new 1:ready:new 2:ready:new", ""},
+		"unhealthy pod blocks those above it":       {setOf(1), "0:ready:new 1:running:new 2:ready:new", "destroy 2"},
+		"unhealthy pod itself is deleted":           {setOf(1), "0:ready:new 1:ready:new 2:running:new", "destroy 2"},
+		"waits for another unhealthy pod":           {setOf(1), "0:ready:new 1:running:new 2:running:new", ""},
+		"scale to zero":                             {setOf(0), "0:ready:new", "destroy 0"},
+		"other start ordinal":                       {setOf(2, from(3)), "3:ready:new", "create 4:new"},
+		"pods below the start are deleted last":     {setOf(1, from(3)), "0:ready:new 3:ready:new 4:ready:new", "destroy 4"},
 
-		"all at once":                       {setOf(3, parallel), "1:pending:new", "create 0:new, create 2:new"},
-		"all go at once":                    {setOf(0, parallel), "0:pending:new 1:going:new 2:ready:new", "destroy 2, destroy 0"},
-		"a failed one holds nobody":         {setOf(3, parallel), "0:failed:new 1:ready:new", "destroy 0, create 2:new"},
-		"scaling and updating in one":       {setOf(2, parallel), "0:ready:old 1:ready:old 2:ready:old", "destroy 2 | replace 1"},
-		"an update waits for what comes":    {setOf(3, parallel), "0:ready:old 1:ready:old", "create 2:new"},
-		"a failed one is not ended twice":   {setOf(2, parallel), "0:ready:old 1:failed:old", "destroy 1"},
-		"what comes is not ended":           {setOf(2, parallel, bare), "1:ready:new", "create 0:old"},
-		"an old one elsewhere is no reason": {setOf(3, parallel), "0:pending:old 1:ready:old 2:ready:new", "replace 1"},
+		"parallel creation":               {setOf(3, parallel), "1:pending:new", "create 0:new, create 2:new"},
+		"parallel deletion":               {setOf(0, parallel), "0:pending:new 1:going:new 2:ready:new", "destroy 2, destroy 0"},
+		"failed pod blocks no other":      {setOf(3, parallel), "0:failed:new 1:ready:new", "destroy 0, create 2:new"},
+		"scale and update together":       {setOf(2, parallel), "0:ready:old 1:ready:old 2:ready:old", "destroy 2 | replace 1"},
+		"update waits for created pods":   {setOf(3, parallel), "0:ready:old 1:ready:old", "create 2:new"},
+		"failed pod is not deleted twice": {setOf(2, parallel), "0:ready:old 1:failed:old", "destroy 1"},
+		"created pod is not deleted":      {setOf(2, parallel, bare), "1:ready:new", "create 0:old"},
+		"old pod that is unavailable":     {setOf(3, parallel), "0:pending:old 1:ready:old 2:ready:new", "replace 1"},
 
-		"the highest is updated first":              {setOf(3), "0:ready:old 1:ready:old 2:ready:old", "replace 2"},
-		"and waited for":                            {setOf(3), "0:ready:old 1:ready:old 2:pending:new", ""},
-		"gone, it comes at the new revision":        {setOf(3), "0:ready:old 1:ready:old", "create 2:new"},
-		"the next one down":                         {setOf(3), "0:ready:old 1:ready:old 2:ready:new", "replace 1"},
-		"an old one that is unhealthy blocks":       {setOf(3), "0:ready:old 1:running:old 2:ready:old", ""},
-		"below the partition none is updated":       {setOf(3, partitioned(2)), "0:ready:old 1:ready:old 2:ready:new", ""},
-		"below the partition it comes as it was":    {setOf(3, partitioned(2)), "0:ready:old 2:ready:new", "create 1:old"},
-		"the partition counts from the start":       {setOf(3, partitioned(2), from(5)), "5:ready:old 7:ready:new", "create 6:old"},
-		"a partition beyond all":                    {setOf(2, partitioned(9)), "0:ready:old 1:ready:old", ""},
-		"without settings what was current is kept": {setOf(2, bare), "", "create 0:old"},
-		"without settings others are new":           {setOf(2, bare), "0:ready:old", "create 1:new"},
-		"on delete none is replaced":                {setOf(2, onDelete), "0:ready:old 1:ready:old", ""},
-		"on delete it comes at the new revision":    {setOf(2, onDelete), "0:ready:old", "create 1:new"},
+		"highest pod is updated first":             {setOf(3), "0:ready:old 1:ready:old 2:ready:old", "replace 2"},
+		"waits for the updated pod":                {setOf(3), "0:ready:old 1:ready:old 2:pending:new", ""},
+		"recreated at the new revision":            {setOf(3), "0:ready:old 1:ready:old", "create 2:new"},
+		"next lower pod":                           {setOf(3), "0:ready:old 1:ready:old 2:ready:new", "replace 1"},
+		"unhealthy old pod blocks":                 {setOf(3), "0:ready:old 1:running:old 2:ready:old", ""},
+		"no update below the partition":            {setOf(3, partitioned(2)), "0:ready:old 1:ready:old 2:ready:new", ""},
+		"recreated as before below the partition":  {setOf(3, partitioned(2)), "0:ready:old 2:ready:new", "create 1:old"},
+		"partition counts from the start ordinal":  {setOf(3, partitioned(2), from(5)), "5:ready:old 7:ready:new", "create 6:old"},
+		"partition above all pods":                 {setOf(2, partitioned(9)), "0:ready:old 1:ready:old", ""},
+		"without settings, current revision":       {setOf(2, bare), "", "create 0:old"},
+		"without settings, others are new":         {setOf(2, bare), "0:ready:old", "create 1:new"},
+		"on delete, no pod is replaced":            {setOf(2, onDelete), "0:ready:old 1:ready:old", ""},
+		"on delete, recreated at the new revision": {setOf(2, onDelete), "0:ready:old", "create 1:new"},
 
-		"several may be unavailable":          {setOf(4, maxUnavailable("2")), "0:ready:old 1:ready:old 2:ready:old 3:ready:old", "replace 3, replace 2"},
-		"one is already":                      {setOf(4, parallel, maxUnavailable("2")), "0:ready:old 1:ready:old 2:ready:old 3:pending:new", "replace 2"},
-		"as many as may be are":               {setOf(4, parallel, maxUnavailable("50%")), "0:ready:old 1:ready:old 2:going:old 3:pending:new", ""},
-		"a first revision that fails":         {setOf(3, parallel, maxUnavailable("1")), "0:pending:old 1:pending:old 2:pending:old", "replace 2"},
-		"failed ones before good ones":        {setOf(4, parallel, maxUnavailable("2")), "0:pending:old 1:ready:old 2:ready:old 3:ready:old", "replace 0, replace 3"},
-		"failed ones, and no room for others": {setOf(4, parallel, maxUnavailable("2")), "0:pending:old 1:pending:old 2:ready:old 3:pending:new", "replace 1, replace 0"},
-		"a share is rounded down, but to one": {setOf(3, parallel, maxUnavailable("10%")), "0:ready:old 1:ready:old 2:ready:old", "replace 2"},
-		"not below the partition":             {setOf(3, partitioned(2), maxUnavailable("3")), "0:ready:old 1:ready:old 2:ready:old", "replace 2"},
+		"several may be unavailable":              {setOf(4, maxUnavailable("2")), "0:ready:old 1:ready:old 2:ready:old 3:ready:old", "replace 3, replace 2"},
+		"one is unavailable already":              {setOf(4, parallel, maxUnavailable("2")), "0:ready:old 1:ready:old 2:ready:old 3:pending:new", "replace 2"},
+		"maximum is unavailable already":          {setOf(4, parallel, maxUnavailable("50%")), "0:ready:old 1:ready:old 2:going:old 3:pending:new", ""},
+		"first revision fails":                    {setOf(3, parallel, maxUnavailable("1")), "0:pending:old 1:pending:old 2:pending:old", "replace 2"},
+		"failed pods before good ones":            {setOf(4, parallel, maxUnavailable("2")), "0:pending:old 1:ready:old 2:ready:old 3:ready:old", "replace 0, replace 3"},
+		"failed pods use all of maxUnavailable":   {setOf(4, parallel, maxUnavailable("2")), "0:pending:old 1:pending:old 2:ready:old 3:pending:new", "replace 1, replace 0"},
+		"percentage rounds down, to at least one": {setOf(3, parallel, maxUnavailable("10%")), "0:ready:old 1:ready:old 2:ready:old", "replace 2"},
+		"not below the partition":                 {setOf(3, partitioned(2), maxUnavailable("3")), "0:ready:old 1:ready:old 2:ready:old", "replace 2"},
 
-		"one without its identity is repaired": {setOf(1), "0:adopted:new", "repair 0"},
-		"nothing of one that is deleted":       {setOf(3, deleted), "0:failed:new", ""},
+		"pod without its identity is repaired": {setOf(1), "0:adopted:new", "repair 0"},
+		"deleted set does nothing":             {setOf(3, deleted), "0:failed:new", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := decide(stateOf(tc.set, tc.pods))
@@ -192,9 +192,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestOrder: whatever the pods are like, an ordered set makes or deletes one at
-// a time, makes none unless all before it are ready, and takes none to be
-// deleted or replaced from below one that is ready.
+// TestOrder checks that an ordered set creates or deletes one pod at a time, creates none unless
+// all before it are ready, and deletes or replaces none below a ready one.
 func TestOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		set := setOf(int32(rapid.IntRange(0, 4).Draw(t, "replicas")))
@@ -237,9 +236,8 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// TestConverges: however pods come and go, a set gets to as many as it asks for
-// at the newest revision, and while nothing but the update goes on no more are
-// unavailable than may be.
+// TestConverges checks that a set always gets the wanted number of pods at the newest revision, and
+// that during an update no more pods are unavailable than allowed.
 func TestConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 4).Draw(t, "replicas")

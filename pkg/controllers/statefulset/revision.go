@@ -14,24 +14,24 @@ import (
 	"keelson.dev/keelson/pkg/controllers/history"
 )
 
-// hashLabel is the label of a revision that carries the hash of its data.
+// hashLabel is the label of a revision with the hash of its data.
 const hashLabel = "controller.kubernetes.io/hash"
 
-// revision is one that pods are made at.
+// revision is a revision at which pods are created.
 type revision struct {
 	name     string
 	template *v1.PodTemplateSpec
 }
 
-// revisions are those that a set is at and goes to; none when the set is going
-// and its revisions are gone before it.
+// revisions are the current revision of a set and the one that it is updated to. Both are nil if
+// the set is being deleted and its revisions were deleted first.
 type revisions struct {
 	current, update *appsv1.ControllerRevision
 	collisions      int32
 }
 
-// revise finds the set's revisions among those that it has, and makes or
-// renumbers the one of its present template.
+// revise returns the set's revisions. It creates the revision of the present template, or renumbers
+// it if it exists.
 func (c *Controller) revise(ctx context.Context, set *appsv1.StatefulSet, sorted []*appsv1.ControllerRevision) (revisions, error) {
 	var out revisions
 	if n := set.Status.CollisionCount; n != nil {
@@ -47,7 +47,7 @@ func (c *Controller) revise(ctx context.Context, set *appsv1.StatefulSet, sorted
 		return revisions{}, nil
 	case out.update == nil:
 		out.update, out.collisions, err = c.record(ctx, set, wanted, out.collisions)
-	case out.update != sorted[len(sorted)-1]: // rolled back to
+	case out.update != sorted[len(sorted)-1]: // rolled back to an earlier template
 		out.update, err = c.history.Renumber(ctx, out.update, wanted.Revision)
 	}
 	if err != nil {
@@ -60,8 +60,8 @@ func (c *Controller) revise(ctx context.Context, set *appsv1.StatefulSet, sorted
 	return out, nil
 }
 
-// same finds the revision that keeps what the wanted one does; the newest one
-// also when it would keep the same if it were written now.
+// same returns the revision with the same data as the wanted one. It also compares the data that
+// the newest revision would have if it were written now.
 func same(sorted []*appsv1.ControllerRevision, wanted *appsv1.ControllerRevision) *appsv1.ControllerRevision {
 	if r := history.Find(sorted, wanted); r != nil || len(sorted) == 0 {
 		return r
@@ -69,7 +69,7 @@ func same(sorted []*appsv1.ControllerRevision, wanted *appsv1.ControllerRevision
 	newest := sorted[len(sorted)-1]
 	template, err := history.Template(newest)
 	if err != nil {
-		return nil // what cannot be read is not the same
+		return nil // a revision that cannot be decoded is different
 	}
 	podspec.DefaultSpec(&template.Spec)
 	data, err := history.Data(template)
@@ -79,7 +79,7 @@ func same(sorted []*appsv1.ControllerRevision, wanted *appsv1.ControllerRevision
 	return newest
 }
 
-// record creates a revision, under another name while its own is taken.
+// record creates a revision. It uses another name while the name is taken.
 func (c *Controller) record(ctx context.Context, set *appsv1.StatefulSet, r *appsv1.ControllerRevision, collisions int32) (*appsv1.ControllerRevision, int32, error) {
 	for {
 		got, collided, err := c.history.Create(ctx, r)
@@ -91,7 +91,7 @@ func (c *Controller) record(ctx context.Context, set *appsv1.StatefulSet, r *app
 	}
 }
 
-// truncate deletes revisions beyond the limit that nothing runs at.
+// truncate deletes unused revisions that exceed the history limit.
 func (c *Controller) truncate(ctx context.Context, set *appsv1.StatefulSet, pods []*v1.Pod, sorted []*appsv1.ControllerRevision, r revisions) error {
 	used := map[string]bool{r.current.Name: true, r.update.Name: true}
 	for _, pod := range pods {

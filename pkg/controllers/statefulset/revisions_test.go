@@ -16,9 +16,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRevisionsConverge: whatever the strategy and the order in which pods come, go and
-// are deleted by hand, the status ends with the revisions of the pods that there are, and
-// the update is complete as soon as all of them are of the newest one.
+// TestRevisionsConverge checks that with any strategy and order of events the status ends with the
+// revisions of the existing pods, and that an update is complete once all pods have the newest
+// revision.
 func TestRevisionsConverge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n, below := rapid.IntRange(0, 4).Draw(t, "replicas"), 0
@@ -95,8 +95,8 @@ func TestRevisionsConverge(t *testing.T) {
 	})
 }
 
-// TestUpdateByHand: with OnDelete, the current revision follows when all pods have been
-// replaced, and also when there are none.
+// TestUpdateByHand checks that with OnDelete the current revision is updated when all pods were
+// replaced, and also when there are no pods.
 func TestUpdateByHand(t *testing.T) {
 	b := newBench(t)
 	set := sample(2)

@@ -25,13 +25,13 @@ import (
 	"keelson.dev/keelson/pkg/controllers/garbagecollector"
 )
 
-// bench is a server with the controller, and kubelets that make pods ready.
+// bench is a server with the controller and kubelets that make pods ready.
 type bench struct {
 	*testing.T
 	*testserver.Server
 	mu   sync.Mutex
 	sick map[string]bool // pods that stay pending
-	log  []string        // pods that came and went
+	log  []string        // created and deleted pods
 }
 
 func newBench(t *testing.T) *bench {
@@ -48,7 +48,7 @@ func newBench(t *testing.T) *bench {
 		for e := range w.ResultChan() {
 			pod, ok := e.Object.(*v1.Pod)
 			if !ok {
-				return // the end of the test, or else what is waited for does not come
+				return // the test has ended; otherwise it will time out
 			}
 			b.mu.Lock()
 			switch e.Type {
@@ -70,7 +70,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// seen are the comings and goings since the last call, when there are n.
+// seen waits for n creations and deletions and returns them.
 func (b *bench) seen(n int) []string {
 	b.Helper()
 	var out []string
@@ -94,7 +94,7 @@ func (b *bench) want(log ...string) {
 	}
 }
 
-// status waits for a status.
+// status waits for a status for which ok returns true.
 func (b *bench) status(name, what string, ok func(*appsv1.StatefulSet) bool) *appsv1.StatefulSet {
 	b.Helper()
 	var out *appsv1.StatefulSet
@@ -260,7 +260,7 @@ func TestClaims(t *testing.T) {
 	b.claims("the claim stays", "data-web-0:")
 }
 
-// claims waits until there are these claims with these owners.
+// claims waits until the claims and their owners are as wanted.
 func (b *bench) claims(what, want string) {
 	b.Helper()
 	controllertest.Eventually(b.T, what, func(ctx context.Context) (any, bool) {
@@ -275,7 +275,7 @@ func (b *bench) claims(what, want string) {
 				owner += ref.Kind
 			}
 			if c.DeletionTimestamp != nil && len(c.Finalizers) == 1 {
-				// Nobody takes the protection off here.
+				// No controller removes the protection finalizer in this test.
 				_, err := b.Client.CoreV1().PersistentVolumeClaims("default").Patch(ctx, c.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 				return err, false
 			}
@@ -286,8 +286,8 @@ func (b *bench) claims(what, want string) {
 	})
 }
 
-// TestAdoption: what a deleted set left behind is taken over by the next one of
-// its name; a pod that is not selected any more is given back.
+// TestAdoption checks that a set adopts the pods of a deleted set of the same name, and releases a
+// pod that it no longer selects.
 func TestAdoption(t *testing.T) {
 	b := newBench(t)
 	b.create(sample(2))

@@ -11,9 +11,9 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// status counts the pods as they were before a plan, of which replaced pods
-// were told to go for an update since; and says when the counts change by the
-// passing of time alone.
+// status returns the status for the pods before a plan was carried out. replaced is the number of
+// pods that the plan deleted for an update. The duration is when the counts change without an event
+// (0 for never).
 func status(s state, collisions, replaced int32) (appsv1.StatefulSetStatus, time.Duration) {
 	out := appsv1.StatefulSetStatus{
 		ObservedGeneration: s.set.Generation, CurrentRevision: s.current.name, UpdateRevision: s.update.name,
@@ -42,14 +42,14 @@ func status(s state, collisions, replaced int32) (appsv1.StatefulSetStatus, time
 			}
 		}
 	}
-	// What was replaced may have been of a third revision.
+	// A replaced pod may have had a third revision.
 	out.CurrentReplicas = max(out.CurrentReplicas-replaced, 0)
 	complete(s.set, &out)
 	return out, again
 }
 
-// complete ends an update that has come to all pods, whatever the strategy is: with
-// OnDelete too, as of Kubernetes 1.37 (kubernetes/kubernetes#136833).
+// complete ends an update when all pods are updated, with any strategy. With OnDelete, Kubernetes
+// does so since 1.37 (kubernetes/kubernetes#136833).
 func complete(set *appsv1.StatefulSet, s *appsv1.StatefulSetStatus) {
 	want := *set.Spec.Replicas
 	if s.UpdatedReplicas == want && s.ReadyReplicas == want && s.Replicas == want {
@@ -57,8 +57,8 @@ func complete(set *appsv1.StatefulSet, s *appsv1.StatefulSetStatus) {
 	}
 }
 
-// outOfDate tells whether a status is to be written. Conditions, which others
-// may have put there, are no reason.
+// outOfDate reports whether a status must be written. It ignores conditions, which other clients
+// may set.
 func outOfDate(old, s *appsv1.StatefulSetStatus) bool {
 	return s.ObservedGeneration > old.ObservedGeneration || s.Replicas != old.Replicas || s.CurrentReplicas != old.CurrentReplicas ||
 		s.ReadyReplicas != old.ReadyReplicas || s.UpdatedReplicas != old.UpdatedReplicas || s.AvailableReplicas != old.AvailableReplicas ||

@@ -10,9 +10,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// written remembers, by key, the newest versions that the controller wrote, so
-// that it does not decide from a cache that is older than its own writes. It is
-// safe for concurrent use.
+// written remembers, by key, the newest versions that the controller wrote, so that it does not
+// decide with a cache that is older than its own writes. It is safe for concurrent use.
 type written struct {
 	mu    sync.Mutex
 	byKey map[string]map[cache.SharedIndexInformer]string
@@ -22,7 +21,7 @@ func newWritten() *written {
 	return &written{byKey: map[string]map[cache.SharedIndexInformer]string{}}
 }
 
-// note notes a write to what an informer shows.
+// note records a write of an object that an informer shows.
 func (w *written) note(key string, informer cache.SharedIndexInformer, version string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -34,7 +33,7 @@ func (w *written) note(key string, informer cache.SharedIndexInformer, version s
 	}
 }
 
-// behind is a cache that does not show all writes for a key; nil: there is none.
+// behind returns the informer of a cache that does not show all writes for a key, or nil.
 func (w *written) behind(key string) cache.SharedIndexInformer {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -47,14 +46,14 @@ func (w *written) behind(key string) cache.SharedIndexInformer {
 	return nil
 }
 
-// forget drops what is known of a key that is gone.
+// forget removes a key whose object was deleted.
 func (w *written) forget(key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.byKey, key)
 }
 
-// older tells whether version a was before b; none was before all.
+// older reports whether version a was before b. An empty version is before all others.
 func older(a, b string) bool {
 	if a == "" {
 		return true
