@@ -24,10 +24,10 @@ import (
 // Name is the controller's name.
 const Name = "persistentvolume-attach-detach-controller"
 
-// Indexes.
+// Names of indexes.
 const (
-	byNode   = "attachdetach-node"   // pods with claims, and attachments, by their node
-	bySource = "attachdetach-source" // attachments by the volume they are of
+	byNode   = "attachdetach-node"   // pods with claims, and attachments, by node
+	bySource = "attachdetach-source" // attachments by volume
 )
 
 // Controller implements controller.Controller.
@@ -42,16 +42,16 @@ type Controller struct {
 	attachments cache.Indexer
 
 	mu sync.Mutex
-	// lost is what nodes that are gone said to have in use.
+	// lost are the volumes in use on deleted nodes, as their last status reported.
 	lost map[string][]v1.UniqueVolumeName
-	// made are attachments that the cache does not show yet, by their names.
+	// made are attachments that the cache does not show yet, by name.
 	made map[string]made
-	// since is when a node's volumes were first found not to be wanted.
+	// since is when a volume was first found to be no longer wanted on a node.
 	since map[string]map[v1.UniqueVolumeName]time.Time
 }
 
-// made is an attachment that was asked for. It has no version until it is known to
-// have been made.
+// made is an attachment that was requested. It has no resource version until a response confirms
+// it.
 type made struct {
 	attachment *storagev1.VolumeAttachment
 	at         time.Time
@@ -66,7 +66,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 		drivers: storage.CSIDrivers().Lister(), pods: pods.GetIndexer(), attachments: attachments.GetIndexer(),
 		lost: map[string][]v1.UniqueVolumeName{}, made: map[string]made{}, since: map[string]map[v1.UniqueVolumeName]time.Time{},
 	}
-	// One at a time: whether a volume is free for a node is decided by what was decided before.
+	// Use one worker, because the decision for a node depends on earlier decisions for others.
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, 1, c.sync)
 	return c, errors.Join(
 		controller.IndexByClaim(pods),
@@ -143,10 +143,10 @@ func (c *Controller) attachmentChanged(old, a *storagev1.VolumeAttachment) {
 	if a != nil {
 		return
 	}
-	// Another node may wait for it.
+	// Another node may wait for the volume.
 	sources, err := sourceOfAttachment(old)
 	if err != nil {
-		return // it does not fail
+		return // it never fails
 	}
 	for _, name := range sources {
 		if v, err := c.volumes.Get(name); err == nil && v.Spec.ClaimRef != nil {
@@ -171,11 +171,11 @@ func (c *Controller) nodeChanged(old, node *v1.Node) {
 	c.queue.Add(controller.Latest(old, node).Name)
 }
 
-// lookAtUsers has the nodes looked at of the pods that use a claim.
+// queueUsers queues the nodes of the pods that use a claim.
 func (c *Controller) lookAtUsers(claim string) {
 	pods, err := controller.PodsOfClaim(c.pods, claim)
 	if err != nil {
-		return // the index is there
+		return // the index exists
 	}
 	for _, pod := range pods {
 		if pod.Spec.NodeName != "" {
@@ -192,7 +192,7 @@ func (c *Controller) lookAtAll() {
 	}
 }
 
-// tellFailure tells the pods that wait for a volume why it cannot be attached.
+// reportFailure records on pods that wait for a volume why it cannot be attached.
 func (c *Controller) tellFailure(old, a *storagev1.VolumeAttachment) {
 	e := a.Status.AttachError
 	if e == nil || old.Status.AttachError != nil && old.Status.AttachError.Message == e.Message {

@@ -19,7 +19,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// TestServer: a volume follows its pod from one node to the next, and not before the first has let go.
+// TestServer checks that a volume follows its pod to another node, but only after the first node
+// has released it.
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.Account(t, s)
@@ -65,8 +66,8 @@ func TestServer(t *testing.T) {
 	status(patchAttachment, vol.attachment("n"), `{"status":{"attached":true}}`)
 	controllertest.Eventually(t, "the node is told", listed)
 	status(patchNode, "n", `{"status":{"volumesInUse":["`+string(vol.name())+`"]}}`)
-	// Nodes and pods are followed apart from each other: who has seen a node that is made now
-	// has seen what is in use.
+	// Nodes and pods have separate watches. A controller that has seen the node created here has
+	// also seen the volumes in use.
 	addNode("later")
 	bound(t, s.Client, "2")
 	user(t, s.Client, "witness", "later", "2")
@@ -92,7 +93,7 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// bound makes a claim and a volume that are bound to each other.
+// bound creates a claim and a volume that are bound to each other.
 func bound(t *testing.T, client kubernetes.Interface, suffix string) {
 	t.Helper()
 	size := v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}
@@ -117,7 +118,7 @@ func bound(t *testing.T, client kubernetes.Interface, suffix string) {
 	}
 }
 
-// user makes a pod on a node that uses the claim of a suffix.
+// user creates a pod on a node that uses the claim with a suffix.
 func user(t *testing.T, client kubernetes.Interface, name, node, suffix string) {
 	t.Helper()
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{

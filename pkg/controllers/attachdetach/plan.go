@@ -14,33 +14,33 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// patience is for how long a volume is not detached from a node that is unwell and
-// has it in use.
+// patience is how long a volume that is in use on an unhealthy node is not detached.
 const patience = 6 * time.Minute
 
-// attacherPatience is for how long an attacher is waited for before users are told that it says nothing.
+// attacherPatience is how long to wait for an attacher before events report that it does not
+// respond.
 const attacherPatience = 2 * time.Minute
 
-// target is a volume in the words of its driver.
+// target identifies a volume by its driver and the driver's handle.
 type target struct{ driver, handle string }
 
-// managed is the annotation of nodes whose kubelets leave attaching to this controller.
+// managed is the annotation of nodes whose kubelets rely on this controller for attaching.
 const managed = "volumes.kubernetes.io/controller-managed-attach-detach"
 
-// prefix begins the names of CSI volumes in the status of nodes.
+// prefix is the prefix of names of CSI volumes in the status of nodes.
 const prefix = "kubernetes.io/csi/"
 
-// name is the volume's name in the status of nodes.
+// name returns the volume's name in the status of nodes.
 func (t target) name() v1.UniqueVolumeName {
 	return v1.UniqueVolumeName(prefix + t.driver + "^" + t.handle)
 }
 
-// attachment is the name of the VolumeAttachment of the volume and a node.
+// attachment returns the name of the VolumeAttachment of the volume to a node.
 func (t target) attachment(node string) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(t.handle+t.driver+node)))
 }
 
-// parse reads a name of a volume in the status of a node.
+// parse parses a volume's name in the status of a node.
 func parse(name v1.UniqueVolumeName) (target, bool) {
 	rest, ok := strings.CutPrefix(string(name), prefix)
 	driver, handle, found := strings.Cut(rest, "^")
@@ -52,49 +52,50 @@ type wanted struct {
 	target target
 	volume *v1.PersistentVolume
 	pods   []*v1.Pod
-	// elsewhere are other nodes that have the volume, which this one must wait for.
+	// elsewhere are other nodes that have the volume, for which this node must wait.
 	elsewhere []string
 }
 
-// exclusive tells whether only one node may have a volume.
+// exclusive reports whether only one node may use a volume.
 func exclusive(v *v1.PersistentVolume) bool {
 	return len(v.Spec.AccessModes) > 0 && !slices.ContainsFunc(v.Spec.AccessModes, func(m v1.PersistentVolumeAccessMode) bool {
 		return m == v1.ReadWriteMany || m == v1.ReadOnlyMany
 	})
 }
 
-// nodeFacts is what is known about a node.
+// nodeFacts is what a sync knows about a node.
 type nodeFacts struct {
 	name string
-	// node is nil if there is none; inUse is then what the last one of the name said.
+	// node is nil if it does not exist. Then inUse is what the last node of that name reported.
 	node  *v1.Node
 	inUse []v1.UniqueVolumeName
 	// wanted are the volumes of the node's pods.
 	wanted []wanted
-	// attachments are those of the node, by their names.
+	// attachments are the node's attachments, by name.
 	attachments map[string]*storagev1.VolumeAttachment
-	// known are volumes that the node's attachments may be of, besides those wanted
-	// and those in the node's status.
+	// known are further volumes to which the node's attachments may belong, in addition to those
+	// that are wanted and those in the node's status.
 	known []target
-	// since is when a volume was first found not to be wanted any more.
+	// since is when a volume was first found to be no longer wanted.
 	since map[v1.UniqueVolumeName]time.Time
-	// keep has volumes in use stay attached for however long a node is unwell.
+	// keep keeps volumes in use attached, however long a node is unhealthy.
 	keep bool
 }
 
-// nodePlan is what is to be done for a node.
+// nodePlan is what to do for a node.
 type nodePlan struct {
-	// attach are to be attached, blocked have to wait for other nodes.
+	// attach are volumes to attach, blocked those that must wait for other nodes.
 	attach, blocked []wanted
-	// failed could not be attached so far; why is in their attachments.
+	// failed are volumes that could not be attached so far; their attachments have the reason.
 	failed []wanted
-	// unanswered have been asked for, and no attacher says anything.
+	// unanswered are requested volumes to which no attacher has responded.
 	unanswered []wanted
-	// attached is what the status is to list.
+	// attached is the new list in the node's status.
 	attached []v1.UniqueVolumeName
-	// detach are attachments to be deleted once the status says so.
+	// detach are attachments to delete after the status was written.
 	detach []*storagev1.VolumeAttachment
-	// waiting are volumes that are not wanted, but in use; again is when to look at the node again.
+	// waiting are volumes that are in use but no longer wanted. again is when to sync the node
+	// again.
 	waiting []v1.UniqueVolumeName
 	again   time.Duration
 }
@@ -109,7 +110,7 @@ func planNode(f nodeFacts, now time.Time) nodePlan {
 		made := a != nil && a.ResourceVersion != ""
 		switch {
 		case !made && (f.node == nil || f.node.Annotations[managed] != "true"):
-			// Nobody is there to use it, or to be told of it.
+			// The node does not exist, or its kubelet attaches volumes itself.
 		case !made && len(w.elsewhere) > 0:
 			p.blocked = append(p.blocked, w)
 		case !made:
@@ -146,15 +147,15 @@ func planNode(f nodeFacts, now time.Time) nodePlan {
 	return p
 }
 
-// soon has the node looked at again after a while.
+// soon queues the node again after a while.
 func (p *nodePlan) soon(wait time.Duration) {
 	if p.again == 0 || wait < p.again {
 		p.again = wait
 	}
 }
 
-// unwanted are the node's attachments that are known to be this controller's, by
-// their names, and that no pod needs.
+// unwanted returns the node's attachments that belong to this controller and that no pod needs, by
+// volume name.
 func (f nodeFacts) unwanted(wants map[v1.UniqueVolumeName]bool) map[v1.UniqueVolumeName]*storagev1.VolumeAttachment {
 	out := map[v1.UniqueVolumeName]*storagev1.VolumeAttachment{}
 	look := func(t target) {
@@ -179,7 +180,7 @@ func (f nodeFacts) unwanted(wants map[v1.UniqueVolumeName]bool) map[v1.UniqueVol
 	return out
 }
 
-// wait is for how long a volume must not be detached yet.
+// wait returns how long a volume must not be detached yet.
 func (f nodeFacts) wait(name v1.UniqueVolumeName, now time.Time) time.Duration {
 	if !slices.Contains(f.inUse, name) || f.node != nil && outOfService(f.node) {
 		return 0
@@ -189,7 +190,7 @@ func (f nodeFacts) wait(name v1.UniqueVolumeName, now time.Time) time.Duration {
 		left = since.Add(patience).Sub(now)
 	}
 	if left <= 0 && (f.keep || f.node != nil && ready(f.node)) {
-		return patience // it is the kubelet's to say when it has let go
+		return patience // the kubelet will report when it has released the volume
 	}
 	return left
 }
@@ -204,7 +205,7 @@ func ready(n *v1.Node) bool {
 	})
 }
 
-// ended tells whether nothing of a pod runs any more.
+// ended reports whether no container of a pod runs any more.
 func ended(pod *v1.Pod) bool {
 	if pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
 		return true

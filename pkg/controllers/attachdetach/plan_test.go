@@ -56,25 +56,25 @@ func TestPlan(t *testing.T) {
 		"wanted, and could not be attached": {facts: nodeFacts{node: node(), wanted: use, attachments: refused}, failed: 1},
 		"wanted, not there":                 {facts: nodeFacts{node: node(), wanted: use}, attach: 1},
 		"wanted, elsewhere":                 {facts: nodeFacts{node: node(), wanted: []wanted{{target: vol, elsewhere: []string{"m"}}}}, blocked: 1},
-		"wanted by nobody's node":           {facts: nodeFacts{wanted: use}},
+		"wanted, node does not exist":       {facts: nodeFacts{wanted: use}},
 		"wanted, being attached":            {facts: nodeFacts{node: node(), wanted: use, attachments: asked(time.Minute)}, again: time.Minute},
-		"wanted, and nobody attaches it":    {facts: nodeFacts{node: node(), wanted: use, attachments: asked(attacherPatience)}, unanswered: 1, again: attacherPatience},
+		"wanted, attacher does not respond": {facts: nodeFacts{node: node(), wanted: use, attachments: asked(attacherPatience)}, unanswered: 1, again: attacherPatience},
 		"wanted, attached":                  {facts: nodeFacts{node: node(), wanted: use, attachments: attachment(true, false)}, attached: 1},
-		"wanted again while it goes":        {facts: nodeFacts{node: node(), wanted: use, attachments: attachment(true, true)}},
-		"not wanted, let go":                {facts: nodeFacts{node: node(), attachments: attachment(true, false)}, detach: 1},
-		"not wanted, going":                 {facts: nodeFacts{node: node(), attachments: attachment(true, true)}},
+		"wanted again while detaching":      {facts: nodeFacts{node: node(), wanted: use, attachments: attachment(true, true)}},
+		"not wanted, released":              {facts: nodeFacts{node: node(), attachments: attachment(true, false)}, detach: 1},
+		"not wanted, detaching":             {facts: nodeFacts{node: node(), attachments: attachment(true, true)}},
 		"not wanted, in use":                {facts: nodeFacts{node: node(), inUse: inUse, attachments: attachment(true, false)}, attached: 1, waiting: 1, again: patience},
-		"in use for long, well":             {facts: nodeFacts{node: node(), inUse: inUse, attachments: attachment(true, false), since: long}, attached: 1, waiting: 1, again: patience},
-		"in use for a while, unwell":        {facts: nodeFacts{node: node(unwell), inUse: inUse, attachments: attachment(true, false), since: short}, attached: 1, waiting: 1, again: patience - time.Minute},
-		"in use for long, unwell":           {facts: nodeFacts{node: node(unwell), inUse: inUse, attachments: attachment(true, false), since: long}, detach: 1},
+		"in use for long, healthy":          {facts: nodeFacts{node: node(), inUse: inUse, attachments: attachment(true, false), since: long}, attached: 1, waiting: 1, again: patience},
+		"in use for a while, unhealthy":     {facts: nodeFacts{node: node(unwell), inUse: inUse, attachments: attachment(true, false), since: short}, attached: 1, waiting: 1, again: patience - time.Minute},
+		"in use for long, unhealthy":        {facts: nodeFacts{node: node(unwell), inUse: inUse, attachments: attachment(true, false), since: long}, detach: 1},
 		"in use for long, to be kept":       {facts: nodeFacts{node: node(unwell), inUse: inUse, attachments: attachment(true, false), since: long, keep: true}, attached: 1, waiting: 1, again: patience},
 		"out of service, to be kept":        {facts: nodeFacts{node: node(unwell, fenced), inUse: inUse, attachments: attachment(true, false), since: long, keep: true}, detach: 1},
 		"in use, out of service":            {facts: nodeFacts{node: node(unwell, fenced), inUse: inUse, attachments: attachment(true, false)}, detach: 1},
 		"in use, node gone":                 {facts: nodeFacts{inUse: inUse, attachments: attachment(true, false)}, attached: 1, waiting: 1, again: patience},
 		"in use, node gone for long":        {facts: nodeFacts{inUse: inUse, attachments: attachment(true, false), since: long}, detach: 1},
-		"let go, node gone":                 {facts: nodeFacts{known: []target{vol}, attachments: attachment(true, false)}, detach: 1},
-		"somebody's own":                    {facts: nodeFacts{node: node(), attachments: map[string]*storagev1.VolumeAttachment{"mine": {ObjectMeta: metav1.ObjectMeta{Name: "mine", ResourceVersion: "1"}}}}},
-		"wanted, asked for, not certain":    {facts: nodeFacts{node: node(), wanted: use, attachments: map[string]*storagev1.VolumeAttachment{vol.attachment("n"): {}}}, attach: 1},
+		"released, node gone":               {facts: nodeFacts{known: []target{vol}, attachments: attachment(true, false)}, detach: 1},
+		"another client's attachment":       {facts: nodeFacts{node: node(), attachments: map[string]*storagev1.VolumeAttachment{"mine": {ObjectMeta: metav1.ObjectMeta{Name: "mine", ResourceVersion: "1"}}}}},
+		"wanted, requested, not confirmed":  {facts: nodeFacts{node: node(), wanted: use, attachments: map[string]*storagev1.VolumeAttachment{vol.attachment("n"): {}}}, attach: 1},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -88,7 +88,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestTellUnanswered: every pod that waits for a volume is told in Kubernetes' words that nobody attaches it.
+// TestReportUnanswered checks that every pod that waits for a volume gets Kubernetes' event if no
+// attacher responds.
 func TestTellUnanswered(t *testing.T) {
 	events := record.NewFakeRecorder(2)
 	c := &Controller{Deps: controller.Deps{Events: events}}

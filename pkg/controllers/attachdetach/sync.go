@@ -22,7 +22,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// cachePatience is for how long it is waited for what was written to be seen.
+// cachePatience is how long to wait until the cache shows an own write.
 const cachePatience = 30 * time.Second
 
 func (c *Controller) sync(ctx context.Context, name string) error {
@@ -57,7 +57,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	return errors.Join(errs...)
 }
 
-// factsOf is what is known about a node.
+// factsOf collects the facts about a node.
 func (c *Controller) factsOf(name string) (nodeFacts, error) {
 	f := nodeFacts{name: name, keep: c.Options.KeepAttached, attachments: map[string]*storagev1.VolumeAttachment{}}
 	node, err := c.nodes.Get(name)
@@ -69,7 +69,7 @@ func (c *Controller) factsOf(name string) (nodeFacts, error) {
 	lost, seen := c.lost[name]
 	for key, m := range c.made {
 		if m.attachment.ResourceVersion != "" && c.Clock.Since(m.at) > cachePatience {
-			delete(c.made, key) // it came and went unseen
+			delete(c.made, key) // it was deleted before the cache showed it
 		} else if m.attachment.Spec.NodeName == name {
 			f.attachments[key] = m.attachment
 		}
@@ -94,7 +94,7 @@ func (c *Controller) factsOf(name string) (nodeFacts, error) {
 		f.node, f.inUse = node, node.Status.VolumesInUse
 	case seen:
 		f.inUse = lost
-	default: // what it had in use nobody knows: all of it
+	default: // unknown what was in use, so assume all
 		for _, t := range f.known {
 			f.inUse = append(f.inUse, t.name())
 		}
@@ -102,7 +102,7 @@ func (c *Controller) factsOf(name string) (nodeFacts, error) {
 	return f, nil
 }
 
-// sourceTarget is the volume of an attachment, if that is to be found.
+// sourceTarget returns the volume of an attachment, if the volume exists.
 func (c *Controller) sourceTarget(a *storagev1.VolumeAttachment) (target, bool) {
 	if a.Spec.Source.PersistentVolumeName == nil {
 		return target{}, false
@@ -114,8 +114,7 @@ func (c *Controller) sourceTarget(a *storagev1.VolumeAttachment) (target, bool) 
 	return target{v.Spec.CSI.Driver, v.Spec.CSI.VolumeHandle}, true
 }
 
-// wantedOn are the volumes that the pods of a node use and that are to be attached,
-// in the order of their names.
+// wantedOn returns the volumes that a node's pods use and that must be attached, sorted by name.
 func (c *Controller) wantedOn(node string) []wanted {
 	found, err := c.pods.ByIndex(byNode, node)
 	if err != nil {
@@ -152,7 +151,7 @@ func (c *Controller) wantedOn(node string) []wanted {
 	return out
 }
 
-// volumeOf is the volume that a claim is bound to, if each names the other.
+// volumeOf returns the volume that a claim is bound to, if each refers to the other.
 func (c *Controller) volumeOf(key string) *v1.PersistentVolume {
 	namespace, name := controller.SplitKey(key)
 	claim, err := c.claims.PersistentVolumeClaims(namespace).Get(name)
@@ -166,8 +165,8 @@ func (c *Controller) volumeOf(key string) *v1.PersistentVolume {
 	return v
 }
 
-// attachable tells whether a volume's driver wants it to be attached. One without a
-// CSIDriver does.
+// attachable reports whether a volume's driver requires attaching. A driver without a CSIDriver
+// object does.
 func (c *Controller) attachable(v *v1.PersistentVolume) bool {
 	if v.Spec.CSI == nil {
 		return false
@@ -176,7 +175,7 @@ func (c *Controller) attachable(v *v1.PersistentVolume) bool {
 	return err != nil || d.Spec.AttachRequired == nil || *d.Spec.AttachRequired
 }
 
-// elsewhere are the other nodes that have a volume, or may get it, if only one may.
+// elsewhere returns the other nodes that have or may get a volume that only one node may use.
 func (c *Controller) elsewhere(v *v1.PersistentVolume, node string) []string {
 	if !exclusive(v) {
 		return nil
@@ -204,7 +203,7 @@ func (c *Controller) elsewhere(v *v1.PersistentVolume, node string) []string {
 	return slices.Compact(out)
 }
 
-// remember keeps since when volumes are waited for.
+// remember records since when unwanted volumes are waited for.
 func (c *Controller) remember(node string, waiting []v1.UniqueVolumeName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -229,7 +228,7 @@ func (c *Controller) attach(ctx context.Context, w wanted, node string) error {
 			Attacher: w.target.driver, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &w.volume.Name},
 		},
 	}
-	// Whether or not an answer arrives: until the cache shows it, it may be there.
+	// Even without a response the attachment may exist, until the cache shows otherwise.
 	c.mu.Lock()
 	c.made[a.Name] = made{a, c.Clock.Now()}
 	c.mu.Unlock()
@@ -263,14 +262,14 @@ func (c *Controller) detach(ctx context.Context, a *storagev1.VolumeAttachment) 
 	return nil
 }
 
-// report writes into the node's status what is attached. It fails if the node has
-// changed since it was looked at.
+// report writes the attached volumes to the node's status. It fails if the node has changed
+// meanwhile.
 func (c *Controller) report(ctx context.Context, f nodeFacts, attached []v1.UniqueVolumeName) error {
 	if f.node == nil {
 		return nil
 	}
 	var was []v1.UniqueVolumeName
-	var others []v1.AttachedVolume // of no driver: not this controller's
+	var others []v1.AttachedVolume // without a CSI driver, so not this controller's
 	for _, a := range f.node.Status.VolumesAttached {
 		if _, ok := parse(a.Name); ok {
 			was = append(was, a.Name)
@@ -306,19 +305,19 @@ func (c *Controller) report(ctx context.Context, f nodeFacts, attached []v1.Uniq
 	return nil
 }
 
-// tellFailed tells the pods that wait for a volume why it is not attached.
+// reportFailed records on the waiting pods why a volume is not attached.
 func (c *Controller) tellFailed(w wanted, why string) {
 	for _, pod := range w.pods {
 		c.Events.Eventf(pod, v1.EventTypeWarning, "FailedAttachVolume", "AttachVolume.Attach failed for volume %q : %s", w.volume.Name, why)
 	}
 }
 
-// tellUnanswered tells the pods that wait for a volume that nobody attaches it.
+// reportUnanswered records on the waiting pods that no attacher responds.
 func (c *Controller) tellUnanswered(w wanted) {
 	c.tellFailed(w, fmt.Sprintf("timed out waiting for external-attacher of %s CSI driver to attach volume %s", w.target.driver, w.target.handle))
 }
 
-// tellBlocked tells pods that their volume is elsewhere, and who has it.
+// reportBlocked records on pods that another node has their volume, and which pods use it there.
 func (c *Controller) tellBlocked(w wanted, node string) {
 	message := fmt.Sprintf("Multi-Attach error for volume %q Volume is already exclusively attached to one node and can't be attached to another", w.volume.Name)
 	if users := c.usersElsewhere(w, node); len(users) > 0 {

@@ -23,15 +23,14 @@ const (
 	callTimeout = 10 * time.Second
 )
 
-// account is a service account of kube-system that a controller acts as. It
-// implements oauth2.TokenSource.
+// account is a service account of kube-system for a controller. It implements oauth2.TokenSource.
 type account struct {
-	ctx    context.Context // an oauth2.TokenSource is not handed one
+	ctx    context.Context // Token has no context parameter
 	client kubernetes.Interface
 	name   string
 }
 
-// as returns a configuration that acts as a service account instead.
+// as returns a client configuration that uses a service account instead.
 func as(ctx context.Context, rc *rest.Config, client kubernetes.Interface, name string) *rest.Config {
 	c := rest.AnonymousClientConfig(rc)
 	c.UserAgent = rc.UserAgent + "/" + name
@@ -40,7 +39,7 @@ func as(ctx context.Context, rc *rest.Config, client kubernetes.Interface, name 
 	return c
 }
 
-// Token implements oauth2.TokenSource. It makes the account at need.
+// Token implements oauth2.TokenSource. It creates the service account if it does not exist.
 func (a *account) Token() (*oauth2.Token, error) {
 	ctx, cancel := context.WithTimeout(a.ctx, callTimeout)
 	defer cancel()

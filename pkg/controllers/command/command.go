@@ -35,7 +35,7 @@ import (
 	"keelson.dev/keelson/pkg/daemon/zpages"
 )
 
-// Run is the process: it returns when ctx ends, or when the process cannot go on.
+// Run runs the controller manager. It returns when ctx ends or the process cannot continue.
 func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	o, err := parse(args, stderr)
 	if err != nil {
@@ -79,7 +79,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	return nil
 }
 
-// run makes the controllers, fills their caches and runs them.
+// run creates the controllers, waits until their caches are filled, and runs them.
 func run(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Interface, registry prometheus.Registerer, log *slog.Logger) error {
 	shared := sharedDeps(o, client, registry, log)
 	events, err := broadcaster(ctx, rc)
@@ -108,7 +108,7 @@ func run(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Int
 			return fmt.Errorf("cache of %v: %w", kind, context.Cause(ctx))
 		}
 	}
-	log.Info("controllers run", "count", len(made))
+	log.Info("Controllers started", "count", len(made))
 	g, ctx := errgroup.WithContext(ctx)
 	for i, c := range made {
 		if i > 0 && o.pause > 0 {
@@ -122,11 +122,11 @@ func run(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Int
 	return g.Wait()
 }
 
-// Events of which there are more than this in a second wait, as those of
-// Kubernetes' controllers do: telling of a rollout shall not hold it up.
+// Limits for writing events, as in Kubernetes' controllers. More events wait, so that a rollout is
+// not delayed by its events.
 const eventsPerSecond, eventsAtOnce = 20, 100
 
-// broadcaster writes the events of all controllers.
+// broadcaster returns the event broadcaster of all controllers.
 func broadcaster(ctx context.Context, rc *rest.Config) (record.EventBroadcaster, error) {
 	paced := rest.CopyConfig(rc)
 	if paced.QPS <= 0 {
@@ -141,7 +141,7 @@ func broadcaster(ctx context.Context, rc *rest.Config) (record.EventBroadcaster,
 	return events, nil
 }
 
-// sharedDeps are those that all controllers have in common.
+// sharedDeps returns the dependencies that all controllers share.
 func sharedDeps(o *options, client kubernetes.Interface, registry prometheus.Registerer, log *slog.Logger) controller.Deps {
 	cached := memory.NewMemCacheClient(client.Discovery())
 	return controller.Deps{
@@ -151,7 +151,7 @@ func sharedDeps(o *options, client kubernetes.Interface, registry prometheus.Reg
 	}
 }
 
-// withoutManagedFields drops what is large and never read.
+// withoutManagedFields removes the managed fields, which are large and not used.
 func withoutManagedFields(obj any) (any, error) {
 	if m, err := meta.Accessor(obj); err == nil {
 		m.SetManagedFields(nil)
@@ -159,7 +159,8 @@ func withoutManagedFields(obj any) (any, error) {
 	return obj, nil
 }
 
-// depsOf gives a controller the clients of its own account, and its number of workers.
+// depsOf returns the dependencies of a controller, with its account's clients and its number of
+// workers.
 func depsOf(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Interface, d controller.Deps, e controllers.Entry) (controller.Deps, error) {
 	own := rest.CopyConfig(rc)
 	if o.ownAccounts && e.Account != "" {

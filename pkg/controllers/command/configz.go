@@ -16,11 +16,11 @@ import (
 	"keelson.dev/keelson/pkg/daemon"
 )
 
-// configName is the name that Kubernetes gives the configuration.
+// configName is Kubernetes' name for the configuration.
 const configName = "kubecontrollermanager.config.k8s.io"
 
-// configuration is what the flags say, as Kubernetes' controller manager tells it. Of what has
-// no part here nothing is said.
+// configuration returns the settings in the format of Kubernetes' controller manager. Settings that
+// have no effect here are omitted.
 func (o *options) configuration(rc *rest.Config) *configv1alpha1.KubeControllerManagerConfiguration {
 	c := &configv1alpha1.KubeControllerManagerConfiguration{Generic: o.generic(rc), KubeCloudShared: cloudconfig.KubeCloudSharedConfiguration{
 		UseServiceAccountCredentials: o.ownAccounts, ClusterCIDR: o.clusterCIDR, AllocateNodeCIDRs: o.controller.AllocateNodeCIDRs,
@@ -54,7 +54,7 @@ func (o *options) configuration(rc *rest.Config) *configv1alpha1.KubeControllerM
 
 func duration(d time.Duration) metav1.Duration { return metav1.Duration{Duration: d} }
 
-// generic is what all controllers have in common.
+// generic returns the settings that all controllers share.
 func (o *options) generic(rc *rest.Config) commonconfig.GenericControllerManagerConfiguration {
 	profiling := !o.serving.NoProfiling
 	out := commonconfig.GenericControllerManagerConfiguration{
@@ -66,7 +66,7 @@ func (o *options) generic(rc *rest.Config) commonconfig.GenericControllerManager
 	return out
 }
 
-// setWorkers tells how many keys each controller works on at once.
+// setWorkers sets the number of workers of each controller.
 func (o *options) setWorkers(c *configv1alpha1.KubeControllerManagerConfiguration) {
 	for name, field := range map[string]*int32{
 		"cronjob-controller":                          &c.CronJobController.ConcurrentCronJobSyncs,
@@ -94,7 +94,7 @@ func (o *options) setWorkers(c *configv1alpha1.KubeControllerManagerConfiguratio
 	}
 }
 
-// setNodes tells what ranges nodes get, and how they are looked after.
+// setNodes sets the options for nodes: pod ranges, heartbeats and evictions.
 func (o *options) setNodes(c *configv1alpha1.KubeControllerManagerConfiguration) {
 	ipam, life, ev := &c.NodeIPAMController, &c.NodeLifecycleController, &o.controller.Evictions
 	ipam.ServiceCIDR, ipam.SecondaryServiceCIDR, _ = strings.Cut(o.serviceCIDR, ",")
@@ -104,7 +104,7 @@ func (o *options) setNodes(c *configv1alpha1.KubeControllerManagerConfiguration)
 	life.LargeClusterSizeThreshold, life.UnhealthyZoneThreshold = int32(ev.LargeZone), float32(ev.Threshold)
 }
 
-// setSigning tells the files of those who sign certificates, not what is in them.
+// setSigning sets the file names of the certificate authorities.
 func (o *options) setSigning(c *configv1alpha1.KubeControllerManagerConfiguration) {
 	s := &c.CSRSigningController
 	s.ClusterSigningCertFile, s.ClusterSigningKeyFile, s.ClusterSigningDuration = o.signCert, o.signKey, duration(o.controller.SigningDuration)

@@ -14,7 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/daemon"
 )
 
-// TestConfigz: the configuration has Kubernetes' names, its defaults, and what the flags say.
+// TestConfigz checks that the configuration has Kubernetes' names and defaults, and the flags'
+// values.
 func TestConfigz(t *testing.T) {
 	o, err := parse([]string{
 		"--kubeconfig=/k", "--concurrent-job-syncs=7", "--controllers=*,-ttl", "--node-monitor-grace-period=20s", "--service-cluster-ip-range=10.96.0.0/16,fd00::/108",
@@ -65,7 +66,7 @@ func TestConfigz(t *testing.T) {
 	}
 }
 
-// TestWorkersAreTold: no flag that says how many keys a controller works on is left out.
+// TestWorkersAreTold checks that the configuration contains every flag for the number of workers.
 func TestWorkersAreTold(t *testing.T) {
 	var args []string
 	for _, k := range upstream {
@@ -90,7 +91,7 @@ func TestWorkersAreTold(t *testing.T) {
 	}
 }
 
-// count tells how often a number is in a value.
+// count returns how often a number occurs in a value.
 func count(in any, n float64) int {
 	found := 0
 	switch v := in.(type) {

@@ -10,22 +10,22 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// known is what Kubernetes' flags say of a controller beside its name.
+// known is what Kubernetes' flags define for a controller.
 type known struct {
 	// alias is an older name.
 	alias string
-	// flag sets how many keys the controller works on at once; workers is its default.
+	// flag sets the number of workers; workers is its default.
 	flag    string
 	workers int
-	// source is the name under which it tells of events, if that is another one.
+	// source is the component name in the controller's events, if it differs from the name.
 	source string
-	// off tells that '*' does not mean it: it runs when it is named. Some are about
-	// APIs that have to be asked for, too.
+	// off means that '*' does not include the controller: it only runs if it is named. Some of
+	// these also need APIs that are off by default.
 	off bool
 }
 
-// upstream are the controllers that Kubernetes 1.36 has. Those that a cluster
-// without a cloud has no use for can be named in --controllers all the same.
+// upstream are the controllers of Kubernetes 1.36. Those that only clusters in a cloud need can
+// also be named in --controllers, without effect.
 var upstream = map[string]known{
 	"bootstrap-signer-controller":                                    {alias: "bootstrapsigner", off: true},
 	"certificatesigningrequest-approving-controller":                 {alias: "csrapproving"},
@@ -81,19 +81,19 @@ var upstream = map[string]known{
 	"volumeattributesclass-protection-controller":                    {},
 }
 
-// addSyncs adds the flags that say how many keys each controller works on at
-// once, and returns where their values are by controller.
+// addSyncs adds the flags for the number of workers of each controller, and returns their values by
+// controller.
 func addSyncs(fs *pflag.FlagSet) map[string]*int {
 	out := map[string]*int{}
 	for name, k := range upstream {
 		if k.flag != "" {
-			out[name] = fs.Int(k.flag, k.workers, "how many keys "+name+" works on at once")
+			out[name] = fs.Int(k.flag, k.workers, "number of objects that "+name+" syncs in parallel")
 		}
 	}
 	return out
 }
 
-// sourceOf is the name under which a controller tells of events.
+// sourceOf returns the component name in a controller's events.
 func sourceOf(name string) string {
 	if s := upstream[name].source; s != "" {
 		return s
@@ -101,8 +101,8 @@ func sourceOf(name string) string {
 	return name
 }
 
-// canonical returns the names in --controllers with aliases replaced. A name
-// that neither Kubernetes nor the table knows is an error.
+// canonical returns the names in --controllers with aliases replaced. It returns an error for names
+// that neither Kubernetes nor the table has.
 func canonical(list, table []string) ([]string, error) {
 	full := map[string]string{"*": "*"}
 	for name, k := range upstream {
@@ -115,7 +115,7 @@ func canonical(list, table []string) ([]string, error) {
 	for i, item := range list {
 		name, off := strings.CutPrefix(item, "-")
 		if full[name] == "" || name == "" {
-			return nil, fmt.Errorf("--controllers: there is no controller %q", name)
+			return nil, fmt.Errorf("--controllers: unknown controller %q", name)
 		}
 		if out[i] = full[name]; off {
 			out[i] = "-" + out[i]

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package command is the controller manager as a process: flags, clients,
-// leader election and endpoints around the controllers of the table.
+// Package command is the controller manager's process: flags, clients, leader election and
+// endpoints for the controllers in the table.
 package command
 
 import (
@@ -27,15 +27,15 @@ import (
 	"keelson.dev/keelson/pkg/daemon"
 )
 
-// Defaults, as Kubernetes has them.
+// Kubernetes' defaults.
 const (
 	defaultPort  = 10257
 	nodeGrace    = 50 * time.Second
 	startupGrace = 60 * time.Second
 	signedLife   = 365 * 24 * time.Hour
 	endedPods    = 12500
-	maxSlice     = 1000 // endpoints, as the API has it
-	workers      = 5    // of controllers that have no flag for it
+	maxSlice     = 1000 // the API's limit of endpoints per slice
+	workers      = 5    // for controllers without a flag for it
 )
 
 type options struct {
@@ -47,7 +47,7 @@ type options struct {
 	ownAccounts bool
 	collects    bool
 
-	// How the API server is talked to.
+	// Connection to the API server.
 	master, contentType string
 	qps                 float32
 	burst               int
@@ -56,18 +56,16 @@ type options struct {
 	loadBalancers                    []string
 	ingressAccount                   string
 	mask, mask4, mask6               int
-	// contention has it profiled where goroutines wait; pause is between the starts
-	// of two controllers; resync is how often at least controllers look at
-	// everything again, 0 never; provisions: there is somebody who makes volumes.
+	// contention enables profiling of contention. provisions enables dynamic provisioning.
 	contention, provisions bool
-	// noAttachedSync has nodes looked at for their volumes only when something changes.
+	// noAttachedSync disables the periodic sync of the nodes' volumes.
 	noAttachedSync bool
 	pause, resync  time.Duration
-	// signers are the files of the authorities of single signers.
+	// signers are the files with the certificate authorities of single signers.
 	signers map[string]*keyFiles
-	// Credentials that controllers which sign things use.
+	// Files with the keys of controllers that sign.
 	saKey, signCert, signKey string
-	// syncs is how many keys a controller works on at once, where a flag of its own says so.
+	// syncs is the number of workers of each controller that has a flag for it.
 	syncs      map[string]*int
 	controller controller.Options
 }
@@ -148,7 +146,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	return o, o.complete()
 }
 
-// connect applies what the flags say of calls to a client's configuration.
+// connect applies the flags for API calls to a client's configuration.
 func (o *options) connect(rc *rest.Config) {
 	if o.master != "" {
 		rc.Host = o.master
@@ -159,8 +157,8 @@ func (o *options) connect(rc *rest.Config) {
 	rc.QPS, rc.Burst, rc.ContentType = o.qps, o.burst, o.contentType
 }
 
-// resyncPeriod is up to twice as long as it has to be at least, so that not all
-// processes look at everything at the same time.
+// resyncPeriod returns a random period between the minimum and twice the minimum, so that processes
+// do not resync at the same time.
 func (o *options) resyncPeriod() time.Duration {
 	return wait.Jitter(o.resync, 1)
 }
@@ -173,7 +171,7 @@ func names() []string {
 	return out
 }
 
-// complete checks the flags and reads the files they name.
+// complete validates the flags and reads the files that they name.
 func (o *options) complete() error {
 	var err error
 	if o.controllers, err = canonical(o.controllers, names()); err != nil {
@@ -199,7 +197,7 @@ func (o *options) complete() error {
 	if p := &o.controller.Periods.Attachments; o.noAttachedSync {
 		*p = 0
 	} else if *p <= time.Second {
-		return errors.New("--attach-detach-reconcile-sync-period must be longer than a second")
+		return errors.New("--attach-detach-reconcile-sync-period must be longer than 1 s")
 	}
 	o.controller.NoProvisioning = !o.provisions
 	if err := o.readSigners(); err != nil {
@@ -266,7 +264,7 @@ func prefixes(text string) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// runs tells whether --controllers asks for a controller.
+// runs reports whether --controllers includes a controller.
 func (o *options) runs(name string) bool {
 	if name == garbagecollector.Name && !o.collects {
 		return false

@@ -52,8 +52,8 @@ func TestControllers(t *testing.T) {
 	}
 }
 
-// Flags and names are those of Kubernetes: a controller under another name could
-// not be told how many keys to work on. Those that Kubernetes has not are named here.
+// TestTableHasUpstreamNames checks that controllers have Kubernetes' names, which their flags refer
+// to. Controllers that Kubernetes does not have are listed here.
 func TestTableHasUpstreamNames(t *testing.T) {
 	ours := map[string]bool{"ingress-tls-controller": true, "csi-drivers-controller": true}
 	for _, e := range controllers.Table() {
@@ -72,11 +72,12 @@ func TestSyncs(t *testing.T) {
 		t.Errorf("garbage collector %d, daemon sets %d; want 7 and 2", gc, ds)
 	}
 	if _, err := parse([]string{"--concurrent-gc-syncs=0"}, io.Discard); err == nil {
-		t.Error("no workers at all were accepted")
+		t.Error("zero workers were accepted")
 	}
 }
 
-// A command line of Kubernetes is understood, and one that is none is not.
+// TestFlagsOfKubernetes checks that a command line of Kubernetes is accepted, and that an unknown
+// flag is not.
 func TestFlagsOfKubernetes(t *testing.T) {
 	o, err := parse([]string{
 		"--enable-garbage-collector=false", "--kube-api-qps=50", "--kube-api-burst=100", "--min-resync-period=12h",
@@ -87,20 +88,20 @@ func TestFlagsOfKubernetes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o.runs("garbage-collector-controller") || !o.runs("job-controller") || o.qps != 50 || o.burst != 100 {
-		t.Errorf("garbage collector runs: %v, %v calls in a second, %d at once", o.runs("garbage-collector-controller"), o.qps, o.burst)
+		t.Errorf("garbage collector runs: %v, QPS %v, burst %d", o.runs("garbage-collector-controller"), o.qps, o.burst)
 	}
 	if o.resync != 12*time.Hour || o.resyncPeriod() < 12*time.Hour {
-		t.Errorf("caches are synced anew after %v", o.resync)
+		t.Errorf("resync period %v", o.resync)
 	}
 	if o.controller.Periods.Attachments != 0 || !o.controller.KeepAttached {
-		t.Errorf("volumes of all nodes are looked at every %v, and detached by force: %v", o.controller.Periods.Attachments, !o.controller.KeepAttached)
+		t.Errorf("attach-detach sync period %v, keep attached: %v", o.controller.Periods.Attachments, !o.controller.KeepAttached)
 	}
 	if _, err := parse([]string{"--min-resync"}, io.Discard); err == nil {
-		t.Error("a flag that nobody knows was accepted")
+		t.Error("an unknown flag was accepted")
 	}
 }
 
-// Flags with bounds, and those of which only one may be set.
+// TestBounds checks flags with bounds and flags that exclude each other.
 func TestBounds(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pem")
 	if err := os.WriteFile(file, []byte("pem"), 0o600); err != nil {
@@ -111,15 +112,15 @@ func TestBounds(t *testing.T) {
 		args []string
 		ok   bool
 	}{
-		"slices":                    {[]string{"--max-endpoints-per-slice=1000", "--endpointslice-updates-batch-period=1s"}, true},
-		"slices that are too large": {[]string{"--max-endpoints-per-slice=1001"}, false},
-		"empty slices":              {[]string{"--mirroring-max-endpoints-per-subset=0"}, false},
-		"a signer":                  {serving, true},
-		"volumes looked at often":   {[]string{"--attach-detach-reconcile-sync-period=2s"}, true},
-		"too often":                 {[]string{"--attach-detach-reconcile-sync-period=1s"}, false},
-		"not at all":                {[]string{"--attach-detach-reconcile-sync-period=0", "--disable-attach-detach-reconcile-sync"}, true},
-		"half a signer":             {serving[:1], false},
-		"a signer and a common one": {append([]string{"--cluster-signing-cert-file=" + file}, serving...), false},
+		"slices":                     {[]string{"--max-endpoints-per-slice=1000", "--endpointslice-updates-batch-period=1s"}, true},
+		"slices are too large":       {[]string{"--max-endpoints-per-slice=1001"}, false},
+		"empty slices":               {[]string{"--mirroring-max-endpoints-per-subset=0"}, false},
+		"a signer":                   {serving, true},
+		"short attach-detach period": {[]string{"--attach-detach-reconcile-sync-period=2s"}, true},
+		"too often":                  {[]string{"--attach-detach-reconcile-sync-period=1s"}, false},
+		"not at all":                 {[]string{"--attach-detach-reconcile-sync-period=0", "--disable-attach-detach-reconcile-sync"}, true},
+		"certificate without key":    {serving[:1], false},
+		"signer and default":         {append([]string{"--cluster-signing-cert-file=" + file}, serving...), false},
 	} {
 		o, err := parse(tc.args, io.Discard)
 		if (err == nil) != tc.ok {

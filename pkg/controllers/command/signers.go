@@ -14,8 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// signerFlags are the signers that may have an authority of their own, by what
-// their flags call them.
+// signerFlags are the signers that can have their own certificate authority, by their name in
+// flags.
 func signerFlags() map[string]string {
 	return map[string]string{
 		"kubelet-serving":       certificatesv1.KubeletServingSignerName,
@@ -25,7 +25,7 @@ func signerFlags() map[string]string {
 	}
 }
 
-// keyFiles are a certificate and its key.
+// keyFiles are the files of a certificate and its key.
 type keyFiles struct{ cert, key string }
 
 func (o *options) addSigners(fs *pflag.FlagSet) {
@@ -33,8 +33,8 @@ func (o *options) addSigners(fs *pflag.FlagSet) {
 	for name := range signerFlags() {
 		f := &keyFiles{}
 		o.signers[name] = f
-		fs.StringVar(&f.cert, "cluster-signing-"+name+"-cert-file", "", "authority that signs for "+signerFlags()[name]+", instead of --cluster-signing-cert-file")
-		fs.StringVar(&f.key, "cluster-signing-"+name+"-key-file", "", "key of --cluster-signing-"+name+"-cert-file")
+		fs.StringVar(&f.cert, "cluster-signing-"+name+"-cert-file", "", "file with the CA certificate for "+signerFlags()[name]+", instead of --cluster-signing-cert-file")
+		fs.StringVar(&f.key, "cluster-signing-"+name+"-key-file", "", "file with the key of --cluster-signing-"+name+"-cert-file")
 	}
 }
 
@@ -43,7 +43,7 @@ var (
 	errTwoSigners = errors.New("cannot be set together with --cluster-signing-cert-file and --cluster-signing-key-file")
 )
 
-// readSigners reads the authorities of single signers.
+// readSigners reads the certificate authorities of single signers.
 func (o *options) readSigners() error {
 	for name, f := range o.signers {
 		var err error

@@ -9,9 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// unused are flags of Kubernetes that scripts set and that have nothing to act on
-// here, with the reason. They are accepted with a word in the log, so that a
-// command line of Kubernetes starts this process as well.
+// unused are flags of Kubernetes that have no effect here, with the reason. They are accepted and
+// logged, so that a command line of Kubernetes also starts this process.
 var unused = map[string]string{
 	"enable-hostpath-provisioner":                "volumes are provisioned by their drivers",
 	"flex-volume-plugin-dir":                     "there are no flex volumes",
@@ -23,26 +22,26 @@ var unused = map[string]string{
 	"pv-recycler-timeout-increment-hostpath":     "volumes are not recycled",
 }
 
-// switches are those of them that need no value.
+// switches are the unused flags that need no value.
 var switches = map[string]bool{
 	"enable-hostpath-provisioner": true,
 }
 
-// addUnused adds the flags that have nothing to act on.
+// addUnused adds the flags that have no effect.
 func addUnused(fs *pflag.FlagSet) {
 	for name, why := range unused {
-		fs.String(name, "", "accepted for Kubernetes' sake: "+why)
+		fs.String(name, "", "accepted for compatibility and ignored: "+why)
 		if switches[name] {
 			fs.Lookup(name).NoOptDefVal = "true"
 		}
 	}
 }
 
-// tellUnused logs which of them were set.
+// warnUnused logs which of these flags were set.
 func tellUnused(fs *pflag.FlagSet, log *slog.Logger) {
 	fs.Visit(func(f *pflag.Flag) {
 		if why, there := unused[f.Name]; there {
-			log.Warn("flag has no effect", "flag", f.Name, "reason", why)
+			log.Warn("Flag has no effect", "flag", f.Name, "reason", why)
 		}
 	})
 }

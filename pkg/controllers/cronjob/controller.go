@@ -1,10 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cronjob starts the jobs of each CronJob at the times of its schedule,
-// and removes the oldest that have ended. The name of a job tells the time of its
-// start, so that none is started twice. The arithmetic of times, and of what is
-// kept, is pure.
+// Package cronjob starts the jobs of each CronJob at the times of its schedule, and deletes the
+// oldest finished jobs. A job's name contains its scheduled time, so that no job is started twice.
+// Computing the times and the jobs to keep is pure.
 package cronjob
 
 import (
@@ -62,11 +61,11 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// cronJobChanged has a cron job looked at, but one with another schedule than
-// before only at its next time: times that have passed were not asked for.
+// cronJobChanged queues a cron job. If the schedule changed, it queues the cron job for its next
+// time, because earlier times were not scheduled.
 func (c *Controller) cronJobChanged(old, cron *batchv1.CronJob) {
 	if cron == nil {
-		return // the garbage collector has its jobs
+		return // the garbage collector deletes its jobs
 	}
 	if old == nil || old.Spec.Schedule == cron.Spec.Schedule && ptr.Equal(old.Spec.TimeZone, cron.Spec.TimeZone) {
 		c.queue.AddObject(cron)
@@ -109,7 +108,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		return err
 	}
 	if slices.ContainsFunc(jobs, func(job *batchv1.Job) bool { return ending(job) == "" && !active(was, job.UID) }) {
-		// The cache may not show yet what was written when the job was made.
+		// The cache may not show yet what was written when the job was created.
 		fresh, err := c.Client.BatchV1().CronJobs(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil || fresh.UID != was.UID {
 			if apierrors.IsNotFound(err) {
@@ -121,7 +120,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	}
 	cron := was.DeepCopy()
 	for _, job := range surplus(cron, jobs) {
-		_ = c.remove(ctx, cron, job) // an event tells; the next sync tries again
+		_ = c.remove(ctx, cron, job) // the event reports the error, and the next sync retries
 	}
 	c.settle(cron, jobs)
 	again, failure := time.Duration(0), c.findMissing(ctx, cron, jobs)
@@ -151,7 +150,7 @@ func (c *Controller) jobsOf(cron *batchv1.CronJob) ([]*batchv1.Job, error) {
 	return jobs, nil
 }
 
-// settle notes in the status which jobs have ended.
+// settle updates the status with the jobs that have ended.
 func (c *Controller) settle(cron *batchv1.CronJob, jobs []*batchv1.Job) {
 	for _, job := range jobs {
 		end, known := ending(job), active(cron, job.UID)
@@ -166,15 +165,15 @@ func (c *Controller) settle(cron *batchv1.CronJob, jobs []*batchv1.Job) {
 	}
 }
 
-// findMissing takes jobs from the status that are not there any more. What the
-// cache does not have is asked for: it may not have it yet.
+// findMissing removes deleted jobs from the status. It asks the API server for jobs that the cache
+// does not have, because the cache may lag behind.
 func (c *Controller) findMissing(ctx context.Context, cron *batchv1.CronJob, jobs []*batchv1.Job) error {
 	for _, ref := range cron.Status.Active {
 		if slices.ContainsFunc(jobs, func(job *batchv1.Job) bool { return job.UID == ref.UID }) {
 			continue
 		}
 		job, err := c.Client.BatchV1().Jobs(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) || err == nil && job.UID != ref.UID { // another job may have taken the name
+		if apierrors.IsNotFound(err) || err == nil && job.UID != ref.UID { // another job may have the name now
 			c.Events.Eventf(cron, v1.EventTypeNormal, "MissingJob", "Active job went missing: %v", ref.Name)
 			retire(cron, ref.UID)
 		} else if err != nil {

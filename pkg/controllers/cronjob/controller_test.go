@@ -57,8 +57,8 @@ func TestSurplus(t *testing.T) {
 	}
 }
 
-// TestServer follows one job from its start to its place in history. The
-// schedule is one of seconds; names have minutes, so that there are few jobs.
+// TestServer follows one job from its start until it is in the history. The schedule is every
+// second, but names contain minutes, so there are few jobs.
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.RunAs(t, s, "cronjob-controller", controller.Options{}, New)
@@ -113,8 +113,8 @@ func TestServer(t *testing.T) {
 	})
 }
 
-// TestNameTakenByAnotherJob: an active job that is gone is no longer active when another job has
-// its name, and that one is not replaced.
+// TestNameTakenByAnotherJob checks that a deleted active job is removed from the status even if
+// another job has its name, and that the other job is not replaced.
 func TestNameTakenByAnotherJob(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	template := batchv1.JobSpec{Template: v1.PodTemplateSpec{Spec: v1.PodSpec{

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ending is the condition with which a job has finished, or "".
+// ending returns the type of the condition with which a job has finished, or "".
 func ending(job *batchv1.Job) batchv1.JobConditionType {
 	for _, c := range job.Status.Conditions {
 		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == v1.ConditionTrue {
@@ -22,7 +22,7 @@ func ending(job *batchv1.Job) batchv1.JobConditionType {
 	return ""
 }
 
-// surplus are the finished jobs that are more than the cron job keeps, the oldest of each kind.
+// surplus returns the finished jobs that exceed the cron job's history limits, oldest first.
 func surplus(c *batchv1.CronJob, jobs []*batchv1.Job) []*batchv1.Job {
 	var out []*batchv1.Job
 	for _, kept := range []struct {
@@ -44,7 +44,7 @@ func surplus(c *batchv1.CronJob, jobs []*batchv1.Job) []*batchv1.Job {
 	return out
 }
 
-// oldestFirst has jobs without a time of start last.
+// oldestFirst sorts jobs by start time. Jobs without one come last.
 func oldestFirst(a, b *batchv1.Job) int {
 	s, t := a.Status.StartTime, b.Status.StartTime
 	switch {
@@ -62,12 +62,12 @@ func active(c *batchv1.CronJob, uid types.UID) bool {
 	return slices.ContainsFunc(c.Status.Active, func(r v1.ObjectReference) bool { return r.UID == uid })
 }
 
-// retire takes a job from those that the status calls active.
+// retire removes a job from the active jobs in the status.
 func retire(c *batchv1.CronJob, uid types.UID) {
 	c.Status.Active = slices.DeleteFunc(slices.Clone(c.Status.Active), func(r v1.ObjectReference) bool { return r.UID == uid })
 }
 
-// succeed notes in the status when a job succeeded, if that is the latest.
+// succeed records the completion time of a successful job in the status, if it is the latest.
 func succeed(c *batchv1.CronJob, job *batchv1.Job) {
 	at, last := job.Status.CompletionTime, c.Status.LastSuccessfulTime
 	if ending(job) == batchv1.JobComplete && at != nil && (last == nil || at.After(last.Time)) {

@@ -18,8 +18,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// start starts the job that is due, if one is, and returns how long it is until
-// the next one; 0 if there is none, whatever the time.
+// start starts the job that is due, if any. It returns the time until the next start, or 0 if there
+// is none.
 func (c *Controller) start(ctx context.Context, cron *batchv1.CronJob) (time.Duration, error) {
 	if zone := ptr.Deref(cron.Spec.TimeZone, ""); zone != "" {
 		if _, err := time.LoadLocation(zone); err != nil {
@@ -57,7 +57,7 @@ func (c *Controller) start(ctx context.Context, cron *batchv1.CronJob) (time.Dur
 	return next(cron, schedule, now), nil
 }
 
-// may tells whether to start the job of a time, which may be zero, now.
+// may reports whether to start the job of a scheduled time now. The time may be zero.
 func (c *Controller) may(cron *batchv1.CronJob, at, now time.Time) bool {
 	limit := cron.Spec.StartingDeadlineSeconds
 	switch {
@@ -75,7 +75,7 @@ func (c *Controller) may(cron *batchv1.CronJob, at, now time.Time) bool {
 	return true
 }
 
-// started tells whether the status has the start of a time already.
+// started reports whether the status shows that the job of a time was started.
 func started(cron *batchv1.CronJob, at time.Time) bool {
 	return cron.Status.LastScheduleTime.Equal(&metav1.Time{Time: at}) ||
 		slices.ContainsFunc(cron.Status.Active, func(r v1.ObjectReference) bool {
@@ -83,7 +83,7 @@ func started(cron *batchv1.CronJob, at time.Time) bool {
 		})
 }
 
-// run makes the job of a time. It returns true if somebody else has it in hand.
+// run creates the job of a time. It returns true if another client is already doing so.
 func (c *Controller) run(ctx context.Context, cron *batchv1.CronJob, at time.Time) (bool, error) {
 	if cron.Spec.ConcurrencyPolicy == batchv1.ReplaceConcurrent {
 		if err := c.replace(ctx, cron); err != nil {
@@ -100,7 +100,7 @@ func (c *Controller) run(ctx context.Context, cron *batchv1.CronJob, at time.Tim
 	case apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause):
 		return false, err
 	case apierrors.IsAlreadyExists(err):
-		// It was made before, but the status was not written.
+		// It was created before, but the status was not written.
 		if job, err = jobs.Get(ctx, want.Name, metav1.GetOptions{}); err != nil {
 			return false, fmt.Errorf("job: %w", err)
 		}
@@ -122,7 +122,7 @@ func (c *Controller) run(ctx context.Context, cron *batchv1.CronJob, at time.Tim
 	return false, nil
 }
 
-// replace removes the jobs that still run.
+// replace deletes the running jobs.
 func (c *Controller) replace(ctx context.Context, cron *batchv1.CronJob) error {
 	for _, ref := range slices.Clone(cron.Status.Active) {
 		job, err := c.Client.BatchV1().Jobs(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
@@ -131,7 +131,7 @@ func (c *Controller) replace(ctx context.Context, cron *batchv1.CronJob) error {
 			return fmt.Errorf("job to replace: %w", err)
 		}
 		if job.UID != ref.UID {
-			retire(cron, ref.UID) // another job has taken the name
+			retire(cron, ref.UID) // another job has the name now
 			continue
 		}
 		if err := c.remove(ctx, cron, job); err != nil {
@@ -141,7 +141,7 @@ func (c *Controller) replace(ctx context.Context, cron *batchv1.CronJob) error {
 	return nil
 }
 
-// jobName has the minute of a start in it.
+// jobName returns a name that contains the minute of the start.
 func jobName(cron *batchv1.CronJob, at time.Time) string {
 	return fmt.Sprintf("%s-%d", cron.Name, at.Unix()/60)
 }

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// manyMissed starts are so many that a clock may be wrong.
+	// manyMissed is the number of missed starts that suggests a wrong clock.
 	manyMissed = 100
-	// lateness is how much after the time a sync is asked for: clocks differ.
+	// lateness is added to the delay until the next sync, because clocks differ.
 	lateness = 100 * time.Millisecond
 )
 
 var errInterval = errors.New("time difference between two schedules is less than 1 second")
 
-// scheduleOf reads a cron job's schedule in its time zone.
+// scheduleOf parses a cron job's schedule in its time zone.
 func scheduleOf(c *batchv1.CronJob) (cron.Schedule, error) {
 	text := c.Spec.Schedule
 	if zone := c.Spec.TimeZone; zone != nil && !strings.Contains(text, "TZ") {
@@ -35,8 +35,7 @@ func scheduleOf(c *batchv1.CronJob) (cron.Schedule, error) {
 	return schedule.Parse(text)
 }
 
-// since is the time after which starts are looked for: the last start there was,
-// or the creation.
+// since returns the time after which starts are due: the last start, or the creation.
 func since(c *batchv1.CronJob) time.Time {
 	if t := c.Status.LastScheduleTime; t != nil {
 		return t.Time
@@ -44,8 +43,8 @@ func since(c *batchv1.CronJob) time.Time {
 	return c.CreationTimestamp.Time
 }
 
-// latest is the last time between from and now, now included, at which a job was
-// to start, or zero, and about how many such times there were.
+// latest returns the last scheduled time after from and not after now, or zero, and the approximate
+// number of such times.
 func latest(s cron.Schedule, from, now time.Time) (time.Time, int64, error) {
 	first := s.Next(from)
 	second := s.Next(first)
@@ -55,13 +54,13 @@ func latest(s cron.Schedule, from, now time.Time) (time.Time, int64, error) {
 	case now.Before(second):
 		return first, 0, nil
 	}
-	// A day that never comes has no next time: both are zero.
+	// A date that does not exist has no next time, and both are zero.
 	interval := int64(second.Sub(first).Round(time.Second) / time.Second)
 	if interval < 1 {
 		return time.Time{}, 0, errInterval
 	}
-	// There may be millions of them. Intervals of the schedule need not be equal,
-	// so the search starts one early, at a time that those of @every fall on too.
+	// There may be millions of times. Intervals may differ, so the search starts one interval
+	// early, at a time that is also correct for @every.
 	missed := int64(now.Sub(first)/time.Second)/interval + 1
 	var last time.Time
 	for t := s.Next(first.Add(time.Duration((missed-2)*interval) * time.Second)); !t.IsZero() && !t.After(now); t = s.Next(t) {
@@ -70,8 +69,8 @@ func latest(s cron.Schedule, from, now time.Time) (time.Time, int64, error) {
 	return last, missed, nil
 }
 
-// due is the time of the start that is to be made now, or zero, and whether too
-// many starts were missed before it.
+// due returns the time of the start that is due now, or zero. It reports whether too many starts
+// were missed before it.
 func due(c *batchv1.CronJob, s cron.Schedule, now time.Time) (time.Time, bool, error) {
 	from := since(c)
 	if limit := c.Spec.StartingDeadlineSeconds; limit != nil {
@@ -83,7 +82,7 @@ func due(c *batchv1.CronJob, s cron.Schedule, now time.Time) (time.Time, bool, e
 	return last, missed > manyMissed, err
 }
 
-// next is how long it is until the start after the ones that are due.
+// next returns the time until the first start that is not due yet.
 func next(c *batchv1.CronJob, s cron.Schedule, now time.Time) time.Duration {
 	from := since(c)
 	last, missed, err := latest(s, from, now)

@@ -78,7 +78,7 @@ func TestDueAndNext(t *testing.T) {
 	}
 }
 
-// TestLatest: the short cut over many missed starts finds what trying each finds.
+// TestLatest compares the shortcut for many missed starts with trying each one.
 func TestLatest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.SampledFrom([]string{"* * * * *", "*/7 * * * *", "15 */5 * * *", "30 6-16/4 * * 1-5", "0 0 1 * *", "@every 53s", "@every 1h1m", "@daily", "0 3 29 2 *"}).Draw(t, "schedule")
@@ -98,7 +98,7 @@ func TestLatest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// A start that is found is one of the schedule, and none is found before there is one.
+		// The result must be a scheduled time, and zero if there is none before now.
 		if got.After(now) || !got.IsZero() && n == 0 || !got.IsZero() && !s.Next(got.Add(-time.Second)).Equal(got) && text[0] != '@' {
 			t.Fatalf("latest %v of %v missed", got, missed)
 		}

@@ -46,7 +46,7 @@ type plan struct {
 	delete []*v1.Pod
 	// failed and succeeded are ended pods that are to be deleted.
 	failed, succeeded []*v1.Pod
-	// again is when to look at failed pods that were left, 0: there are none.
+	// again is when to sync again for failed pods that were kept, or 0.
 	again time.Duration
 }
 

@@ -93,8 +93,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// whole tells whether the graph shows all objects. Of one that does not, it cannot
-// be told what depends on an object: that would be deleted instead of orphaned.
+// whole reports whether the graph shows all objects. While it does not, the dependents of an object
+// are not known, and orphaning would miss some, which would then be deleted.
 func (c *Controller) whole() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,15 +103,15 @@ func (c *Controller) whole() bool {
 			return false
 		}
 	}
-	return len(c.monitors) > 0 // else it is not known yet what there is
+	return len(c.monitors) > 0 // otherwise discovery has not found any kind yet
 }
 
-// discover watches what is served now, and nothing else. Kinds whose group
-// could not be asked are watched on.
+// discover starts a watch for each kind that is served and stops the others. Kinds of groups whose
+// discovery failed stay watched.
 func (c *Controller) discover(ctx context.Context) {
 	lists, err := c.Discovery.ServerPreferredResources()
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
-		c.Log.Warn("kinds are not known", "error", err)
+		c.Log.Warn("Failed to discover kinds", "err", err)
 		return
 	}
 	want := map[schema.GroupVersionResource]kind{}
@@ -130,7 +130,7 @@ func (c *Controller) discover(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for gvr, m := range c.monitors {
-		// A definition that was deleted and created again may have another scope.
+		// A definition that was deleted and recreated may have another scope.
 		if k, served := want[gvr]; served && k != m.kind || !served && err == nil {
 			m.stop()
 			delete(c.monitors, gvr)
@@ -151,7 +151,7 @@ func (c *Controller) discover(ctx context.Context) {
 	}
 }
 
-// watch follows the metadata of a resource.
+// watch watches the metadata of a resource.
 func (c *Controller) watch(ctx context.Context, gvr schema.GroupVersionResource, k kind) *monitor {
 	if gvr == pods {
 		return c.share(k)
@@ -159,11 +159,11 @@ func (c *Controller) watch(ctx context.Context, gvr schema.GroupVersionResource,
 	ctx, cancel := context.WithCancel(ctx)
 	informer := metadatainformer.NewFilteredMetadataInformer(c.Metadata, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, controller.Present).Informer()
 	if err := informer.SetTransform(onlyOwners); err != nil {
-		panic(fmt.Sprintf("garbagecollector: transform of a new informer: %v", err)) // it has not started
+		panic(fmt.Sprintf("garbagecollector: transform of a new informer: %v", err)) // the informer has not started
 	}
 	registration, err := informer.AddEventHandler(c.follow(k.GroupVersionKind))
 	if err != nil {
-		panic(fmt.Sprintf("garbagecollector: handler of a new informer: %v", err)) // it has not stopped
+		panic(fmt.Sprintf("garbagecollector: handler of a new informer: %v", err)) // the informer has not stopped
 	}
 	var running sync.WaitGroup
 	running.Go(func() { informer.RunWithContext(ctx) })
@@ -171,22 +171,22 @@ func (c *Controller) watch(ctx context.Context, gvr schema.GroupVersionResource,
 	return &monitor{kind: k, stop: stop, synced: registration.HasSynced, since: c.Clock.Now()}
 }
 
-// pods are what comes and goes most, and what other controllers watch anyway.
+// pods are the objects that change most, and other controllers watch them anyway.
 var pods = v1.SchemeGroupVersion.WithResource("pods")
 
-// share follows the objects of a kind in the cache that controllers share.
+// share handles the objects of a kind from the shared cache.
 func (c *Controller) share(k kind) *monitor {
 	m := &monitor{kind: k, stop: func() {}, synced: func() bool { return true }, since: c.Clock.Now()}
 	registration, err := c.pods.AddEventHandler(c.follow(k.GroupVersionKind))
 	if err != nil {
-		c.Log.Warn("Failed to follow pods", "err", err) // the process is at its end
+		c.Log.Warn("Failed to follow pods", "err", err) // the process is terminating
 		return m
 	}
 	m.stop, m.synced = func() { _ = c.pods.RemoveEventHandler(registration) }, registration.HasSynced
 	return m
 }
 
-// follow tells the graph of the objects of a kind.
+// follow returns a handler that updates the graph with the objects of a kind.
 func (c *Controller) follow(gvk schema.GroupVersionKind) cache.ResourceEventHandler {
 	set := func(o any) {
 		if m, ok := o.(metav1.Object); ok {
@@ -215,7 +215,7 @@ func (c *Controller) follow(gvk schema.GroupVersionKind) cache.ResourceEventHand
 	}
 }
 
-// onlyOwners keeps of an object what the graph is made of.
+// onlyOwners removes everything from an object that the graph does not need.
 func onlyOwners(o any) (any, error) {
 	m, ok := o.(*metav1.PartialObjectMetadata)
 	if !ok {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// identity names an object.
+// identity identifies an object.
 type identity struct {
 	gvk             schema.GroupVersionKind
 	namespace, name string
@@ -25,18 +25,18 @@ type vertex struct {
 	owners     []metav1.OwnerReference
 	dependents map[types.UID]*vertex
 	deleting   bool
-	// foreground and orphan tell by which finalizer the object is held.
+	// foreground and orphan report which of the two finalizers the object has.
 	foreground, orphan bool
-	// guessed tells that the object is known by the references of others alone,
-	// gone that it is known to be no more: a UID does not come back.
+	// guessed means that the object is known only from references in other objects. gone means that
+	// it was deleted; UIDs are never reused.
 	guessed, gone bool
-	// version is the object's as of the state that the vertex shows.
+	// version is the resource version of the object's state in the vertex.
 	version string
 }
 
-// namedBy reports whether a reference to this vertex's UID, in an object of the namespace,
-// has the vertex's other coordinates too. A namespaced vertex can only be named from its
-// own namespace. The version is not compared: a kind may be served in several.
+// namedBy reports whether a reference to this vertex's UID, in an object of a namespace, also has
+// the vertex's other coordinates. A namespaced vertex can only be named from its own namespace. The
+// version is ignored, because a kind may be served in several versions.
 func (v *vertex) namedBy(r metav1.OwnerReference, namespace string) bool {
 	return v.name == r.Name && v.gvk.Kind == r.Kind && v.gvk.Group == schema.FromAPIVersionAndKind(r.APIVersion, r.Kind).Group &&
 		(v.namespace == "" || v.namespace == namespace)

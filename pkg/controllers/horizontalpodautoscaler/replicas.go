@@ -23,10 +23,10 @@ type tolerance struct{ down, up float64 }
 
 func (t tolerance) holds(ratio float64) bool { return 1-t.down <= ratio && ratio <= 1+t.up }
 
-// usage is a ratio to what usage is to be, and what to tell of it.
+// usage is the ratio of the measured to the target usage, with the numbers for the status.
 type usage struct {
 	ratio float64
-	// percent is of what pods ask for, average is of a pod, in thousandths.
+	// percent is relative to the pods' requests. average is per pod, in thousandths.
 	percent int32
 	average int64
 }

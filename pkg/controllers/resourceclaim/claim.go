@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// syncClaim takes from a claim what pods do not need any more.
+// syncClaim removes from a claim what pods no longer need.
 func (c *Controller) syncClaim(ctx context.Context, key string) error {
 	namespace, name := controller.SplitKey(key)
 	claim, err := c.claims.ResourceClaims(namespace).Get(name)
@@ -38,8 +38,8 @@ func (c *Controller) syncClaim(ctx context.Context, key string) error {
 	return c.deleteUnused(ctx, claim)
 }
 
-// consumers are those of a claim that may still use it. Of what is no pod nothing
-// is known, and it stays.
+// consumers returns the consumers of a claim that may still use it. Consumers other than pods are
+// always kept.
 func (c *Controller) consumers(ctx context.Context, claim *resourcev1.ResourceClaim) ([]resourcev1.ResourceClaimConsumerReference, error) {
 	left := make([]resourcev1.ResourceClaimConsumerReference, 0, len(claim.Status.ReservedFor))
 	for _, r := range claim.Status.ReservedFor {
@@ -57,8 +57,8 @@ func (c *Controller) consumers(ctx context.Context, claim *resourcev1.ResourceCl
 	return left, nil
 }
 
-// ended tells whether a pod will not use its claims any more. One that the cache
-// does not have may be too new for it: then the API server is asked.
+// ended reports whether a pod no longer uses its claims. It asks the API server for a pod that the
+// cache does not have, because the pod may be too new.
 func (c *Controller) ended(ctx context.Context, namespace string, r resourcev1.ResourceClaimConsumerReference) (bool, error) {
 	if _, gone := c.gone.Get(r.UID); gone {
 		return true, nil
@@ -80,15 +80,15 @@ func (c *Controller) ended(ctx context.Context, namespace string, r resourcev1.R
 	return pod.UID != r.UID, nil
 }
 
-// release takes reservations from a claim, its allocation with the last of them,
-// and the finalizer that keeps an allocated claim.
+// release removes reservations from a claim. With the last one it also removes the allocation and
+// the finalizer that protects an allocated claim.
 func (c *Controller) release(ctx context.Context, claim *resourcev1.ResourceClaim, left []resourcev1.ResourceClaimConsumerReference) error {
 	held := slices.Contains(claim.Finalizers, resourcev1.Finalizer)
 	fewer := len(left) < len(claim.Status.ReservedFor)
 	unused := len(left) == 0 && held && (fewer || claim.DeletionTimestamp != nil)
 	next := claim.DeepCopy()
 	if fewer || unused && claim.Status.Allocation != nil {
-		// An update fails when anything has changed in the meantime; a patch would not.
+		// Unlike a patch, an update fails if the claim has changed meanwhile.
 		next.Status.ReservedFor = left
 		if unused {
 			next.Status.Allocation = nil
@@ -98,8 +98,8 @@ func (c *Controller) release(ctx context.Context, claim *resourcev1.ResourceClai
 			return fmt.Errorf("release: %w", err)
 		}
 	}
-	// A claim that was released and kept its finalizer, because this process ended
-	// in between, is free for the next allocation, which keeps the finalizer.
+	// If this process was killed between the two writes, the claim keeps its finalizer. That is
+	// harmless: the next allocation needs it anyway.
 	if unused && next.Status.Allocation == nil {
 		next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == resourcev1.Finalizer })
 		if _, err := c.Client.ResourceV1().ResourceClaims(claim.Namespace).Update(ctx, next, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
@@ -109,8 +109,8 @@ func (c *Controller) release(ctx context.Context, claim *resourcev1.ResourceClai
 	return nil
 }
 
-// deleteUnused deletes a claim that was made for a pod which has ended. When the
-// pod is gone the garbage collector does so.
+// deleteUnused deletes a claim that was created for a pod that has ended. After the pod was
+// deleted, the garbage collector does that.
 func (c *Controller) deleteUnused(ctx context.Context, claim *resourcev1.ResourceClaim) error {
 	ref := podOf(claim)
 	if ref == nil || claim.DeletionTimestamp != nil {
@@ -128,7 +128,7 @@ func (c *Controller) deleteUnused(ctx context.Context, claim *resourcev1.Resourc
 	}
 	if pod.UID != ref.UID {
 		if _, gone := c.gone.Get(ref.UID); !gone {
-			return nil // the cache may be the one that is behind; the garbage collector asks
+			return nil // the cache may lag behind; the garbage collector asks the API server
 		}
 	}
 	err = c.Client.ResourceV1().ResourceClaims(claim.Namespace).Delete(ctx, claim.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(claim.UID))})
@@ -138,7 +138,7 @@ func (c *Controller) deleteUnused(ctx context.Context, claim *resourcev1.Resourc
 	return nil
 }
 
-// podOf is the pod that a claim was made for, or nil.
+// podOf returns the owner reference to the pod that a claim was created for, or nil.
 func podOf(claim *resourcev1.ResourceClaim) *metav1.OwnerReference {
 	ref := metav1.GetControllerOfNoCopy(claim)
 	if ref == nil || ref.APIVersion != "v1" || ref.Kind != "Pod" {

@@ -1,14 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resourceclaim makes the claims for devices that pods ask for by
-// templates, reserves claims for pods that came to their nodes without the
-// scheduler's help, and takes back what pods do not need any more: reservations,
-// allocations, and claims that were made for one pod.
+// Package resourceclaim creates claims from the templates in pods, reserves claims for pods that
+// were bound without the scheduler, and releases what pods no longer need: reservations,
+// allocations, and claims that were created for one pod.
 //
-// A pod gets one claim for each template. The controller remembers what it made
-// until its cache shows it, and asks the API server when it cannot know whether a
-// claim was made.
+// A pod gets one claim for each template. The controller remembers created claims until its cache
+// shows them, and asks the API server if it is uncertain whether a claim was created.
 package resourceclaim
 
 import (
@@ -38,14 +36,14 @@ const (
 	claimKey = "claim:"
 )
 
-// Indexes of pods, and of claims.
+// Names of indexes of pods and claims.
 const (
 	byClaim    = "resourceClaim"
 	byTemplate = "resourceClaimTemplate"
 	byPod      = "owningPod"
 )
 
-// remembered is of how many pods it is known that they are gone.
+// remembered is the number of deleted pods to remember.
 const remembered = 500
 
 // Controller implements controller.Controller.
@@ -55,9 +53,9 @@ type Controller struct {
 	pods      corelisters.PodLister
 	podCache  cache.Indexer
 	claims    resourcelisters.ResourceClaimLister
-	owned     cache.Indexer // the claims
+	owned     cache.Indexer // index of claims by owner
 	templates resourcelisters.ResourceClaimTemplateLister
-	gone      *lru.Cache // UIDs of pods
+	gone      *lru.Cache // UIDs of deleted pods
 	made      *creations
 	metrics   *metrics
 }
@@ -116,11 +114,11 @@ func (c *Controller) claimChanged(old, claim *resourcev1.ResourceClaim) {
 	c.podsBy(byClaim, controller.Key(controller.Latest(old, claim)))
 }
 
-// podsBy has the pods looked at that an index has under a key.
+// queuePods queues the pods that an index has under a key.
 func (c *Controller) podsBy(index, key string) {
 	pods, err := c.podCache.ByIndex(index, key)
 	if err != nil {
-		return // the index is there
+		return // the index exists
 	}
 	for _, o := range pods {
 		if pod := o.(*v1.Pod); !done(pod) {
@@ -129,12 +127,12 @@ func (c *Controller) podsBy(index, key string) {
 	}
 }
 
-// done tells whether a pod does not need its claims any more.
+// done reports whether a pod no longer needs its claims.
 func done(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed || pod.DeletionTimestamp != nil && pod.Spec.NodeName == ""
 }
 
-// claimsOf are the names of the claims that a pod uses, as far as there are any.
+// claimsOf returns the names of the existing claims that a pod uses.
 func claimsOf(pod *v1.Pod) []string {
 	var names []string
 	for i := range pod.Spec.ResourceClaims {
@@ -170,7 +168,7 @@ func templatesIndex(o any) ([]string, error) {
 	return keys(pod.Namespace, names), nil
 }
 
-// keys are those of objects of a namespace, each once.
+// keys returns the keys of objects in a namespace, each once.
 func keys(namespace string, names []string) []string {
 	var out []string
 	for _, n := range names {
@@ -181,7 +179,7 @@ func keys(namespace string, names []string) []string {
 	return out
 }
 
-// ownerIndex has claims under the UID of the pod that they were made for.
+// ownerIndex indexes claims by the UID of the pod that they were created for.
 func ownerIndex(o any) ([]string, error) {
 	claim, ok := o.(*resourcev1.ResourceClaim)
 	if !ok {
@@ -199,7 +197,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	}
 	object, is := strings.CutPrefix(key, claimKey)
 	if !is {
-		return fmt.Errorf("key %q is of no kind", key)
+		return fmt.Errorf("key %q has no known prefix", key)
 	}
 	return c.syncClaim(ctx, object)
 }

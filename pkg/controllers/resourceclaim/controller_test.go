@@ -23,8 +23,9 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// A pod gets a claim by its template, again when it is lost, and with the rights
-// of the controller's own account alone; the claim goes when the pod has ended.
+// TestServer checks that a pod gets a claim from its template, gets another one if that is deleted,
+// and that the claim is deleted when the pod has ended. The controller has only the permissions of
+// its service account.
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.Account(t, s)

@@ -13,10 +13,10 @@ import (
 	resourcelisters "k8s.io/client-go/listers/resource/v1"
 )
 
-// metrics have the names, labels and help of Kubernetes.
+// metrics have Kubernetes' names, labels and help texts.
 type metrics struct{ creates *prometheus.CounterVec }
 
-// newMetrics registers the metrics; a nil registerer has none.
+// newMetrics registers the metrics. r may be nil.
 func newMetrics(r prometheus.Registerer, claims resourcelisters.ResourceClaimLister) *metrics {
 	if r != nil {
 		r.MustRegister(counted{claims, prometheus.NewDesc("resourceclaim_controller_resource_claims",
@@ -31,7 +31,7 @@ func newMetrics(r prometheus.Registerer, claims resourcelisters.ResourceClaimLis
 	}, []string{"status", "admin_access"})}
 }
 
-// created counts a creation.
+// created counts a create call.
 func (m *metrics) created(claim *resourcev1.ResourceClaim, err error) {
 	status := "success"
 	if err != nil {
@@ -40,7 +40,7 @@ func (m *metrics) created(claim *resourcev1.ResourceClaim, err error) {
 	m.creates.WithLabelValues(status, strconv.FormatBool(administers(claim))).Inc()
 }
 
-// administers tells whether a claim asks for administrators' access to devices.
+// administers reports whether a claim requests admin access to devices.
 func administers(claim *resourcev1.ResourceClaim) bool {
 	for _, r := range claim.Spec.Devices.Requests {
 		if r.Exactly != nil && r.Exactly.AdminAccess != nil && *r.Exactly.AdminAccess {
@@ -50,7 +50,7 @@ func administers(claim *resourcev1.ResourceClaim) bool {
 	return false
 }
 
-// counted counts the claims that there are when it is asked.
+// counted counts the existing claims when metrics are collected.
 type counted struct {
 	claims resourcelisters.ResourceClaimLister
 	desc   *prometheus.Desc
@@ -67,7 +67,7 @@ func (c counted) Collect(to chan<- prometheus.Metric) {
 	}
 	claims, err := c.claims.List(labels.Everything())
 	if err != nil {
-		return // a cache does not fail
+		return // a cache never fails
 	}
 	counts := map[group]int{}
 	for _, claim := range claims {
@@ -79,7 +79,7 @@ func (c counted) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// sourceOf is what a claim was made by.
+// sourceOf returns how a claim was created.
 func sourceOf(claim *resourcev1.ResourceClaim) string {
 	switch {
 	case claim.Annotations[resourcev1.PodResourceClaimAnnotation] != "":

@@ -22,11 +22,11 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// fieldManager owns the names of claims in the status of pods.
+// fieldManager owns the claim names in the status of pods.
 const fieldManager = "ResourceClaimController"
 
-// syncPod makes the claims that a pod has templates for, tells their names in its
-// status, and reserves its claims for it once it is on a node.
+// syncPod creates the claims for a pod's templates, writes their names to its status, and reserves
+// the claims if the pod has a node.
 func (c *Controller) syncPod(ctx context.Context, key string) error {
 	namespace, name := controller.SplitKey(key)
 	pod, err := c.pods.Pods(namespace).Get(name)
@@ -43,12 +43,12 @@ func (c *Controller) syncPod(ctx context.Context, key string) error {
 		return err
 	}
 	if pod.Spec.NodeName == "" {
-		return nil // the scheduler reserves what it allocates
+		return nil // the scheduler reserves the claims that it allocates
 	}
 	return c.reserve(ctx, pod)
 }
 
-// makeClaims makes the claims that are missing, and writes the names of all.
+// makeClaims creates the missing claims and writes the names of all.
 func (c *Controller) makeClaims(ctx context.Context, pod *v1.Pod) error {
 	names, changed := map[string]string{}, false
 	for i := range pod.Spec.ResourceClaims {
@@ -81,8 +81,8 @@ func (c *Controller) makeClaims(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// claimFor is the name of the claim that a pod has for a template, "" when it
-// needs none, and whether its status does not tell so yet.
+// claimFor returns the name of a pod's claim for a template, or "" if it needs none. news reports
+// whether the pod's status does not have the name yet.
 func (c *Controller) claimFor(ctx context.Context, pod *v1.Pod, r *v1.PodResourceClaim) (name string, news bool, err error) {
 	told, _, err := resourceclaim.Name(pod, r)
 	switch {
@@ -108,9 +108,8 @@ func (c *Controller) claimFor(ctx context.Context, pod *v1.Pod, r *v1.PodResourc
 	return claim, true, err
 }
 
-// findClaim looks for the claim that was made for a pod and is not told of in its
-// status: in what was made, in the cache, and where it is not known what came of
-// a creation, at the API server.
+// findClaim looks for an existing claim of a pod that is not in its status: in the created claims
+// and in the cache and, if the result of a create is unknown, in the API server.
 func (c *Controller) findClaim(ctx context.Context, pod *v1.Pod, r *v1.PodResourceClaim) (string, error) {
 	objects, err := c.owned.ByIndex(byPod, string(pod.UID))
 	if err != nil {
@@ -140,12 +139,12 @@ func (c *Controller) findClaim(ctx context.Context, pod *v1.Pod, r *v1.PodResour
 	return "", nil
 }
 
-// isFor tells whether a claim was made for a pod by one of its templates.
+// isFor reports whether a claim was created from one of a pod's templates.
 func isFor(claim *resourcev1.ResourceClaim, pod *v1.Pod, r *v1.PodResourceClaim) bool {
 	return metav1.IsControlledBy(claim, pod) && claim.DeletionTimestamp == nil && claim.Annotations[resourcev1.PodResourceClaimAnnotation] == r.Name
 }
 
-// make makes a claim by its template.
+// make creates a claim from its template.
 func (c *Controller) make(ctx context.Context, pod *v1.Pod, r *v1.PodResourceClaim) (string, error) {
 	template, err := c.templates.ResourceClaimTemplates(pod.Namespace).Get(*r.ResourceClaimTemplateName)
 	if err != nil {
@@ -162,13 +161,13 @@ func (c *Controller) make(ctx context.Context, pod *v1.Pod, r *v1.PodResourceCla
 	return got.Name, nil
 }
 
-// maxPrefix leaves room for a hyphen and five letters in a name of 63.
+// maxPrefix leaves room for a hyphen and five letters in a name of 63 characters.
 const maxPrefix = 57
 
 func claimOf(pod *v1.Pod, r *v1.PodResourceClaim, template *resourcev1.ResourceClaimTemplate) *resourcev1.ResourceClaim {
 	prefix := pod.Name + "-" + r.Name + "-"
 	if n := len(prefix); n > maxPrefix {
-		// Both names lose the same part of their length.
+		// Truncate both names in proportion to their lengths.
 		prefix = controller.TruncateName(pod.Name, len(pod.Name)*maxPrefix/n) + "-" + r.Name[:len(r.Name)*maxPrefix/n]
 	}
 	annotations := maps.Clone(template.Spec.Annotations)
@@ -186,7 +185,7 @@ func claimOf(pod *v1.Pod, r *v1.PodResourceClaim, template *resourcev1.ResourceC
 	}
 }
 
-// reserve reserves the claims of a pod that came to its node without them.
+// reserve reserves the claims of a pod that was bound without them.
 func (c *Controller) reserve(ctx context.Context, pod *v1.Pod) error {
 	for i := range pod.Spec.ResourceClaims {
 		name, owned, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
@@ -198,7 +197,7 @@ func (c *Controller) reserve(ctx context.Context, pod *v1.Pod) error {
 		}
 		claim, err := c.claims.ResourceClaims(pod.Namespace).Get(*name)
 		if apierrors.IsNotFound(err) {
-			continue // woken when it comes
+			continue // the claim's event queues the pod
 		}
 		if err != nil {
 			return err
@@ -220,11 +219,11 @@ func (c *Controller) reserve(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// creations remember the claims that were made and that the cache does not show
-// yet. They are safe for concurrent use.
+// creations are the created claims that the cache does not show yet. They are safe for concurrent
+// use.
 type creations struct {
 	mu sync.Mutex
-	// by has the name of a claim, or "" where the answer has not come.
+	// by has the name of a claim, or "" while there is no response.
 	by map[creation]string
 }
 
@@ -235,18 +234,18 @@ type creation struct {
 
 func newCreations() *creations { return &creations{by: map[creation]string{}} }
 
-// begin says that a claim is about to be made.
+// begin records that a claim is about to be created.
 func (m *creations) begin(pod types.UID, claim string) { m.note(pod, claim, "") }
 
-// note says that a claim was made.
+// note records that a claim was created.
 func (m *creations) note(pod types.UID, claim, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.by[creation{pod, claim}] = name
 }
 
-// of returns the name of a claim that was made, and whether one may have been
-// made whose name is not known.
+// of returns the name of a created claim. doubt is true if a claim may have been created whose name
+// is unknown.
 func (m *creations) of(pod types.UID, claim string) (name string, doubt bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -254,14 +253,14 @@ func (m *creations) of(pod types.UID, claim string) (name string, doubt bool) {
 	return name, there && name == ""
 }
 
-// forget drops what is known of a pod that is gone.
+// forget removes the entries of a deleted pod.
 func (m *creations) forget(pod *v1.Pod) {
 	for _, r := range pod.Spec.ResourceClaims {
 		m.seen(pod.UID, r.Name)
 	}
 }
 
-// seen says that nothing has to be remembered of a claim any more.
+// seen removes the entry of a claim that the cache shows.
 func (m *creations) seen(pod types.UID, claim string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,16 +1,16 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resourcequota keeps the status.used of quotas true. Admission adds to it
-// before objects are stored. This controller counts when a quota is new or its limits
-// change, subtracts what it sees go, and counts everything again at intervals.
+// Package resourcequota keeps the status.used of quotas correct. Admission adds to it before
+// objects are stored. This controller counts when a quota is created or its limits change,
+// subtracts deleted objects, and periodically counts everything again.
 //
-// It never takes back what admission has charged for an object that is still being
-// written: see tally and docs/decisions/0014-quota-counting.md.
+// It never subtracts what admission has charged for an object that is still being written: see
+// tally and docs/decisions/0014-quota-counting.md.
 //
-// Package quota says what an object counts for. Pods, services and claims come from
-// the informers that all controllers share. Of other resources only the number
-// matters: their metadata is watched while a quota limits them.
+// Package quota computes the usage of an object. Pods, services and claims come from the shared
+// informers. Of other resources only the number matters: their metadata is watched while a quota
+// limits them.
 package resourcequota
 
 import (
@@ -46,11 +46,12 @@ import (
 const Name = "resourcequota-controller"
 
 const (
-	// unknownAgain is after how long a resource is asked for again that is not served.
+	// unknownAgain is the delay before a quota that limits an unserved or unlisted resource is
+	// synced again.
 	unknownAgain = 10 * time.Second
-	// attempts is how often a status is written again at once because the quota had changed.
+	// attempts is how often a status write that met a conflict is retried at once.
 	attempts = 5
-	// countPrefix begins the names that limit numbers of objects.
+	// countPrefix is the prefix of names that limit numbers of objects.
 	countPrefix = "count/"
 )
 
@@ -60,12 +61,12 @@ type Controller struct {
 	queue    *controller.Queue
 	quotas   corelisters.ResourceQuotaLister
 	builtin  []quotav1.Evaluator
-	watched  map[schema.GroupResource]cache.InformerSynced // by the shared informers
+	watched  map[schema.GroupResource]cache.InformerSynced // resources with shared informers
 	monitors *monitors
 	view     *view
 
 	mu    sync.Mutex
-	asked time.Time // when it was found out last what is served
+	asked time.Time // time of the last discovery
 }
 
 // New returns the controller.
@@ -104,12 +105,12 @@ func New(d controller.Deps) (controller.Controller, error) {
 	})
 }
 
-// sameLimits reports whether two quotas limit the same.
+// sameLimits reports whether two quotas have the same limits and scopes.
 func sameLimits(a, b *v1.ResourceQuotaSpec) bool {
 	return quotav1.Equals(a.Hard, b.Hard) && equality.Semantic.DeepEqual(a.Scopes, b.Scopes) && equality.Semantic.DeepEqual(a.ScopeSelector, b.ScopeSelector)
 }
 
-// changed handles an event of an object that quotas may count.
+// changed handles an event for an object that quotas may count.
 func (c *Controller) changed(resource schema.GroupResource, old, obj apiObject) {
 	namespace := obj
 	if obj == nil {
@@ -132,11 +133,11 @@ func (c *Controller) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// countAll has every quota counted, and ends the watches that none needs.
+// countAll queues every quota and ends the watches that no quota needs.
 func (c *Controller) countAll() {
 	all, err := c.quotas.List(labels.Everything())
 	if err != nil {
-		return // a cache does not fail
+		return // a cache never fails
 	}
 	needed := map[schema.GroupResource]bool{}
 	for _, q := range all {
@@ -160,10 +161,10 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		return err
 	}
 	evaluators, unknown := c.evaluators(q)
-	// Resources that cannot be listed do not hold up the others: the status keeps their last count.
+	// A resource that cannot be listed does not block the others: the status keeps its last count.
 	evaluators, unlisted := c.watch(ctx, evaluators)
 	if unknown || unlisted != nil {
-		c.queue.AddAfter(key, unknownAgain) // the back-off of retries grows to minutes
+		c.queue.AddAfter(key, unknownAgain) // the back-off of retries would grow to minutes
 	}
 	if ctx.Err() != nil {
 		return unlisted
@@ -180,8 +181,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return errors.Join(c.write(ctx, q), unlisted)
 }
 
-// newest reads a quota from the store; it is nil if there is none. The controller may
-// list quotas, but not get them.
+// newest reads a quota from the API server, or returns nil if it does not exist. It uses a list
+// because the controller lacks the permission to get quotas.
 func (c *Controller) newest(ctx context.Context, namespace, name string) (*v1.ResourceQuota, error) {
 	list, err := c.Client.CoreV1().ResourceQuotas(namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(),
@@ -195,7 +196,7 @@ func (c *Controller) newest(ctx context.Context, namespace, name string) (*v1.Re
 	return &list.Items[0], nil
 }
 
-// write brings the status of a quota up to date. Admission writes it as well, often.
+// write updates the status of a quota. Admission also writes it, and often.
 func (c *Controller) write(ctx context.Context, q *v1.ResourceQuota) error {
 	fresh := false
 	for attempt := 1; ; attempt++ {
@@ -233,7 +234,7 @@ func (c *Controller) write(ctx context.Context, q *v1.ResourceQuota) error {
 				return err
 			}
 			if q.UID != uid {
-				return nil // the event of the new one is to come
+				return nil // the new quota's event queues it
 			}
 			continue
 		case !refused(err):
@@ -243,14 +244,14 @@ func (c *Controller) write(ctx context.Context, q *v1.ResourceQuota) error {
 	}
 }
 
-// refused reports whether an error says that a write was certainly not stored.
+// refused reports whether an error means that a write was certainly not stored.
 func refused(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500
 }
 
-// status is the status of a quota after a count. What could not be counted stays as
-// it was; what is not limited any more is left out.
+// status returns the status of a quota after a count. Resources that could not be counted keep
+// their value, and resources that are no longer limited are removed.
 func status(q *v1.ResourceQuota, counted v1.ResourceList) v1.ResourceQuotaStatus {
 	used := quotav1.Add(v1.ResourceList{}, q.Status.Used)
 	for n, quantity := range counted {
@@ -260,8 +261,8 @@ func status(q *v1.ResourceQuota, counted v1.ResourceList) v1.ResourceQuotaStatus
 	return v1.ResourceQuotaStatus{Hard: hard, Used: quotav1.Mask(used, quotav1.ResourceNames(hard))}
 }
 
-// evaluators are those that count what a quota limits. It also tells whether
-// there are names left that count objects of no resource served.
+// evaluators returns those that count what a quota limits. unknown is true if some names refer to
+// resources that are not served.
 func (c *Controller) evaluators(q *v1.ResourceQuota) (out []quotav1.Evaluator, unknown bool) {
 	names := quotav1.ResourceNames(q.Spec.Hard)
 	var known []v1.ResourceName
@@ -288,7 +289,7 @@ func (c *Controller) evaluators(q *v1.ResourceQuota) (out []quotav1.Evaluator, u
 	return out, unknown
 }
 
-// askAgain has it found out anew what is served, unless that was just done.
+// resetMapper makes the mapper discover resources again, unless it did so recently.
 func (c *Controller) askAgain() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -301,7 +302,7 @@ func (c *Controller) askAgain() bool {
 	return true
 }
 
-// resolve finds the version in which a resource of namespaces is served.
+// resolve returns the served version of a namespaced resource.
 func (c *Controller) resolve(resource schema.GroupResource) (schema.GroupVersionResource, error) {
 	gvr, err := c.Mapper.ResourceFor(resource.WithVersion(""))
 	if meta.IsNoMatchError(err) && c.askAgain() {
@@ -319,12 +320,13 @@ func (c *Controller) resolve(resource schema.GroupResource) (schema.GroupVersion
 		return gvr, fmt.Errorf("mapping of %s: %w", resource, err)
 	}
 	if gvr.GroupResource() != resource || mapping.Scope.Name() != meta.RESTScopeNameNamespace {
-		return gvr, fmt.Errorf("%s is no resource of namespaces", resource)
+		return gvr, fmt.Errorf("%s is not a namespaced resource", resource)
 	}
 	return gvr, nil
 }
 
-// watch makes sure that what the evaluators count is watched. It returns those whose resources are listed.
+// watch watches all resources that the evaluators count. It returns the evaluators whose resources
+// are listed.
 func (c *Controller) watch(ctx context.Context, evaluators []quotav1.Evaluator) (listed []quotav1.Evaluator, err error) {
 	var errs []error
 	for _, e := range evaluators {

@@ -34,10 +34,10 @@ func TestStatus(t *testing.T) {
 	for name, tc := range map[string]struct {
 		hard, was, counted, want v1.ResourceList
 	}{
-		"new":                       {list("pods", "5"), nil, list("pods", "2"), list("pods", "2")},
-		"not limited any more":      {list("pods", "5"), list("pods", "2", "secrets", "1"), list("pods", "3"), list("pods", "3")},
-		"could not be counted":      {list("pods", "5", "secrets", "4"), list("pods", "2", "secrets", "1"), list("pods", "3"), list("pods", "3", "secrets", "1")},
-		"nobody knows what that is": {list("hats", "5"), nil, nil, list()},
+		"new":                  {list("pods", "5"), nil, list("pods", "2"), list("pods", "2")},
+		"not limited any more": {list("pods", "5"), list("pods", "2", "secrets", "1"), list("pods", "3"), list("pods", "3")},
+		"could not be counted": {list("pods", "5", "secrets", "4"), list("pods", "2", "secrets", "1"), list("pods", "3"), list("pods", "3", "secrets", "1")},
+		"unknown resource":     {list("hats", "5"), nil, nil, list()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := &v1.ResourceQuota{Spec: v1.ResourceQuotaSpec{Hard: tc.hard}, Status: v1.ResourceQuotaStatus{Used: tc.was}}
@@ -174,12 +174,12 @@ func TestObjects(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The claim is held by its finalizer, for which no controller runs here.
+	// The claim keeps its finalizer, because the controller that removes it does not run here.
 	c.used("objects", quotav1.Add(base, list("persistentvolumeclaims", "1", "gold.storageclass.storage.k8s.io/requests.storage", "1Gi")))
 }
 
-// TestDevices: claims of devices count by class, are refused beyond what a quota has, and count
-// no more when they are gone.
+// TestDevices checks that claims of devices are counted by class, rejected above the quota's limit,
+// and no longer counted when deleted.
 func TestDevices(t *testing.T) {
 	c := start(t)
 	const gold = "gold.deviceclass.resource.k8s.io/devices"
@@ -207,8 +207,8 @@ func TestDevices(t *testing.T) {
 	c.used("devices", list(gold, "0", "count/resourceclaims.resource.k8s.io", "0"))
 }
 
-// TestExtendedResources: devices count as the extended resource that their class
-// stands for, whether a pod asks for them or a claim, and are refused beyond that.
+// TestExtendedResources checks that devices count as the extended resource of their class, whether
+// a pod or a claim requests them, and are rejected above the limit.
 func TestExtendedResources(t *testing.T) {
 	c := start(t)
 	name, resources := "example.com/gold", c.client.ResourceV1()

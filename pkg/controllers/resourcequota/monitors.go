@@ -19,7 +19,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// patience is how long after the start of a watch counts wait for the resource to be listed.
+// patience is how long after the start of a watch a sync waits for the resource to be listed.
 const patience = 10 * time.Second
 
 var errNotListed = errors.New("not listed yet")
@@ -41,7 +41,7 @@ type monitor struct {
 	// end cancels the watch and waits until its last event is handled.
 	end    func()
 	synced cache.InformerSynced
-	// waited is closed when the patience, or the watch, is at its end.
+	// waited is closed when the patience is over or the watch has ended.
 	waited <-chan struct{}
 }
 
@@ -102,7 +102,7 @@ func (m *monitors) start(ctx context.Context, gvr schema.GroupVersionResource) (
 	return &monitor{gvr, end, registration.HasSynced, waiting.Done()}, nil
 }
 
-// handler calls changed for each event: old is nil for a new object, and obj for one that is gone.
+// handler calls changed for each event: old is nil for a new object, obj for a deleted one.
 func handler(changed func(old, obj apiObject)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { changed(nil, o.(apiObject)) },
@@ -118,7 +118,7 @@ func handler(changed func(old, obj apiObject)) cache.ResourceEventHandler {
 	}
 }
 
-// onlyName keeps of an object what counting takes.
+// onlyName removes everything from an object that counting does not need.
 func onlyName(o any) (any, error) {
 	object, ok := o.(*metav1.PartialObjectMetadata)
 	if !ok {
@@ -130,7 +130,7 @@ func onlyName(o any) (any, error) {
 	}}, nil
 }
 
-// keep ends the watches of all resources but those needed.
+// keep ends the watches of all resources that are not needed.
 func (m *monitors) keep(needed map[schema.GroupResource]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -142,7 +142,7 @@ func (m *monitors) keep(needed map[schema.GroupResource]bool) {
 	}
 }
 
-// stop waits until all watches have ended; the context they were given must be at its end.
+// stop waits until all watches have ended. The context that they were given must have ended.
 func (m *monitors) stop() {
 	m.keep(nil)
 	m.running.Wait()

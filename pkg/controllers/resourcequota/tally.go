@@ -14,44 +14,45 @@ import (
 )
 
 const (
-	// chargeLife is longer than it can take from a charge until this controller sees the object:
-	// API servers end requests after 60 s by default, and watches may be late.
+	// chargeLife is longer than the time from a charge until this controller can see the object:
+	// API servers end requests after 60 s by default, and watches may lag.
 	chargeLife = 2 * time.Minute
-	// clockSkew is by how much the clocks of API servers and of this controller may differ.
+	// clockSkew is the maximum difference between the clocks of API servers and of this controller.
 	clockSkew = 2 * time.Second
 )
 
-// tally is what the controller knows of one quota beside its status.
+// tally is what the controller knows of one quota in addition to its status.
 //
-// Admission charges a quota before the object is stored. Status.used therefore is what is stored
-// plus what is being written, and the controller cannot see the latter. It lowers status.used only
-// by what it has seen stored and then seen go, each object once, and raises it to what it sees.
+// Admission charges a quota before the object is stored. Therefore status.used is the usage of
+// stored objects plus that of objects being written, which the controller cannot see. The
+// controller lowers status.used only for objects that it saw stored and then deleted, once for each
+// object, and raises it to the usage that it sees.
 //
-// What is charged and never stored, because the write failed or a process died, makes an excess. The
-// controller takes it away when all charges made before a certain time must have been used, less
-// what was charged since.
+// A charge for an object that is never stored, because the write failed or a process died, is an
+// excess. The controller removes the excess when all charges made before some time must have been
+// used, minus what was charged since.
 //
 // A tally is not safe for concurrent use.
 type tally struct {
 	uid types.UID
-	// floor is the quota's revision when the tally began. An earlier controller may have
-	// taken away already what went before.
+	// floor is the quota's revision when the tally began. An earlier controller may have subtracted
+	// deletions before that.
 	floor int64
-	// counted is what each object counts for, by its UID, and sum the total.
+	// counted is the usage of each object, by UID, and sum the total.
 	counted map[types.UID]v1.ResourceList
 	sum     v1.ResourceList
-	// released is what went and is still in status.used.
+	// released is the usage of deleted objects that status.used still contains.
 	released v1.ResourceList
-	// used is status.used as it was seen or written last, at revision.
+	// used is the status.used that was last seen or written, at revision.
 	used     v1.ResourceList
 	revision int64
 	audit    audit
 }
 
-// audit finds out which part of status.used stands for nothing.
+// audit determines the excess in status.used.
 type audit struct {
-	since time.Time // zero if none goes on
-	// charged is what was charged since, and arrived the part of it that is stored.
+	since time.Time // zero if there is no audit
+	// charged is what was charged since then, and arrived the part of it that is stored.
 	charged, arrived v1.ResourceList
 }
 
@@ -69,8 +70,8 @@ func revisionOf(o metav1.Object) int64 {
 	return n
 }
 
-// limit makes the tally count what names limit. What was released of new names is not in
-// status.used, because nothing was charged for them.
+// limit sets which names the tally counts. Released usage of new names is not in status.used,
+// because nothing was charged for them.
 func (t *tally) limit(names []v1.ResourceName) {
 	sum := v1.ResourceList{}
 	for _, n := range names {
@@ -80,8 +81,8 @@ func (t *tally) limit(names []v1.ResourceName) {
 	t.sum = sum
 }
 
-// set records what an object counts for as of a revision; usage is empty when the object is gone.
-// It reports whether status.used may need a write.
+// set records the usage of an object at a revision. usage is empty if the object was deleted. It
+// reports whether status.used may need a write.
 func (t *tally) set(object metav1.Object, revision int64, usage v1.ResourceList) bool {
 	uid := object.GetUID()
 	before, known := t.counted[uid]
@@ -97,7 +98,7 @@ func (t *tally) set(object metav1.Object, revision int64, usage v1.ResourceList)
 	if revision > t.floor {
 		t.released = quotav1.Add(t.released, less)
 	}
-	// An object that was made after the audit began was charged after that.
+	// An object that was created after the audit began was charged after that.
 	if !known && !t.audit.since.IsZero() && object.GetCreationTimestamp().After(t.audit.since.Add(clockSkew)) {
 		t.audit.arrived = quotav1.Add(t.audit.arrived, more)
 	}
@@ -105,7 +106,7 @@ func (t *tally) set(object metav1.Object, revision int64, usage v1.ResourceList)
 	return len(less) > 0 || len(more) > 0 && !within
 }
 
-// observe takes note of what is in a quota's status, as of its revision.
+// observe records the status of a quota, unless a newer one was recorded.
 func (t *tally) observe(q *v1.ResourceQuota) {
 	revision := revisionOf(q)
 	if revision <= t.revision {
@@ -118,13 +119,13 @@ func (t *tally) observe(q *v1.ResourceQuota) {
 // plan is a status.used to write.
 type plan struct {
 	used v1.ResourceList
-	// released is which part of the tally's releases it takes away.
+	// released is the part of the tally's released usage that the plan subtracts.
 	released v1.ResourceList
-	// audited reports whether it takes away an excess.
+	// audited reports whether the plan removes an excess.
 	audited bool
 }
 
-// next returns what a quota's status.used is to be.
+// next returns the next status.used of a quota.
 func (t *tally) next(q *v1.ResourceQuota, now time.Time) plan {
 	t.observe(q)
 	p := plan{used: v1.ResourceList{}, released: t.released}
@@ -132,7 +133,7 @@ func (t *tally) next(q *v1.ResourceQuota, now time.Time) plan {
 	for name, sum := range t.sum {
 		p.used[name] = sum
 		if !quotav1.Contains(charged, name) {
-			continue // admission charges nothing before there is a first count
+			continue // admission charges nothing before the first count
 		}
 		rest := q.Status.Used[name].DeepCopy()
 		rest.Sub(t.released[name])
@@ -147,8 +148,8 @@ func (t *tally) next(q *v1.ResourceQuota, now time.Time) plan {
 	case t.audit.since.IsZero():
 		t.audit = audit{since: now}
 	case now.Sub(t.audit.since) >= chargeLife:
-		// What was charged earlier is stored or will never be. Of what was charged since, all
-		// that was not seen may still be stored.
+		// Earlier charges are stored by now or never will be. Of the later charges, everything that
+		// was not seen may still be stored.
 		open := positive(quotav1.Subtract(t.audit.charged, t.audit.arrived))
 		dead := quotav1.Mask(positive(quotav1.Subtract(excess, open)), quotav1.ResourceNames(excess))
 		p.used, p.audited = quotav1.Subtract(p.used, dead), len(dead) > 0
@@ -159,9 +160,9 @@ func (t *tally) next(q *v1.ResourceQuota, now time.Time) plan {
 	return p
 }
 
-// wrote takes note of a write of what next returned. The revision is zero if it is not known
-// whether the write was stored; it is taken for stored, because an excess is put right later
-// and the opposite would admit too much.
+// wrote records a write of a plan. revision is zero if it is unknown whether the write was stored.
+// Then it is assumed to be stored, because an excess is corrected later, while the opposite would
+// admit too much.
 func (t *tally) wrote(p plan, revision int64) {
 	t.released = quotav1.RemoveZeros(quotav1.Subtract(t.released, p.released))
 	t.used, t.revision = p.used, max(t.revision, revision)
@@ -170,7 +171,7 @@ func (t *tally) wrote(p plan, revision int64) {
 	}
 }
 
-// positive returns the amounts that are more than zero.
+// positive returns the quantities above zero.
 func positive(a v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
 	for name, q := range a {

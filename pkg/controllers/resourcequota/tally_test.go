@@ -22,12 +22,13 @@ import (
 
 const (
 	modelHard = 12
-	// requestLife is how long a request of the model may take, and eventLife how late an event may be.
+	// requestLife is the maximum duration of a request in the model, and eventLife the maximum
+	// delay of an event.
 	requestLife, eventLife = 60 * time.Second, 30 * time.Second
 )
 
-// world is a naive model of API servers, their store and one quota, and of a controller that
-// sees both late. Each step is one thing that any process does at any time.
+// world is a naive model of API servers, their store and one quota, and of a controller that sees
+// both with a delay. Each step is one action of one process.
 type world struct {
 	*testing.T
 	random   *rand.Rand
@@ -36,10 +37,10 @@ type world struct {
 	stored   map[types.UID]modelObject
 	writing  []modelWrite
 	quota    *v1.ResourceQuota
-	events   []modelEvent        // all since the beginning; the controller has seen the first ones
+	events   []modelEvent        // all events; the controller has seen the first ones
 	quotas   []*v1.ResourceQuota // versions that the controller's cache does not have yet
 
-	seen   int // how many events the controller has seen
+	seen   int // number of events that the controller has seen
 	cached *v1.ResourceQuota
 	tally  *tally
 	begun  *modelStatusWrite
@@ -51,7 +52,7 @@ type modelObject struct {
 	created time.Time
 }
 
-// modelWrite is a request whose charge is stored and whose object is not.
+// modelWrite is a request whose charge is stored and whose object is not stored yet.
 type modelWrite struct {
 	uid    types.UID
 	add    int64
@@ -62,7 +63,7 @@ type modelWrite struct {
 type modelEvent struct {
 	uid      types.UID
 	revision int64
-	object   modelObject // usage 0: gone
+	object   modelObject // usage 0 means deleted
 	at       time.Time
 }
 
@@ -143,7 +144,7 @@ func (w *world) anyStored() types.UID {
 	return uids[w.random.IntN(len(uids))]
 }
 
-// deliver hands the controller its next event of an object.
+// deliver gives the controller its next event.
 func (w *world) deliver() {
 	if w.seen == len(w.events) {
 		return
@@ -160,7 +161,8 @@ func (w *world) deliverQuota() {
 	}
 }
 
-// restart replaces the controller by one whose first list may be older than what the last one saw.
+// restart replaces the controller by a new one, whose first list may be older than what the last
+// one saw.
 func (w *world) restart() {
 	w.begun = nil
 	w.seen = max(0, w.seen-w.random.IntN(5))
@@ -175,7 +177,7 @@ func (w *world) restart() {
 	}
 }
 
-// begin decides on a status, and end sends it.
+// begin decides on a status, and end writes it.
 func (w *world) begin(q *v1.ResourceQuota) {
 	w.begun = &modelStatusWrite{q, w.tally.next(q, w.now)}
 }
@@ -271,8 +273,8 @@ func (w *world) check(step int) {
 	}
 }
 
-// TestTallyModel: whatever the order of events, status.used covers what is stored and what is
-// being written, and in the end is what is stored.
+// TestTallyModel checks that with any order of events status.used covers stored objects and those
+// being written, and finally equals the usage of stored objects.
 func TestTallyModel(t *testing.T) {
 	for seed := range uint64(400) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
@@ -301,7 +303,7 @@ func TestTallyModel(t *testing.T) {
 	}
 }
 
-// TestTallyUnderChurn: an excess goes away although creates and deletes never pause.
+// TestTallyUnderChurn checks that an excess is removed although creates and deletes never pause.
 func TestTallyUnderChurn(t *testing.T) {
 	w := newWorld(t, 1)
 	w.charge("n0", 9, true)

@@ -15,8 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// TestUnlisted: a resource that cannot be listed, as its webhook of conversions does not answer,
-// does not hold up what else a quota limits.
+// TestUnlisted checks that a resource that cannot be listed, because its conversion webhook does
+// not answer, does not block the other limits of a quota.
 func TestUnlisted(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	post := func(path, body string) {

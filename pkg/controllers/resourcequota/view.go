@@ -18,8 +18,8 @@ import (
 	quotav1 "k8s.io/apiserver/pkg/quota/v1"
 )
 
-// recountAfter is how old a count may be that only followed events. Pods stop counting when
-// their grace period is over, without an event.
+// recountAfter is the maximum age of a count that is updated only by events. No event follows when
+// a pod's grace period is over and it is no longer counted.
 const recountAfter = 10 * time.Second
 
 // apiObject is an API object.
@@ -28,9 +28,9 @@ type apiObject interface {
 	metav1.Object
 }
 
-// view holds the objects that quotas can count, as the events that were handled left them, and
-// the tallies of quotas. It is not the informers' caches, which may be ahead of the events: a
-// tally must see each object go exactly once. It is safe for concurrent use.
+// view holds the objects that quotas can count, as of the handled events, and the tallies of
+// quotas. It does not use the informers' caches, which may be ahead of the events, because a tally
+// must see each deletion exactly once. It is safe for concurrent use.
 type view struct {
 	mu      sync.Mutex
 	objects map[schema.GroupResource]map[string]map[types.UID]apiObject // by namespace
@@ -87,7 +87,8 @@ func (v *view) drop(resource schema.GroupResource, old apiObject) {
 	}
 }
 
-// set has the quotas of a namespace count seen as obj, or as gone if obj is nil.
+// set records an object, or its deletion if obj is nil, in the tallies of its namespace. It returns
+// the names of the quotas whose status may need a write.
 func (v *view) set(resource schema.GroupResource, seen, obj apiObject) (quotas []string) {
 	for name, f := range v.quotas[seen.GetNamespace()] {
 		at := slices.IndexFunc(f.evaluators, func(e quotav1.Evaluator) bool { return e.GroupResource() == resource })
@@ -98,7 +99,7 @@ func (v *view) set(resource schema.GroupResource, seen, obj apiObject) (quotas [
 		if obj != nil {
 			var err error
 			if usage, err = f.usage(f.evaluators[at], obj); err != nil {
-				continue // the next count meets it again and reports it
+				continue // the next count reports the error
 			}
 		}
 		if f.set(seen, revisionOf(seen), usage) {
@@ -108,7 +109,7 @@ func (v *view) set(resource schema.GroupResource, seen, obj apiObject) (quotas [
 	return quotas
 }
 
-// usage is what an object counts for in the quota.
+// usage returns the usage of an object in the quota.
 func (f *follower) usage(e quotav1.Evaluator, obj apiObject) (v1.ResourceList, error) {
 	matches, err := e.Matches(f.quota, obj)
 	if err != nil || !matches {
@@ -172,7 +173,7 @@ func (v *view) forget(namespace, name string) {
 	}
 }
 
-// count makes the tally of a quota count what the evaluators and the quota's spec say.
+// count updates the tally of a quota for the given evaluators and the quota's spec.
 func (v *view) count(q *v1.ResourceQuota, evaluators []quotav1.Evaluator, now time.Time) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -226,14 +227,14 @@ func (v *view) observe(q *v1.ResourceQuota) (excess bool) {
 	return false
 }
 
-// audited reports whether the tally of a quota looks for an excess.
+// audited reports whether the tally of a quota is auditing an excess.
 func (v *view) audited(q *v1.ResourceQuota) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return !v.quotas[q.Namespace][q.Name].audit.since.IsZero()
 }
 
-// clear forgets the objects of a resource whose watch ends.
+// clear removes the objects of a resource whose watch ends.
 func (v *view) clear(resource schema.GroupResource) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

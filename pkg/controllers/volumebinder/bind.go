@@ -15,10 +15,11 @@ import (
 	"k8s.io/component-helpers/storage/volume"
 )
 
-// preResize is the size that a volume had before it grew, of a claim that does not know yet.
+// preResize is the annotation with the size that a volume had before it was expanded, if the
+// claim's status does not show the new size yet.
 const preResize = "volume.alpha.kubernetes.io/pre-resize-capacity"
 
-// bind writes what is missing of the binding of a volume and a claim.
+// bind writes the missing parts of the binding of a volume and a claim.
 func (c *Controller) bind(ctx context.Context, v *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) error {
 	bound, dirty, err := volume.GetBindVolumeToClaim(v, claim)
 	if err != nil {
@@ -41,7 +42,7 @@ func (c *Controller) bind(ctx context.Context, v *v1.PersistentVolume, claim *v1
 	return err
 }
 
-// boundClaim is a claim with its volume, and whether that is anything new.
+// boundClaim returns a claim bound to its volume, and whether that changes the claim.
 func boundClaim(claim *v1.PersistentVolumeClaim, v *v1.PersistentVolume) (*v1.PersistentVolumeClaim, bool) {
 	out, dirty := claim.DeepCopy(), false
 	if claim.Spec.VolumeName != v.Name {
@@ -55,8 +56,8 @@ func boundClaim(claim *v1.PersistentVolumeClaim, v *v1.PersistentVolume) (*v1.Pe
 	return out, dirty
 }
 
-// unbind lets go of the claim that a volume is reserved for, which has another
-// one. If it was a user who reserved it, it stays so, for the claim's next life.
+// unbind removes the reservation of a volume for a claim that has another volume. A reservation
+// that a user made remains, for a future claim with that name.
 func (c *Controller) unbind(ctx context.Context, v *v1.PersistentVolume) error {
 	next := v.DeepCopy()
 	if metav1.HasAnnotation(v.ObjectMeta, volume.AnnBoundByController) {
@@ -73,7 +74,7 @@ func (c *Controller) unbind(ctx context.Context, v *v1.PersistentVolume) error {
 	return err
 }
 
-// handOver tells a provisioner that a claim is for it.
+// handOver sets the annotation that assigns a claim to a provisioner.
 func (c *Controller) handOver(ctx context.Context, claim *v1.PersistentVolumeClaim, provisioner string) error {
 	next := claim.DeepCopy()
 	for _, name := range []string{volume.AnnBetaStorageProvisioner, volume.AnnStorageProvisioner} {
@@ -121,9 +122,8 @@ func (c *Controller) setClaimStatus(ctx context.Context, claim *v1.PersistentVol
 	return got, nil
 }
 
-// claimStatus is the status of a claim in a phase, with a volume or without.
-// Size and attributes are taken over when it is bound; later they are the
-// business of who resizes and modifies.
+// claimStatus returns the status of a claim in a phase, with or without a volume. It sets the size
+// and the attributes class when the claim is bound. Later the resizer and the modifier set them.
 func claimStatus(claim *v1.PersistentVolumeClaim, phase v1.PersistentVolumeClaimPhase, v *v1.PersistentVolume) v1.PersistentVolumeClaimStatus {
 	out := *claim.Status.DeepCopy()
 	out.Phase = phase

@@ -1,16 +1,14 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package volumebinder binds claims and volumes to each other, one to one: to the
-// volume that a claim asks for, to the one that is reserved for it, or to the best
-// of those there are. A claim for which there is none it hands to the provisioner
-// of its class, by an annotation. Of volumes whose claim is gone it tells that
-// they are released; to delete them is the business of who made them.
+// Package volumebinder binds each claim to one volume: the volume that the claim names, the one
+// that is reserved for it, or the best match. If there is none, an annotation assigns the claim to
+// the provisioner of its class. A volume whose claim was deleted gets the phase Released; its
+// provisioner deletes it.
 //
-// What is to be done is decided by planClaim and planVolume, which are pure. A
-// binding is written to the volume first and to the claim last; whatever of it is
-// missing is written the next time. Two claims cannot get the same volume: the
-// second write meets a conflict.
+// The pure functions planClaim and planVolume decide what to do. A binding is written to the volume
+// first and to the claim last, and missing parts are written by the next sync. Two claims cannot
+// get the same volume, because the second write meets a conflict.
 package volumebinder
 
 import (
@@ -34,11 +32,11 @@ import (
 // Name is the controller's name.
 const Name = "persistentvolume-binder-controller"
 
-// Indexes of claims and volumes.
+// Names of indexes of claims and volumes.
 const (
 	byVolume    = "volume"           // claims by the volume they name
-	unbound     = "unbound"          // claims that wait, all under waits
-	freeOfClass = "freestorageclass" // volumes that nobody has, by their class
+	unbound     = "unbound"          // claims without a volume, all under waits
+	freeOfClass = "freestorageclass" // volumes without a claim, by class
 	byClaim     = "claim"            // volumes by the claim they are reserved for
 	waits       = "yes"
 )
@@ -121,12 +119,12 @@ func (c *Controller) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.claims.Run(ctx) })
 	g.Go(func() error { return c.volumes.Run(ctx) })
-	// Their users are told what they wait for, each time.
+	// Periodically repeat the events that tell users why a claim is pending.
 	controller.RunEvery(ctx, c.Clock, c.Options.Periods.Claims, func(context.Context) { c.lookAtWaiting(all) })
 	return g.Wait()
 }
 
-// claimChanged has a claim looked at, and the volumes that it is bound to, or was.
+// claimChanged queues a claim and the volumes that it is or was bound to.
 func (c *Controller) claimChanged(old, claim *v1.PersistentVolumeClaim) {
 	if claim != nil {
 		c.claims.AddObject(claim)
@@ -140,7 +138,7 @@ func (c *Controller) claimChanged(old, claim *v1.PersistentVolumeClaim) {
 		}
 		names, err := c.volumeCache.IndexKeys(byClaim, controller.Key(x))
 		if err != nil {
-			continue // the index is there
+			continue // the index exists
 		}
 		for _, name := range names {
 			c.volumes.Add(name)
@@ -148,7 +146,7 @@ func (c *Controller) claimChanged(old, claim *v1.PersistentVolumeClaim) {
 	}
 }
 
-// volumeChanged has a volume looked at, and the claims that name it or may have it now.
+// volumeChanged queues a volume and the claims that name it or may be bound to it now.
 func (c *Controller) volumeChanged(old, v *v1.PersistentVolume) {
 	name := controller.Latest(old, v).Name
 	c.volumes.Add(name)
@@ -172,11 +170,11 @@ func (c *Controller) volumeChanged(old, v *v1.PersistentVolume) {
 	}
 }
 
-// lookAtWaiting has those claims looked at that are not bound yet, and may be now.
+// queueWaiting queues unbound claims for which may returns true.
 func (c *Controller) lookAtWaiting(may func(*v1.PersistentVolumeClaim) bool) {
 	waiting, err := c.claimCache.ByIndex(unbound, waits)
 	if err != nil {
-		return // the index is there
+		return // the index exists
 	}
 	for _, o := range waiting {
 		if claim := o.(*v1.PersistentVolumeClaim); may(claim) {
@@ -187,8 +185,8 @@ func (c *Controller) lookAtWaiting(may func(*v1.PersistentVolumeClaim) bool) {
 
 func all(*v1.PersistentVolumeClaim) bool { return true }
 
-// candidates are the volumes that a claim could have: free ones of its class, and
-// those reserved for it.
+// candidates returns the volumes that a claim may be bound to: free ones of its class and those
+// reserved for it.
 func (c *Controller) candidates(claim *v1.PersistentVolumeClaim) ([]*v1.PersistentVolume, error) {
 	free, err := c.volumeCache.ByIndex(freeOfClass, volume.GetPersistentVolumeClaimClass(claim))
 	if err != nil {

@@ -71,7 +71,7 @@ func (c cluster) phase(volume string, phase v1.PersistentVolumePhase) {
 	})
 }
 
-// remove deletes a claim; what keeps claims that are used does not run here.
+// remove deletes a claim. The controller that protects claims in use does not run here.
 func (c cluster) remove(claim string) {
 	c.Helper()
 	claims := c.client.CoreV1().PersistentVolumeClaims("default")
@@ -172,7 +172,7 @@ func TestClasses(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.sees("delayed", handed)
-	// What a provisioner makes is reserved for the claim.
+	// The volume that a provisioner creates is reserved for the claim.
 	p, err := c.client.CoreV1().PersistentVolumeClaims("default").Get(t.Context(), "delayed", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)

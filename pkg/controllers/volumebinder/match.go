@@ -14,9 +14,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// best is the volume that a claim is to have, or nil: one that is reserved for
-// it; else, of those with the fewest access modes that suffice, the smallest.
-// When binding is delayed the scheduler chooses, and only a reserved one is taken.
+// best returns the volume to which a claim should be bound, or nil. It prefers a volume reserved
+// for the claim, then the volumes with the fewest access modes, then the smallest. With delayed
+// binding the scheduler selects the volume, so best only returns a reserved one.
 func best(claim *v1.PersistentVolumeClaim, volumes []*v1.PersistentVolume, delayed bool) (*v1.PersistentVolume, error) {
 	var fit []*v1.PersistentVolume
 	for _, v := range volumes {
@@ -55,14 +55,14 @@ func wrapMatch(err error) error {
 	return nil
 }
 
-// accessModes is how many different access modes a volume has.
+// accessModes returns the number of different access modes of a volume.
 func accessModes(v *v1.PersistentVolume) int {
 	modes := slices.Clone(v.Spec.AccessModes)
 	slices.Sort(modes)
 	return len(slices.Compact(modes))
 }
 
-// mismatch tells why a volume that a claim names cannot be its.
+// mismatch returns why a claim cannot be bound to the volume that it names.
 func mismatch(claim *v1.PersistentVolumeClaim, v *v1.PersistentVolume) error {
 	asked, has := claim.Spec.Resources.Requests[v1.ResourceStorage], v.Spec.Capacity[v1.ResourceStorage]
 	switch {

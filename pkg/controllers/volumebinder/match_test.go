@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// naive tells whether a volume may be a claim's, by the rules of the documentation one by one.
+// naive reports whether a claim may be bound to a volume, by the documented rules.
 func naive(claim *v1.PersistentVolumeClaim, v *v1.PersistentVolume) bool {
 	for _, m := range claim.Spec.AccessModes {
 		if !slices.Contains(v.Spec.AccessModes, m) {
@@ -35,7 +35,7 @@ func reserved(claim *v1.PersistentVolumeClaim, v *v1.PersistentVolume) bool {
 	return ref != nil && ref.Name == claim.Name && (ref.UID == "" || ref.UID == claim.UID)
 }
 
-// free tells whether nobody has a volume, and it is of the class and kind the claim asks for.
+// free reports whether a volume is available and has the class and mode that the claim requests.
 func free(claim *v1.PersistentVolumeClaim, v *v1.PersistentVolume) bool {
 	if v.Spec.ClaimRef != nil || v.Status.Phase != v1.VolumeAvailable || v.Spec.StorageClassName != *claim.Spec.StorageClassName {
 		return false

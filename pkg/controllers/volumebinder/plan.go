@@ -15,10 +15,10 @@ import (
 	"keelson.dev/keelson/pkg/api/intree"
 )
 
-// event is what the users of an object are told.
+// event is an event about an object.
 type event struct {
 	kind, reason, message string
-	// onChange: only if the phase changes with it.
+	// onChange means that the event is recorded only if the phase changes.
 	onChange bool
 }
 
@@ -30,22 +30,22 @@ func warning(reason, format string, args ...any) event {
 	return event{kind: v1.EventTypeWarning, reason: reason, message: fmt.Sprintf(format, args...)}
 }
 
-// claimFacts is what is known about a claim that is looked at.
+// claimFacts is what a sync knows about a claim.
 type claimFacts struct {
 	// found is the volume that the claim names, or else the best match.
 	found *v1.PersistentVolume
-	// delayed: the scheduler binds it when there is a pod.
+	// delayed means that the scheduler binds the claim when a pod uses it.
 	delayed bool
-	// class is the claim's class, standard the one that claims without get.
+	// class is the claim's class, standard the default class.
 	class, standard *storagev1.StorageClass
-	// pods wait, with the claim, for a node.
+	// pods are the unscheduled pods that use the claim.
 	pods []string
-	// fixed: no volumes are made.
+	// fixed means that volumes are not provisioned.
 	fixed bool
 }
 
-// claimPlan is what is to be done for a claim: bind it, or give it a class, or
-// hand it to a provisioner, or have it in a phase ("" leaves it in its own).
+// claimPlan is what to do for a claim: bind it, set its class, assign it to a provisioner, or set
+// its phase ("" for no change).
 type claimPlan struct {
 	bind        *v1.PersistentVolume
 	class       string
@@ -74,7 +74,7 @@ func planClaim(claim *v1.PersistentVolumeClaim, f claimFacts) claimPlan {
 	return claimPlan{phase: v1.ClaimPending, event: normal("FailedBinding", "no persistent volumes available for this claim and no storage class is set")}
 }
 
-// planBound keeps a claim to the volume that it was bound to.
+// planBound checks a claim that was bound to a volume.
 func planBound(claim *v1.PersistentVolumeClaim, found *v1.PersistentVolume) claimPlan {
 	lost := func(reason, message string) claimPlan {
 		e := warning(reason, "%s", message)
@@ -92,7 +92,7 @@ func planBound(claim *v1.PersistentVolumeClaim, found *v1.PersistentVolume) clai
 	return lost("ClaimMisbound", "Two claims are bound to the same volume, this one is bound incorrectly")
 }
 
-// planNamed binds a claim to the volume it asks for, or has it wait for that one.
+// planNamed binds a claim to the volume that it names, or leaves it pending.
 func planNamed(claim *v1.PersistentVolumeClaim, found *v1.PersistentVolume) claimPlan {
 	wait := claimPlan{phase: v1.ClaimPending}
 	switch {
@@ -111,7 +111,7 @@ func planNamed(claim *v1.PersistentVolumeClaim, found *v1.PersistentVolume) clai
 	return wait
 }
 
-// planProvisioning hands a claim to the provisioner of its class.
+// planProvisioning assigns a claim to the provisioner of its class.
 func planProvisioning(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) claimPlan {
 	if class == nil {
 		return claimPlan{event: warning("ProvisioningFailed", "storageclass.storage.k8s.io %q not found", volume.GetPersistentVolumeClaimClass(claim))}
@@ -125,8 +125,9 @@ func planProvisioning(claim *v1.PersistentVolumeClaim, class *storagev1.StorageC
 		"the provisioner is running and correctly registered.", name)}
 }
 
-// provisionerOf is the driver that provisions for a class: for names that were
-// Kubernetes' own it is the driver that took over. Others of these nobody serves.
+// provisionerOf returns the driver that provisions for a class. Names of in-tree provisioners are
+// mapped to the CSI driver that replaced them. unserved is true for in-tree names without a
+// replacement.
 func provisionerOf(name string) (driver string, unserved bool) {
 	if driver := intree.ProvisionerDriver(name); driver != "" {
 		return driver, false
@@ -134,7 +135,7 @@ func provisionerOf(name string) (driver string, unserved bool) {
 	return name, strings.HasPrefix(name, "kubernetes.io/")
 }
 
-// waiting tells what a claim waits for that is bound only when it is used.
+// waiting returns the event for a claim with delayed binding.
 func waiting(pods []string) event {
 	switch len(pods) {
 	case 0:
@@ -145,18 +146,19 @@ func waiting(pods []string) event {
 	return normal("WaitForPodScheduled", "waiting for pods %s to be scheduled", strings.Join(pods, ","))
 }
 
-// volumePlan is what is to be done for a volume: have it in a phase, or let go of
-// the claim it is reserved for, or have that claim looked at.
+// volumePlan is what to do for a volume: set its phase, remove the reservation for a claim, or
+// queue that claim.
 type volumePlan struct {
 	phase  v1.PersistentVolumePhase
 	unbind bool
 	wake   bool
 	event  event
-	// claimEvent is told to the claim's users.
+	// claimEvent is an event about the claim.
 	claimEvent event
 }
 
-// planVolume decides for a volume, and the claim that it is bound to, if that exists.
+// planVolume decides for a volume and the claim that it is bound to. claim is nil if it does not
+// exist.
 func planVolume(v *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) volumePlan {
 	ref := v.Spec.ClaimRef
 	switch {
@@ -174,13 +176,13 @@ func planVolume(v *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) volumeP
 	case claim.Spec.VolumeName == v.Name:
 		return volumePlan{phase: v1.VolumeBound}
 	case metav1.HasAnnotation(v.ObjectMeta, volume.AnnDynamicallyProvisioned) && v.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete:
-		return reclaim(v) // the claim got another one
+		return reclaim(v) // the claim is bound to another volume
 	}
 	return volumePlan{unbind: true}
 }
 
-// reclaim is what becomes of a volume that no claim has any more. External
-// provisioners delete the released volumes that they made.
+// reclaim returns the plan for a volume whose claim was deleted. External provisioners delete
+// released volumes that they created.
 func reclaim(v *v1.PersistentVolume) volumePlan {
 	failed := func(reason, message string) volumePlan {
 		e := warning(reason, "%s", message)
@@ -189,7 +191,7 @@ func reclaim(v *v1.PersistentVolume) volumePlan {
 	}
 	released := volumePlan{phase: v1.VolumeReleased}
 	if v.Status.Phase == v1.VolumeFailed {
-		released.phase = "" // what went wrong is to be seen
+		released.phase = "" // keep the failed phase visible
 	}
 	if v.Annotations[volume.AnnMigratedTo] != "" {
 		return released

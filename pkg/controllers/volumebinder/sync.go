@@ -20,8 +20,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// unlessGone is a sync for which it is no error that something is gone: it is
-// told of, and things are looked at again.
+// unlessGone returns a sync that ignores NotFound errors, because an event follows that queues the
+// objects again.
 func unlessGone(sync func(context.Context, string) error) func(context.Context, string) error {
 	return func(ctx context.Context, key string) error {
 		if err := sync(ctx, key); !apierrors.IsNotFound(err) {
@@ -72,7 +72,7 @@ func (c *Controller) tell(o runtime.Object, e event, changed bool) {
 	}
 }
 
-// factsOf is what is known about a claim.
+// factsOf collects the facts about a claim.
 func (c *Controller) factsOf(ctx context.Context, claim *v1.PersistentVolumeClaim) (claimFacts, error) {
 	f := claimFacts{fixed: c.Options.NoProvisioning}
 	var err error
@@ -103,7 +103,8 @@ func (c *Controller) factsOf(ctx context.Context, claim *v1.PersistentVolumeClai
 	return f, err
 }
 
-// volume is a volume by its name, or nil. That it is gone is believed, if it matters, only of the API server.
+// volume returns a volume by name, or nil. If it matters, it asks the API server before it returns
+// nil.
 func (c *Controller) volume(ctx context.Context, name string, matters bool) (*v1.PersistentVolume, error) {
 	if name == "" {
 		return nil, nil
@@ -132,7 +133,7 @@ func (c *Controller) class(name string) (*storagev1.StorageClass, error) {
 	return class, nil
 }
 
-// standard is the class that claims without one get: of several the newest.
+// standard returns the default class, or the newest one if there are several.
 func standard(classes []*storagev1.StorageClass) *storagev1.StorageClass {
 	var out *storagev1.StorageClass
 	for _, class := range classes {
@@ -146,7 +147,7 @@ func standard(classes []*storagev1.StorageClass) *storagev1.StorageClass {
 	return out
 }
 
-// unscheduled are the pods of a claim that have no node yet.
+// unscheduled returns the pods that use a claim and have no node yet.
 func (c *Controller) unscheduled(claim *v1.PersistentVolumeClaim) ([]string, error) {
 	pods, err := controller.PodsOfClaim(c.podCache, controller.Key(claim))
 	if err != nil {
@@ -191,8 +192,8 @@ func (c *Controller) syncVolume(ctx context.Context, name string) error {
 	return nil
 }
 
-// claimOf is the claim that a volume is bound to, or nil. That it is gone, or is
-// another one now, is believed only of the API server: data depends on it.
+// claimOf returns the claim that a volume is bound to, or nil. It asks the API server before it
+// returns nil, because data may be deleted as a result.
 func (c *Controller) claimOf(ctx context.Context, v *v1.PersistentVolume) (*v1.PersistentVolumeClaim, error) {
 	ref := v.Spec.ClaimRef
 	if ref == nil || ref.UID == "" {
