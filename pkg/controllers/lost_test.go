@@ -33,15 +33,15 @@ import (
 	"keelson.dev/keelson/pkg/controllers/statefulset"
 )
 
-// blind loses the answer to the first creation of an object of a resource, and shows no
-// change of the resource until the creation after it has been answered.
+// blind loses the response to the first create of an object of a resource, and delays watch events
+// of the resource until the next create has been answered.
 type blind struct {
 	resource string
 	answer   func(*http.Response) (*http.Response, error)
 
 	mu    sync.Mutex
 	posts int
-	open  chan struct{} // closed while changes are shown
+	open  chan struct{} // closed while events are delivered
 }
 
 func newBlind(resource string, answer func(*http.Response) (*http.Response, error)) *blind {
@@ -85,7 +85,7 @@ func (b *blind) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// gate is the body of a watch.
+// gate is the body of a watch, which delays events.
 type gate struct {
 	io.ReadCloser
 	b      *blind
@@ -112,16 +112,16 @@ func (g *gate) Close() error {
 
 var errBroken = errors.New("connection broke")
 
-// TestLostCreation: the answer to a creation is lost, and the cache does not show the
-// object before it is tried again. No more objects are created than are asked for.
+// TestLostCreation checks that no object is created twice if the response to a create is lost and
+// the cache does not show the object before the retry.
 func TestLostCreation(t *testing.T) {
 	answers := map[string]func(*http.Response) (*http.Response, error){
 		"broken connection": func(r *http.Response) (*http.Response, error) {
-			_ = r.Body.Close() // it is not passed on
+			_ = r.Body.Close() // the response is lost
 			return nil, errBroken
 		},
 		"gateway timeout": func(r *http.Response) (*http.Response, error) {
-			_ = r.Body.Close() // it is not passed on
+			_ = r.Body.Close() // the response is lost
 			return &http.Response{StatusCode: http.StatusGatewayTimeout, Header: http.Header{}, Body: http.NoBody, Request: r.Request}, nil
 		},
 	}
@@ -238,7 +238,7 @@ func TestLostCreation(t *testing.T) {
 				if err := tc.create(t.Context(), s.Client); err != nil {
 					t.Fatal(err)
 				}
-				controllertest.Eventually(t, "all is there", func(ctx context.Context) (any, bool) { return tc.done(ctx, s.Client) })
+				controllertest.Eventually(t, "all pods are ready", func(ctx context.Context) (any, bool) { return tc.done(ctx, s.Client) })
 				if got := created(t, s.Client, w); got != tc.want {
 					t.Errorf("%d pods were created, want %d", got, tc.want)
 				}
@@ -266,7 +266,7 @@ func jobDone(ctx context.Context, c kubernetes.Interface) (any, bool) {
 	return j, err == nil && j.Status.CompletionTime != nil && j.Status.Succeeded == 3
 }
 
-// created counts the pods that a watch has shown until now.
+// created returns how many pods a watch has shown so far.
 func created(t *testing.T, c kubernetes.Interface, w watch.Interface) int {
 	t.Helper()
 	last := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "last"}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}}}

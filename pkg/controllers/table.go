@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controllers names the controllers of the controller manager.
+// Package controllers lists the controllers of the controller manager.
 package controllers
 
 import (
@@ -52,19 +52,20 @@ import (
 	"keelson.dev/keelson/pkg/controllers/volumebinder"
 )
 
-// Entry is a controller of the manager.
+// Entry is a controller in the table.
 type Entry struct {
-	// Name is what --controllers calls it.
+	// Name is the controller's name in --controllers.
 	Name string
-	// Account is the service account in kube-system that it acts as; "" is the
-	// manager itself, for what gives accounts their tokens.
+	// Account is the controller's service account in kube-system. It is "" for the controller that
+	// issues tokens for service accounts, which acts as the manager's own user.
 	Account string
 	New     func(controller.Deps) (controller.Controller, error)
-	// Enabled tells whether the operator's options call for it; nil: always.
+	// Enabled reports whether the operator's options enable the controller. If it is nil, the
+	// controller is always enabled.
 	Enabled func(controller.Options) bool
 }
 
-// Table lists all controllers, those first that others need to get going.
+// Table returns all controllers. Those that others depend on come first.
 func Table() []Entry {
 	return []Entry{
 		{serviceaccount.Name, "service-account-controller", serviceaccount.New, nil},
@@ -117,7 +118,7 @@ func Table() []Entry {
 	}
 }
 
-// signs tells whether there is an authority to sign with.
+// signs reports whether there is a certificate authority to sign with.
 func signs(o controller.Options) bool {
 	return len(o.SigningCert) > 0 && len(o.SigningKey) > 0 || len(o.Signers) > 0
 }

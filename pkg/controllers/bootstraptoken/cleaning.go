@@ -56,7 +56,7 @@ func (c *cleaning) sync(ctx context.Context, key string) error {
 		c.queue.AddAfter(key, left)
 		return nil
 	}
-	// Of the very version that has expired: it may have been given more time since.
+	// Delete only the version that has expired, because the expiration may have been changed since.
 	err = c.Client.CoreV1().Secrets(namespace).Delete(ctx, name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion},
 	})

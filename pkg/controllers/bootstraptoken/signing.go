@@ -24,10 +24,10 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// SigningName is the name of the controller that signs.
+// SigningName is the name of the signing controller.
 const SigningName = "bootstrap-signer-controller"
 
-// What is signed, as Kubernetes names it.
+// Names of what is signed, as in Kubernetes.
 const (
 	infoName        = "cluster-info"
 	infoKey         = "kubeconfig"
@@ -43,8 +43,8 @@ type signing struct {
 	infos   corelisters.ConfigMapLister
 }
 
-// NewSigning returns the controller that keeps a signature by each token beside
-// what joining nodes are told.
+// NewSigning returns the controller that signs the cluster-info ConfigMap with each bootstrap
+// token.
 func NewSigning(d controller.Deps) (controller.Controller, error) {
 	core := d.Informers.Core().V1()
 	c := &signing{Deps: d, secrets: core.Secrets().Lister(), infos: core.ConfigMaps().Lister()}
@@ -97,7 +97,7 @@ func (c *signing) sync(ctx context.Context, key string) error {
 	return nil
 }
 
-// signed is the data with a signature by each token that is to sign, and with none else.
+// signed returns the data with a signature by each token that may sign, and no other signatures.
 func signed(data map[string]string, tokens []*v1.Secret, now time.Time) (map[string]string, error) {
 	out := map[string]string{}
 	for k, v := range data {
@@ -123,9 +123,8 @@ func signed(data map[string]string, tokens []*v1.Secret, now time.Time) (map[str
 	return out, nil
 }
 
-// sign is a signature of the content, without the content itself: a detached
-// JSON Web Signature. Libraries refuse to make one, because a token's secret is
-// shorter than they want a key to be.
+// sign returns a detached JSON Web Signature of the content. Libraries refuse to create one,
+// because a token's secret is shorter than the minimum key length.
 func sign(content, id, secret string) (string, error) {
 	header, err := json.Marshal(struct {
 		Algorithm string `json:"alg"`
@@ -141,7 +140,7 @@ func sign(content, id, secret string) (string, error) {
 	return protected + ".." + encode(mac.Sum(nil)), nil
 }
 
-// nextExpiry is how long it takes until a token that signs now does so no more; 0 if none will.
+// nextExpiry returns the time until the first signing token expires, or 0 if none will.
 func nextExpiry(tokens []*v1.Secret, now time.Time) time.Duration {
 	var next time.Duration
 	for _, s := range tokens {

@@ -1,13 +1,11 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bootstraptoken looks after the tokens with which nodes join: one
-// controller signs what a joining node is told of the cluster with each of
-// them, another deletes those that have expired.
+// Package bootstraptoken manages the tokens with which nodes join: one controller signs the cluster
+// information with each token, and another one deletes expired tokens.
 //
-// A joining node knows a token and nothing else. It reads the ConfigMap
-// cluster-info, which anybody may, and believes what it says because the
-// signature shows that somebody wrote it who knows the token too.
+// A joining node only knows a token. It reads the ConfigMap cluster-info, which is public, and
+// trusts it because the signature proves that the writer knows the token too.
 package bootstraptoken
 
 import (
@@ -18,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Keys of the data of a token's Secret, as Kubernetes names them.
+// Keys in the data of a token's Secret, as in Kubernetes.
 const (
 	keyID         = "token-id"
 	keySecret     = "token-secret"
@@ -27,13 +25,13 @@ const (
 	namePrefix    = "bootstrap-token-"
 )
 
-// isToken tells whether a Secret is a token.
+// isToken reports whether a Secret is a bootstrap token.
 func isToken(s *v1.Secret) bool {
 	return s.Namespace == metav1.NamespaceSystem && s.Type == v1.SecretTypeBootstrapToken
 }
 
-// expiry is when a token expires; forever when it never does. A time that
-// cannot be read is over: a token must not live on by a mistake.
+// expiry returns when a token expires, or forever if it never does. A time that cannot be parsed
+// counts as expired, so that a mistake does not keep a token valid.
 func expiry(s *v1.Secret) (at time.Time, forever bool) {
 	text := string(s.Data[keyExpiration])
 	if text == "" {
@@ -46,7 +44,7 @@ func expiry(s *v1.Secret) (at time.Time, forever bool) {
 	return at, false
 }
 
-// signingKey is a token's id and secret if it is to sign now.
+// signingKey returns a token's id and secret, and whether the token may sign now.
 func signingKey(s *v1.Secret, now time.Time) (id, secret string, ok bool) {
 	id, secret = string(s.Data[keyID]), string(s.Data[keySecret])
 	at, forever := expiry(s)

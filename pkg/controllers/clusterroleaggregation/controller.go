@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clusterroleaggregation gives a ClusterRole with an aggregation rule the
-// rules of all the roles that it selects, those of each role by name, each rule once.
+// Package clusterroleaggregation sets the rules of each ClusterRole with an aggregation rule to the
+// rules of all roles that it selects, sorted by role name and without duplicates.
 package clusterroleaggregation
 
 import (
@@ -43,12 +43,12 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// wake has all aggregated roles looked at: any of them may select, or have
-// selected, the role that changed. They are few.
+// wake queues all aggregated roles, because each of them may select the changed role, or may have
+// selected it before. There are few of them.
 func (c *Controller) wake() {
 	roles, err := c.roles.List(labels.Everything())
 	if err != nil {
-		return // a cache does not fail
+		return // a cache never fails
 	}
 	for _, r := range roles {
 		if r.AggregationRule != nil {
@@ -88,7 +88,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	return nil
 }
 
-// aggregate collects the rules of the roles that role selects, but its own.
+// aggregate returns the rules of the roles that role selects, except its own.
 func aggregate(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbacv1.PolicyRule, error) {
 	all = slices.SortedFunc(slices.Values(all), func(a, b *rbacv1.ClusterRole) int { return strings.Compare(a.Name, b.Name) })
 	var rules []rbacv1.PolicyRule

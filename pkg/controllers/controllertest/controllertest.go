@@ -37,8 +37,8 @@ func Run(t *testing.T, s *testserver.Server, o controller.Options, news ...func(
 	run(t, s, s.Config, o, news...)
 }
 
-// RunAs is Run with no other rights than those of a service account in kube-system.
-// What controllers watch together is watched with all.
+// RunAs is Run with only the permissions of a service account in kube-system. The shared informers
+// have all permissions.
 func RunAs(t *testing.T, s *testserver.Server, account string, o controller.Options, news ...func(controller.Deps) (controller.Controller, error)) {
 	t.Helper()
 	own := s.UserConfig(t, "system:serviceaccount:kube-system:"+account, "system:serviceaccounts", "system:serviceaccounts:kube-system")
@@ -88,7 +88,7 @@ func run(t *testing.T, s *testserver.Server, own *rest.Config, o controller.Opti
 	})
 }
 
-// Account makes the service account that pods of the namespace default are given.
+// Account creates the default service account, which pods in the namespace default need.
 func Account(t *testing.T, s *testserver.Server) {
 	t.Helper()
 	account := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
@@ -97,7 +97,7 @@ func Account(t *testing.T, s *testserver.Server) {
 	}
 }
 
-// Eventually waits until ok, which returns what it sees, says yes.
+// Eventually waits until ok returns true. ok also returns what it saw, for the failure message.
 func Eventually(t *testing.T, what string, ok func(ctx context.Context) (any, bool)) {
 	t.Helper()
 	var last any

@@ -15,15 +15,15 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// Ready says that a pod runs and is ready.
+// Ready sets a pod's status to running and ready.
 func Ready(pod *v1.Pod) {
 	pod.Status.Phase = v1.PodRunning
 	pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue, LastTransitionTime: pod.CreationTimestamp}}
 }
 
-// Kubelets play the kubelets of all nodes until the test ends: report says what
-// becomes of a new pod, and a pod that is to go is gone at once. A report that
-// leaves the pod pending is not sent.
+// Kubelets simulates the kubelets of all nodes until the test ends. It calls report to set the
+// status of each new pod, and deletes terminating pods at once. It does not send a status that is
+// still pending.
 func Kubelets(t *testing.T, s *testserver.Server, report func(*v1.Pod)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -37,7 +37,7 @@ func Kubelets(t *testing.T, s *testserver.Server, report func(*v1.Pod)) {
 			_ = pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &zero, Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
 		case pod.Status.Phase == v1.PodPending:
 			if report(pod); pod.Status.Phase != v1.PodPending {
-				_, _ = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{}) // on a conflict there is a newer one to come
+				_, _ = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{}) // after a conflict an event with a newer version follows
 			}
 		}
 	}

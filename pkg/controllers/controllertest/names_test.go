@@ -34,28 +34,30 @@ import (
 	"keelson.dev/keelson/pkg/controllers/statefulset"
 )
 
-// The longest names that validation accepts: of most objects, and of those that become labels.
+// Lengths of the longest valid names: of most objects, and of objects whose names become labels.
 const (
 	longest, longestLabel = 253, 63
-	// longestSet is the longest name of a StatefulSet whose pods can have its revision's name as a label
-	// (kubernetes/kubernetes#64023).
+	// longestSet is the longest name of a StatefulSet whose pods can have the name of its revision
+	// as a label (kubernetes/kubernetes#64023).
 	longestSet = longestLabel - 11
 	ns         = metav1.NamespaceDefault
 )
 
-// long is a name of n characters, which starts with what tells it from others.
+// long returns a name of n characters with the given start.
 func long(start string, n int) string { return start + strings.Repeat("x", n-len(start)) }
 
-// dotted is a name of n characters that has a dot wherever it may be cut.
+// dotted returns a name of n characters with a dot at every second place, where the name may be
+// truncated.
 func dotted(start string, n int) string {
 	name := start + strings.Repeat("x.", n)
 	return name[:n-1] + "x"
 }
 
-// shifted is dotted with the dots at the other places.
+// shifted is like dotted, with the dots at the other places.
 func shifted(start string, n int) string { return dotted(start+"y", n) }
 
-// maker creates an object of a name whose pods, or other dependents, have the label app with that value.
+// maker creates an object with a name. Its pods or other dependents have the label app with the
+// given value.
 type maker func(c kubernetes.Interface, name, app string) error
 
 var template = func(app string) v1.PodTemplateSpec {
@@ -113,7 +115,7 @@ func makeDaemonSet(c kubernetes.Interface, name, app string) error {
 	return err
 }
 
-// addNode makes a node that daemon pods can run on: a new one has a taint until it is ready.
+// addNode creates a node for daemon pods. It removes the taint that a new node has.
 func addNode(t *testing.T, c kubernetes.Interface) {
 	t.Helper()
 	node, err := c.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: meta(long("n", longestLabel))}, metav1.CreateOptions{})
@@ -140,7 +142,7 @@ func makeJob(mode batchv1.CompletionMode) maker {
 	}
 }
 
-// makePodWith creates a pod to which a controller adds what belongs to the pod.
+// makePodWith creates a pod for which a controller creates further objects.
 func makePodWith(change func(*v1.PodSpec)) maker {
 	return func(c kubernetes.Interface, name, app string) error {
 		t := template(app)
@@ -165,14 +167,14 @@ func makeMirrored(c kubernetes.Interface, name, app string) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.CoreV1().Endpoints(ns).Create(context.Background(), &v1.Endpoints{ //nolint:staticcheck // what is mirrored
+	_, err = c.CoreV1().Endpoints(ns).Create(context.Background(), &v1.Endpoints{ //nolint:staticcheck // the Endpoints to mirror
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": app}},
 		Subsets:    []v1.EndpointSubset{{Addresses: []v1.EndpointAddress{{IP: "192.0.2.1"}}, Ports: []v1.EndpointPort{{Port: 80}}}}, //nolint:staticcheck // as above
 	}, metav1.CreateOptions{})
 	return err
 }
 
-// Dependents of an object, by the label app or by its name.
+// Functions that count the dependents of an object, by the label app or by its name.
 func pods(ctx context.Context, c kubernetes.Interface, _, app string) (int, error) {
 	list, err := c.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{LabelSelector: "app=" + app})
 	return len(list.Items), err
@@ -213,8 +215,8 @@ func claimed(s *v1.PodSpec) {
 	s.ResourceClaims = []v1.PodResourceClaim{{Name: long("c", longestLabel), ResourceClaimTemplateName: &t}}
 }
 
-// TestLongestNames: what a controller makes of an object with the longest valid name has a valid
-// name and valid labels.
+// TestLongestNames checks that what a controller creates for an object with the longest valid name
+// has a valid name and valid labels.
 func TestLongestNames(t *testing.T) {
 	tests := map[string]struct {
 		length int
@@ -277,7 +279,7 @@ func TestLongestNames(t *testing.T) {
 	}
 }
 
-// revisions checks that each revision of a Deployment has a ReplicaSet of its own.
+// revisions checks that each revision of a Deployment has its own ReplicaSet.
 func revisions(t *testing.T, c kubernetes.Interface, name, app string) {
 	patch := []byte(`{"spec":{"template":{"metadata":{"annotations":{"v":"2"}}}}}`)
 	if _, err := c.AppsV1().Deployments(ns).Patch(t.Context(), name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {

@@ -19,10 +19,10 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// SlicesLostBetween has a controller's slices deleted by somebody else right after
-// its first write of one by method, before the answer to that write reaches it, and
-// when its cache has seen both. It runs the controller; the channel that it returns
-// is closed when the slices are lost.
+// SlicesLostBetween runs a controller and makes another client delete the controller's slices:
+// right after the controller's first write of a slice with method, and before it receives the
+// response, but when its cache has seen both. The returned channel is closed when the slices are
+// deleted.
 func SlicesLostBetween(t *testing.T, s *testserver.Server, method string, build func(controller.Deps) (controller.Controller, error)) <-chan struct{} {
 	t.Helper()
 	lost := make(chan struct{})
@@ -36,12 +36,12 @@ func SlicesLostBetween(t *testing.T, s *testserver.Server, method string, build 
 			if err == nil && r.Method == method && strings.Contains(r.URL.Path, "/endpointslices") {
 				once.Do(func() {
 					defer close(lost) // also when Eventually ends this goroutine
-					// Not the API server's own, which come back.
+					// Keep the API server's own slices, which it would recreate.
 					controllers := metav1.ListOptions{LabelSelector: discoveryv1.LabelManagedBy}
 					if err := client.DeleteCollection(r.Context(), metav1.DeleteOptions{}, controllers); err != nil {
 						t.Errorf("delete slices: %v", err)
 					}
-					// Who sees a slice that is made now has seen all that was before.
+					// A cache that shows this slice has also seen all earlier events.
 					witness := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "witness"}, AddressType: discoveryv1.AddressTypeIPv4}
 					if _, err := client.Create(r.Context(), witness, metav1.CreateOptions{}); err != nil {
 						t.Errorf("create a slice: %v", err)
@@ -67,8 +67,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 // RoundTrip implements http.RoundTripper.
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// Addresses returns what Eventually waits for: the slices of a Service in the
-// namespace default have these addresses and no others.
+// Addresses returns a function for Eventually that waits until the slices of a Service in the
+// namespace default have exactly these addresses.
 func Addresses(s *testserver.Server, service string, addresses ...string) func(context.Context) (any, bool) {
 	return func(ctx context.Context) (any, bool) {
 		list, err := s.Client.DiscoveryV1().EndpointSlices("default").List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})

@@ -1,9 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package devicetainteviction ends pods whose devices are tainted NoExecute in a
-// way that their claims do not tolerate: at once, or when they have tolerated it
-// for as long as they would.
+// Package devicetainteviction deletes pods whose devices have a NoExecute taint that their claims
+// do not tolerate. A pod is deleted at once, or when its tolerations have expired.
 package devicetainteviction
 
 import (
@@ -28,8 +27,7 @@ import (
 // Name is the controller's name.
 const Name = "device-taint-eviction-controller"
 
-// byPool is an index of slices by their pool, and of claims by the pools that
-// their devices are of.
+// byPool is the index of slices by pool, and of claims by the pools of their devices.
 const byPool = "devicePool"
 
 // Controller implements controller.Controller.
@@ -43,7 +41,7 @@ type Controller struct {
 	metrics    *metrics
 
 	mu      sync.Mutex
-	waiting map[types.UID]bool // pods that are to go later
+	waiting map[types.UID]bool // pods that are to be deleted later
 }
 
 // New returns the controller.
@@ -79,7 +77,7 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 	}
 }
 
-// claimChanged has the pods looked at that used a claim, or use it now.
+// claimChanged queues the pods that used a claim or use it now.
 func (c *Controller) claimChanged(old, claim *resourcev1.ResourceClaim) {
 	for _, cl := range []*resourcev1.ResourceClaim{old, claim} {
 		if cl == nil {
@@ -93,7 +91,7 @@ func (c *Controller) claimChanged(old, claim *resourcev1.ResourceClaim) {
 	}
 }
 
-// sliceChanged has the pods looked at that use devices of a pool.
+// sliceChanged queues the pods that use devices of a pool.
 func (c *Controller) sliceChanged(old, slice *resourcev1.ResourceSlice) {
 	if old != nil && slice != nil && old.Spec.Pool.Generation == slice.Spec.Pool.Generation && equality.Semantic.DeepEqual(taintsOf(old), taintsOf(slice)) {
 		return
@@ -101,7 +99,7 @@ func (c *Controller) sliceChanged(old, slice *resourcev1.ResourceSlice) {
 	s := controller.Latest(old, slice)
 	claims, err := c.claimCache.ByIndex(byPool, poolKey(s.Spec.Driver, s.Spec.Pool.Name))
 	if err != nil {
-		return // the index is there
+		return // the index exists
 	}
 	for _, o := range claims {
 		c.claimChanged(nil, o.(*resourcev1.ResourceClaim))
@@ -143,7 +141,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return nil
 }
 
-// wait remembers whether a pod is to go later, and returns whether it was.
+// wait records whether a pod is to be deleted later, and returns what was recorded before.
 func (c *Controller) wait(uid types.UID, is bool) (was bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,8 +153,8 @@ func (c *Controller) wait(uid types.UID, is bool) (was bool) {
 	return was
 }
 
-// usedBy returns the allocated claims that are reserved for a pod, with the one for its extended
-// resources.
+// usedBy returns the allocated claims that are reserved for a pod, including the one for its
+// extended resources.
 func (c *Controller) usedBy(pod *v1.Pod) []*resourcev1.ResourceClaim {
 	var out []*resourcev1.ResourceClaim
 	add := func(name string, owned bool) {
@@ -171,7 +169,7 @@ func (c *Controller) usedBy(pod *v1.Pod) []*resourcev1.ResourceClaim {
 	for i := range pod.Spec.ResourceClaims {
 		name, owned, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
 		if err != nil || name == nil {
-			continue // it has none
+			continue // the claim was not created yet
 		}
 		add(*name, owned)
 	}
@@ -181,11 +179,11 @@ func (c *Controller) usedBy(pod *v1.Pod) []*resourcev1.ResourceClaim {
 	return out
 }
 
-// taintsFor are the taints of a device, as the newest generation of its pool has them.
+// taintsFor returns the taints of a device in the newest generation of its pool.
 func (c *Controller) taintsFor(driver, pool, device string) []resourcev1.DeviceTaint {
 	objects, err := c.slices.ByIndex(byPool, poolKey(driver, pool))
 	if err != nil {
-		return nil // the index is there
+		return nil // the index exists
 	}
 	newest := int64(-1)
 	var out []resourcev1.DeviceTaint
@@ -228,7 +226,7 @@ func poolsOfClaim(o any) ([]string, error) {
 	return keys, nil
 }
 
-// taintsOf are the taints of a slice's devices by their names.
+// taintsOf returns the taints of a slice's devices, by name.
 func taintsOf(s *resourcev1.ResourceSlice) map[string][]resourcev1.DeviceTaint {
 	out := map[string][]resourcev1.DeviceTaint{}
 	for _, d := range s.Spec.Devices {

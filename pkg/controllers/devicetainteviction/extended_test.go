@@ -17,8 +17,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// TestExtendedResources: a pod leaves a tainted device also if it has the device by an extended
-// resource, with a claim that was made for that (kubernetes/kubernetes#142289).
+// TestExtendedResources checks that a pod is also deleted if it got the tainted device as an
+// extended resource, with a claim that was created for that (kubernetes/kubernetes#142289).
 func TestExtendedResources(t *testing.T) {
 	const namespace = "default"
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "p", UID: "u"}}

@@ -10,13 +10,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics have the names and help of Kubernetes.
+// metrics have Kubernetes' names and help texts.
 type metrics struct {
 	deletions prometheus.Counter
 	latency   prometheus.Histogram
 }
 
-// newMetrics registers the metrics; a nil registerer has none.
+// newMetrics registers the metrics. r may be nil.
 func newMetrics(r prometheus.Registerer) *metrics {
 	const subsystem = "device_taint_eviction_controller"
 	auto := promauto.With(r)
@@ -33,7 +33,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}
 }
 
-// deleted counts a pod that was deleted that long after it had to leave.
+// deleted counts a deleted pod. late is the time since the pod had to be deleted.
 func (m *metrics) deleted(late time.Duration) {
 	m.deletions.Inc()
 	m.latency.Observe(late.Seconds())

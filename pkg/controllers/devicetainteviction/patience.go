@@ -11,7 +11,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 )
 
-// evictAt tells when a pod has to leave its devices; no time when it may stay.
+// evictAt returns when a pod must be deleted, or leaves = false if it may stay.
 func (c *Controller) evictAt(pod *v1.Pod) (at time.Time, leaves bool) {
 	for _, claim := range c.usedBy(pod) {
 		for i := range claim.Status.Allocation.Devices.Results {
@@ -25,8 +25,8 @@ func (c *Controller) evictAt(pod *v1.Pod) (at time.Time, leaves bool) {
 	return at, leaves
 }
 
-// endOf tells when a device with these taints is not tolerated any more. A taint
-// that does not say when it was added was added now.
+// endOf returns when a device with these taints is no longer tolerated. A taint without a time
+// counts as added now.
 func endOf(taints []resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToleration, now time.Time) (end time.Time, ends bool) {
 	for _, t := range taints {
 		if t.Effect != resourcev1.DeviceTaintEffectNoExecute {
@@ -47,8 +47,8 @@ func endOf(taints []resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToler
 	return end, ends
 }
 
-// patience is how long a taint is tolerated: the shortest of the times that
-// tolerations give; one without a time tolerates it forever.
+// patience returns how long a taint is tolerated: the shortest time of the matching tolerations, or
+// forever if none has a time.
 func patience(t resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToleration) (limit time.Duration, forever bool) {
 	tolerated := false
 	for _, tol := range tolerations {

@@ -1,12 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package disruption keeps what PodDisruptionBudgets say about how many pods may
-// be evicted now; the eviction API goes by it. What they say is a pure function
-// of the pods selected and of how many there ought to be, status.
+// Package disruption maintains the status of PodDisruptionBudgets, with the number of pods that may
+// be evicted now. The eviction API uses it. The pure function status computes it from the selected
+// pods and the expected number of pods.
 //
-// It also takes back the announcement on a pod that it is about to be disrupted,
-// when nothing came of it.
+// The package also removes the DisruptionTarget condition from a pod if the announced disruption
+// did not happen.
 package disruption
 
 import (
@@ -35,8 +35,8 @@ const Name = "disruption-controller"
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	queue   *controller.Queue // of budgets
-	stale   *controller.Queue // of pods
+	queue   *controller.Queue // keys are budgets
+	stale   *controller.Queue // keys are pods
 	budgets policylisters.PodDisruptionBudgetLister
 	pods    corelisters.PodLister
 	scales  *scales
@@ -66,7 +66,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// podChanged has the budgets looked at that select the pod, or did.
+// podChanged queues the budgets that select or selected the pod.
 func (c *Controller) podChanged(old, pod *v1.Pod) {
 	if pod != nil {
 		if in, announced := staleIn(pod, c.Clock.Now()); announced {
@@ -82,7 +82,7 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 		}
 		budgets, err := c.budgets.GetPodPodDisruptionBudgets(p)
 		if err != nil {
-			continue // none selects it
+			continue // no budget selects it
 		}
 		for _, b := range budgets {
 			c.queue.AddObject(b)
@@ -93,7 +93,7 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 	}
 }
 
-// warnOfMany tells of a pod that several budgets select: it cannot be evicted.
+// warnOfMany records an event for a pod that several budgets select, which cannot be evicted.
 func (c *Controller) warnOfMany(pod *v1.Pod) {
 	if budgets, err := c.budgets.GetPodPodDisruptionBudgets(pod); err == nil && len(budgets) > 1 {
 		c.Events.Eventf(pod, v1.EventTypeWarning, "MultiplePodDisruptionBudgets",
@@ -101,7 +101,7 @@ func (c *Controller) warnOfMany(pod *v1.Pod) {
 	}
 }
 
-// matters tells whether a pod may count differently.
+// matters reports whether a pod may count differently after a change.
 func matters(old, pod *v1.Pod) bool {
 	return old.UID != pod.UID || controller.Ready(old) != controller.Ready(pod) || (old.DeletionTimestamp == nil) != (pod.DeletionTimestamp == nil) ||
 		!maps.Equal(old.Labels, pod.Labels) || !equality.Semantic.DeepEqual(old.OwnerReferences, pod.OwnerReferences)
@@ -120,7 +120,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return err
 	}
-	// What is not known is not allowed.
+	// If the number is unknown, no disruption is allowed.
 	return errors.Join(err, c.write(ctx, b, failed(b, err)))
 }
 
@@ -180,7 +180,7 @@ func (c *Controller) write(ctx context.Context, b *policyv1.PodDisruptionBudget,
 	return nil
 }
 
-// syncStale takes back an announcement that nothing came of.
+// syncStale removes the condition of an announced disruption that did not happen.
 func (c *Controller) syncStale(ctx context.Context, key string) error {
 	namespace, name := controller.SplitKey(key)
 	pod, err := c.pods.Pods(namespace).Get(name)
@@ -209,7 +209,7 @@ func (c *Controller) syncStale(ctx context.Context, key string) error {
 	return nil
 }
 
-// failed is the status of a budget that cannot be told.
+// failed returns the status of a budget that cannot be computed.
 func failed(b *policyv1.PodDisruptionBudget, err error) policyv1.PodDisruptionBudgetStatus {
 	out := *b.Status.DeepCopy()
 	out.DisruptionsAllowed = 0
@@ -221,8 +221,10 @@ func failed(b *policyv1.PodDisruptionBudget, err error) policyv1.PodDisruptionBu
 }
 
 const (
-	// deletionTimeout is after how long a pod whose eviction was allowed counts as not evicted.
+	// deletionTimeout is how long a pod whose eviction was allowed counts as disrupted although it
+	// is not deleted.
 	deletionTimeout = 2 * time.Minute
-	// staleTimeout is after how long a pod that was to be disrupted, and is not, counts as let be.
+	// staleTimeout is how long the condition of an announced disruption remains although the pod is
+	// not deleted.
 	staleTimeout = 2 * time.Minute
 )

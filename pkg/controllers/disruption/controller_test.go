@@ -58,18 +58,18 @@ func TestStatus(t *testing.T) {
 		left      []string
 		again     time.Duration
 	}{
-		"a number that stays":         {spec: minAvailable(number(2)), pods: []*v1.Pod{ready("a"), ready("b"), ready("c")}, expected: 3, want: sums{3, 2, 1}},
-		"fewer than have to stay":     {spec: minAvailable(number(3)), pods: []*v1.Pod{ready("a"), notReady("b")}, expected: 2, want: sums{1, 3, 0}},
+		"minimum number":              {spec: minAvailable(number(2)), pods: []*v1.Pod{ready("a"), ready("b"), ready("c")}, expected: 3, want: sums{3, 2, 1}},
+		"fewer than the minimum":      {spec: minAvailable(number(3)), pods: []*v1.Pod{ready("a"), notReady("b")}, expected: 2, want: sums{1, 3, 0}},
 		"no pods":                     {spec: minAvailable(number(0)), want: sums{0, 0, 0}},
-		"a part, rounded up, stays":   {spec: minAvailable(percent("50%")), pods: []*v1.Pod{ready("a"), ready("b"), ready("c")}, expected: 3, want: sums{3, 2, 1}},
-		"a number that goes":          {spec: maxUnavailable(number(1)), pods: []*v1.Pod{ready("a"), ready("b")}, expected: 2, want: sums{2, 1, 1}},
-		"a part, rounded up, goes":    {spec: maxUnavailable(percent("30%")), pods: []*v1.Pod{ready("a"), ready("b"), ready("c")}, expected: 3, want: sums{3, 2, 1}},
-		"more may go than there are":  {spec: maxUnavailable(number(9)), pods: []*v1.Pod{ready("a")}, expected: 1, want: sums{1, 0, 1}},
-		"one goes already":            {spec: minAvailable(number(1)), pods: []*v1.Pod{ready("a"), leaving("b")}, expected: 2, want: sums{1, 1, 0}},
-		"one is about to":             {spec: minAvailable(number(1)), disrupted: map[string]metav1.Time{"b": at(time.Minute)}, pods: []*v1.Pod{ready("a"), ready("b")}, expected: 2, want: sums{1, 1, 0}, left: []string{"b"}, again: time.Minute},
-		"one was, and did not":        {spec: minAvailable(number(1)), disrupted: map[string]metav1.Time{"b": at(time.Hour)}, pods: []*v1.Pod{ready("a"), ready("b")}, expected: 2, want: sums{2, 1, 1}},
-		"one was, and is gone":        {spec: minAvailable(number(1)), disrupted: map[string]metav1.Time{"b": at(time.Minute)}, pods: []*v1.Pod{ready("a")}, expected: 1, want: sums{1, 1, 0}},
-		"nothing is asked for at all": {pods: []*v1.Pod{ready("a")}, expected: 1, want: sums{1, 0, 1}},
+		"minimum percent, rounded up": {spec: minAvailable(percent("50%")), pods: []*v1.Pod{ready("a"), ready("b"), ready("c")}, expected: 3, want: sums{3, 2, 1}},
+		"maximum number":              {spec: maxUnavailable(number(1)), pods: []*v1.Pod{ready("a"), ready("b")}, expected: 2, want: sums{2, 1, 1}},
+		"maximum percent, rounded up": {spec: maxUnavailable(percent("30%")), pods: []*v1.Pod{ready("a"), ready("b"), ready("c")}, expected: 3, want: sums{3, 2, 1}},
+		"maximum above all pods":      {spec: maxUnavailable(number(9)), pods: []*v1.Pod{ready("a")}, expected: 1, want: sums{1, 0, 1}},
+		"one is terminating":          {spec: minAvailable(number(1)), pods: []*v1.Pod{ready("a"), leaving("b")}, expected: 2, want: sums{1, 1, 0}},
+		"one eviction is pending":     {spec: minAvailable(number(1)), disrupted: map[string]metav1.Time{"b": at(time.Minute)}, pods: []*v1.Pod{ready("a"), ready("b")}, expected: 2, want: sums{1, 1, 0}, left: []string{"b"}, again: time.Minute},
+		"one eviction timed out":      {spec: minAvailable(number(1)), disrupted: map[string]metav1.Time{"b": at(time.Hour)}, pods: []*v1.Pod{ready("a"), ready("b")}, expected: 2, want: sums{2, 1, 1}},
+		"one eviction is complete":    {spec: minAvailable(number(1)), disrupted: map[string]metav1.Time{"b": at(time.Minute)}, pods: []*v1.Pod{ready("a")}, expected: 1, want: sums{1, 1, 0}},
+		"empty spec":                  {pods: []*v1.Pod{ready("a")}, expected: 1, want: sums{1, 0, 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &policyv1.PodDisruptionBudget{

@@ -22,8 +22,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// scales know how many pods the owners of pods want: of the built-in ones from
-// the caches, of all others by their scale subresource.
+// scales returns how many pods the owners of pods want: for built-in kinds from the caches, for
+// others from their scale subresource.
 type scales struct {
 	sets         appslisters.ReplicaSetLister
 	deployments  appslisters.DeploymentLister
@@ -42,14 +42,14 @@ func newScales(d controller.Deps) *scales {
 	}
 }
 
-// owner is who wants a number of pods.
+// owner is the controller of some pods, with its wanted number of replicas.
 type owner struct {
 	uid      types.UID
 	replicas int32
 }
 
-// sum is how many pods the owners of pods want together. It also tells whether
-// there are pods that nobody owns, and which count for nothing.
+// sum returns how many pods the owners of the given pods want together. unmanaged is true if some
+// pods have no owner; these do not count.
 func (s *scales) sum(ctx context.Context, pods []*v1.Pod) (total int32, unmanaged bool, err error) {
 	seen := map[types.UID]bool{}   // references of pods
 	wanted := map[types.UID]bool{} // owners counted
@@ -78,7 +78,7 @@ func (s *scales) sum(ctx context.Context, pods []*v1.Pod) (total int32, unmanage
 	return total, unmanaged, nil
 }
 
-// of is the owner that a reference names, or nil if there is none.
+// of returns the owner that a reference names, or nil if it does not exist.
 func (s *scales) of(ctx context.Context, namespace string, ref *metav1.OwnerReference) (*owner, error) {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
@@ -103,7 +103,7 @@ func (s *scales) of(ctx context.Context, namespace string, ref *metav1.OwnerRefe
 	return s.ofOther(ctx, namespace, gv.WithKind(ref.Kind), ref)
 }
 
-// ofSet is a ReplicaSet, or the Deployment it is of.
+// ofSet returns a ReplicaSet, or the Deployment that owns it.
 func (s *scales) ofSet(namespace string, ref *metav1.OwnerReference) *owner {
 	set, err := s.sets.ReplicaSets(namespace).Get(ref.Name)
 	if err != nil || set.UID != ref.UID {
@@ -123,7 +123,7 @@ func (s *scales) ofSet(namespace string, ref *metav1.OwnerReference) *owner {
 func (s *scales) ofOther(ctx context.Context, namespace string, kind schema.GroupVersionKind, ref *metav1.OwnerReference) (*owner, error) {
 	mapping, err := s.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if meta.IsNoMatchError(err) {
-		s.mapper.Reset() // it may be served since
+		s.mapper.Reset() // the kind may be served by now
 		mapping, err = s.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	}
 	if err != nil {

@@ -16,13 +16,13 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// needsScale tells whether it takes how many pods there ought to be to know how
-// many may go; for a number of pods that have to stay, those there are suffice.
+// needsScale reports whether the expected number of pods is needed to compute the status. For an
+// absolute number of available pods, the existing pods suffice.
 func needsScale(b *policyv1.PodDisruptionBudget) bool {
 	return b.Spec.MaxUnavailable != nil || b.Spec.MinAvailable != nil && b.Spec.MinAvailable.Type == intstr.String
 }
 
-// desiredHealthy is how many pods have to stay, of those expected.
+// desiredHealthy returns how many of the expected pods must be healthy.
 func desiredHealthy(b *policyv1.PodDisruptionBudget, expected int32) (int32, error) {
 	switch {
 	case b.Spec.MaxUnavailable != nil:
@@ -41,8 +41,8 @@ func desiredHealthy(b *policyv1.PodDisruptionBudget, expected int32) (int32, err
 	return 0, nil
 }
 
-// status is what a budget says when it selects pods, of which there ought to be
-// so many, and after how long that changes by the passing of time alone.
+// status returns the status of a budget for the selected pods and the expected number of pods, and
+// when it changes without an event.
 func status(b *policyv1.PodDisruptionBudget, pods []*v1.Pod, expected int32, now time.Time) (policyv1.PodDisruptionBudgetStatus, time.Duration, error) {
 	desired, err := desiredHealthy(b, expected)
 	if err != nil {
@@ -57,7 +57,7 @@ func status(b *policyv1.PodDisruptionBudget, pods []*v1.Pod, expected int32, now
 		}
 		if at, there := b.Status.DisruptedPods[pod.Name]; there {
 			if left := at.Add(deletionTimeout).Sub(now); left > 0 {
-				// Its eviction is allowed; it goes any moment.
+				// The eviction was allowed, and the pod will be deleted soon.
 				disrupted[pod.Name] = at
 				if again == 0 || left < again {
 					again = left
@@ -74,15 +74,15 @@ func status(b *policyv1.PodDisruptionBudget, pods []*v1.Pod, expected int32, now
 		CurrentHealthy: healthy, DesiredHealthy: desired, ExpectedPods: expected, DisruptedPods: disrupted,
 		ObservedGeneration: b.Generation, Conditions: next.Status.Conditions,
 	}
-	if expected > 0 { // else the first pods to come could go before they are counted
+	if expected > 0 { // otherwise the first pods to be created could be evicted before they are counted
 		next.Status.DisruptionsAllowed = max(healthy-desired, 0)
 	}
 	poddisruptionbudget.UpdateDisruptionAllowedCondition(next)
 	return next.Status, again, nil
 }
 
-// staleIn tells of a pod that was to be disrupted, and is not, in how long it
-// counts as let be. A kubelet that ends a pod may take as long as it wants.
+// staleIn returns when the announcement of a pod's disruption becomes stale, and whether there is
+// one. There is no limit for a kubelet that terminates a pod.
 func staleIn(pod *v1.Pod, now time.Time) (time.Duration, bool) {
 	c := controller.Condition(pod, v1.DisruptionTarget)
 	if pod.DeletionTimestamp != nil || c == nil || c.Status != v1.ConditionTrue || c.Reason == v1.PodReasonTerminationByKubelet ||

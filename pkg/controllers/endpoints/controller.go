@@ -1,12 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpoints keeps the Endpoints of every Service with a selector, the
-// older form of what EndpointSlices say, for those who still read it: the pods
-// of the Service's first family, at most a thousand addresses.
+// Package endpoints maintains the Endpoints of every Service with a selector, for clients that do
+// not read EndpointSlices yet. They contain the pods' addresses of the Service's first family, at
+// most 1000.
 //
-// Which Endpoints a Service is to have is a pure function, desired. Endpoints
-// without a Service are their makers' own; such as were a Service's go with it.
+// The pure function desired computes the Endpoints of a Service. Endpoints without a Service belong
+// to the client that created them; the controller's own ones are deleted with the Service.
 package endpoints
 
 import (
@@ -36,10 +36,11 @@ import (
 const Name = "endpoints-controller"
 
 const (
-	// managedByLabel names who keeps Endpoints up to date, managedBy is this controller.
+	// managedByLabel is the label with the name of the Endpoints' controller. managedBy is this
+	// controller.
 	managedByLabel = "endpoints.kubernetes.io/managed-by"
 	managedBy      = "endpoint-controller"
-	// maxAddresses is how many addresses Endpoints have at most.
+	// maxAddresses is the maximum number of addresses in Endpoints.
 	maxAddresses = 1000
 	truncated    = "truncated"
 )
@@ -54,8 +55,8 @@ type Controller struct {
 	triggers  *endpointsliceutil.TriggerTimeTracker
 
 	mu sync.Mutex
-	// replaced has, by key, the version that the last write replaced. A cache
-	// that shows it is behind.
+	// replaced has, by key, the resource version that the last write replaced. A cache that still
+	// shows this version lags behind.
 	replaced map[string]string
 }
 
@@ -86,11 +87,11 @@ func (c *Controller) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// leftovers has Endpoints looked at whose Service may have gone while nobody watched.
+// leftovers queues Endpoints whose Service may have been deleted while the controller was down.
 func (c *Controller) leftovers() {
 	all, err := c.endpoints.List(labels.Everything())
 	if err != nil {
-		return // a cache does not fail
+		return // a cache never fails
 	}
 	for _, e := range all {
 		if _, lock := e.Annotations[resourcelock.LeaderElectionRecordAnnotationKey]; !lock {
@@ -99,7 +100,7 @@ func (c *Controller) leftovers() {
 	}
 }
 
-// podChanged has the Services looked at that select the pod, or did.
+// podChanged queues the Services that select or selected the pod.
 func (c *Controller) podChanged(old, pod *v1.Pod) {
 	var before, after any
 	if old != nil {
@@ -114,7 +115,7 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 	}
 	services, err := endpointsliceutil.GetServicesToUpdate(c.services, change)
 	if err != nil {
-		return // a cache does not fail
+		return // a cache never fails
 	}
 	for key := range services {
 		c.queue.Add(key)
@@ -131,7 +132,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		return err
 	}
 	if service.Spec.Type == v1.ServiceTypeExternalName || service.Spec.Selector == nil {
-		return nil // somebody else gives it endpoints
+		return nil // another client manages its endpoints
 	}
 	pods, err := c.pods.Pods(namespace).List(labels.SelectorFromSet(service.Spec.Selector))
 	if err != nil {
@@ -179,7 +180,7 @@ func (c *Controller) write(ctx context.Context, key string, current, want *v1.En
 	if current.ResourceVersion == "" {
 		_, err := client.Create(ctx, want, metav1.CreateOptions{})
 		if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
-			return nil // the Service will go with its namespace
+			return nil // the Service will be deleted with its namespace
 		}
 		if err != nil {
 			c.Events.Eventf(want, v1.EventTypeWarning, "FailedToCreateEndpoint", "Failed to create endpoint for service %v: %v", key, err)
@@ -192,7 +193,7 @@ func (c *Controller) write(ctx context.Context, key string, current, want *v1.En
 		c.Events.Eventf(want, v1.EventTypeWarning, "FailedToUpdateEndpoint", "Failed to update endpoint %v: %v", key, err)
 		return fmt.Errorf("update: %w", err)
 	}
-	if got.ResourceVersion != current.ResourceVersion { // else the server found nothing to write
+	if got.ResourceVersion != current.ResourceVersion { // otherwise the server found no change
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.replaced[key] = current.ResourceVersion
@@ -200,7 +201,7 @@ func (c *Controller) write(ctx context.Context, key string, current, want *v1.En
 	return nil
 }
 
-// desired are the Endpoints that a Service is to have, made from those it has.
+// desired returns the Endpoints that a Service must have, based on the current ones.
 func desired(service *v1.Service, pods []*v1.Pod, current *v1.Endpoints, trigger time.Time) *v1.Endpoints {
 	out := current.DeepCopy()
 	out.Subsets = subsets(service, pods)
@@ -228,8 +229,8 @@ func desired(service *v1.Service, pods []*v1.Pod, current *v1.Endpoints, trigger
 	return out
 }
 
-// equal tells whether Endpoints say what they are to say, but for when that
-// began. What version of a pod they name is no difference, nor is order.
+// equal reports whether Endpoints are as wanted. It ignores the trigger time, the order, and the
+// resource versions of pods.
 func equal(current, want *v1.Endpoints) bool {
 	is := Repack(current.Subsets)
 	for i := range is {
@@ -287,7 +288,7 @@ func subsets(service *v1.Service, pods []*v1.Pod) []v1.EndpointSubset {
 	return Repack(out)
 }
 
-// addressOf is the pod's address of the Service's first family, or "".
+// addressOf returns a pod's address of the Service's first family, or "".
 func addressOf(service *v1.Service, pod *v1.Pod) string {
 	want6 := netutils.IsIPv6String(pod.Status.PodIP)
 	switch {

@@ -97,7 +97,7 @@ func TestDesired(t *testing.T) {
 				t.Error(diff)
 			}
 			if !equal(got, got) || equal(current, got) {
-				t.Error("equal is not to itself, or is to what it was")
+				t.Error("equal is wrong for the same or for the earlier Endpoints")
 			}
 		})
 	}
@@ -106,7 +106,7 @@ func TestDesired(t *testing.T) {
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	core := s.Client.CoreV1()
-	// Made before the controller runs: it is nobody's.
+	// These were created before the controller runs, and have no controller.
 	if _, err := core.Endpoints("default").Create(t.Context(), &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: "left"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -157,6 +157,6 @@ func TestServer(t *testing.T) {
 	}
 	controllertest.Eventually(t, "Endpoints go with their Service", get("s", gone))
 	if e, yes := get("own", gone)(t.Context()); yes {
-		t.Errorf("Endpoints that somebody made are gone: %v", e)
+		t.Errorf("Endpoints of another client were deleted: %v", e)
 	}
 }

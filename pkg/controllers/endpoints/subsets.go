@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Repack brings subsets to the one form in which equal ones look equal: ports
-// that the same addresses answer at, in the same way, are one subset, and
-// everything is in order. An address that is both ready and not is not.
+// Repack converts subsets to a canonical form, so that equal subsets compare as equal: ports with
+// the same addresses and readiness form one subset, and everything is sorted. An address that is
+// listed as both ready and not ready is not ready.
 func Repack(subsets []v1.EndpointSubset) []v1.EndpointSubset {
 	var ports []*portGroup
 	byPort := map[string]*portGroup{}
@@ -62,7 +62,7 @@ func Repack(subsets []v1.EndpointSubset) []v1.EndpointSubset {
 	return out
 }
 
-// addressKey tells endpoints apart: several pods may have the address of their node.
+// addressKey identifies an endpoint: several pods may have the address of their node.
 type addressKey struct {
 	ip  string
 	uid types.UID
@@ -72,8 +72,8 @@ func (k addressKey) compare(l addressKey) int {
 	return cmp.Or(strings.Compare(k.ip, l.ip), strings.Compare(string(k.uid), string(l.uid)))
 }
 
-// portGroup is who answers at a port, and whether it is ready. A nil port is
-// that of services without ports.
+// portGroup has the addresses at a port and whether they are ready. A nil port is that of Services
+// without ports.
 type portGroup struct {
 	port  *v1.EndpointPort
 	ready map[addressKey]bool
@@ -124,9 +124,8 @@ func (g *portGroup) text() string {
 	return b.String()
 }
 
-// truncate leaves as many addresses as an Endpoints object may have: the ready
-// ones first, and of those of each subset the share it has of all. It tells
-// whether any had to go.
+// truncate limits the number of addresses to what an Endpoints object may have. Ready addresses are
+// kept first, and each subset keeps its share. It reports whether it removed any.
 func truncate(subsets []v1.EndpointSubset) bool {
 	ready, notReady := 0, 0
 	for i := range subsets {

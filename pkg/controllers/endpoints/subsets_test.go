@@ -45,7 +45,7 @@ func TestRepack(t *testing.T) {
 			[]v1.EndpointSubset{{Addresses: addresses("1"), Ports: ports(80)}, {NotReadyAddresses: addresses("1"), Ports: ports(443)}},
 			[]v1.EndpointSubset{{NotReadyAddresses: addresses("1"), Ports: ports(443)}, {Addresses: addresses("1"), Ports: ports(80)}},
 		},
-		"ready and not is not": {
+		"both ready and not ready": {
 			[]v1.EndpointSubset{{NotReadyAddresses: addresses("1"), Ports: ports(80)}, {Addresses: addresses("1"), Ports: ports(80)}},
 			[]v1.EndpointSubset{{NotReadyAddresses: addresses("1"), Ports: ports(80)}},
 		},
@@ -62,7 +62,7 @@ func TestRepack(t *testing.T) {
 	}
 }
 
-// meaning is who answers at what port, and whether it is ready: what subsets say.
+// meaning returns the address and port pairs in subsets, and whether they are ready.
 func meaning(subsets []v1.EndpointSubset) map[string]bool {
 	out := map[string]bool{}
 	for _, s := range subsets {
@@ -116,10 +116,10 @@ func TestTruncate(t *testing.T) {
 		in, want []sizes
 		cut      bool
 	}{
-		"fits":                    {[]sizes{{600, 100}, {300, 0}}, []sizes{{600, 100}, {300, 0}}, false},
-		"those not ready go":      {[]sizes{{900, 300}, {0, 100}}, []sizes{{900, 75}, {0, 25}}, true},
-		"and of the ready a part": {[]sizes{{1500, 10}, {500, 10}}, []sizes{{750, 0}, {250, 0}}, true},
-		"shares are rounded up":   {[]sizes{{1001, 0}, {1, 0}, {1, 0}}, []sizes{{999, 0}, {1, 0}, {0, 0}}, true},
+		"fits":                   {[]sizes{{600, 100}, {300, 0}}, []sizes{{600, 100}, {300, 0}}, false},
+		"not ready are removed":  {[]sizes{{900, 300}, {0, 100}}, []sizes{{900, 75}, {0, 25}}, true},
+		"some ready are removed": {[]sizes{{1500, 10}, {500, 10}}, []sizes{{750, 0}, {250, 0}}, true},
+		"shares are rounded up":  {[]sizes{{1001, 0}, {1, 0}, {1, 0}}, []sizes{{999, 0}, {1, 0}, {0, 0}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var subsets []v1.EndpointSubset

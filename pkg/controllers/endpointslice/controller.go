@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpointslice keeps the EndpointSlices of every Service with a
-// selector: which pods answer for it, at which addresses and ports, and whether
-// they are ready. How endpoints are laid out over slices is the library's part.
+// Package endpointslice maintains the EndpointSlices of every Service with a selector: the pods'
+// addresses and ports, and whether the pods are ready. A library distributes the endpoints over
+// slices.
 package endpointslice
 
 import (
@@ -24,7 +24,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// Name is the controller's name, and that of the label by which slices are its own.
+// Name is the controller's name. managedBy is its value of the managed-by label of slices.
 const (
 	Name      = "endpointslice-controller"
 	managedBy = "endpointslice-controller.k8s.io"
@@ -69,7 +69,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// podChanged has the Services looked at that select the pod, or did.
+// podChanged queues the Services that select or selected the pod.
 func (c *Controller) podChanged(old, pod *v1.Pod) {
 	if old != nil && pod != nil && !podMatters(old, pod) {
 		return
@@ -77,7 +77,7 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 	p := controller.Latest(old, pod)
 	services, err := c.services.Services(p.Namespace).List(labels.Everything())
 	if err != nil {
-		return // a cache does not fail
+		return // a cache never fails
 	}
 	for _, s := range services {
 		if selects(s, old) || selects(s, pod) {
@@ -90,7 +90,7 @@ func selects(s *v1.Service, pod *v1.Pod) bool {
 	return pod != nil && len(s.Spec.Selector) > 0 && labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(pod.Labels))
 }
 
-// podMatters tells whether an endpoint may be different.
+// podMatters reports whether a change of a pod may change an endpoint.
 func podMatters(old, pod *v1.Pod) bool {
 	return endpointsliceutil.GetPodUpdateProjectionKey(old, pod) != nil
 }
@@ -109,12 +109,12 @@ func ready(n *v1.Node) bool {
 	return false
 }
 
-// nodesChanged takes over where nodes are, and has the Services looked at whose
-// hints have to change with that.
+// nodesChanged updates the topology of nodes and queues the Services whose topology hints must
+// change.
 func (c *Controller) nodesChanged() {
 	nodes, err := c.nodes.List(labels.Everything())
 	if err != nil {
-		return // a cache does not fail
+		return // a cache never fails
 	}
 	c.topology.SetNodes(klog.Background(), nodes)
 	for _, key := range c.topology.GetOverloadedServices() {
@@ -122,7 +122,7 @@ func (c *Controller) nodesChanged() {
 	}
 }
 
-// sliceChanged has a Service looked at whose slices somebody else changed.
+// sliceChanged queues a Service whose slices another client changed.
 func (c *Controller) sliceChanged(old, slice *discoveryv1.EndpointSlice) {
 	for _, key := range c.slices.AffectedServices(old, slice) {
 		c.queue.Add(key)
@@ -142,7 +142,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		return err
 	}
 	if service.Spec.Type == v1.ServiceTypeExternalName || service.Spec.Selector == nil {
-		return nil // somebody else gives it endpoints
+		return nil // another client manages its endpoints
 	}
 	pods, err := c.pods.Pods(namespace).List(labels.SelectorFromSet(service.Spec.Selector))
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// pod makes a pod with an address that is ready, as its kubelet would say.
+// pod creates a pod with an address that is ready.
 func pod(t *testing.T, s *testserver.Server, name, ip string) {
 	t.Helper()
 	pods := s.Client.CoreV1().Pods("default")
@@ -65,8 +65,8 @@ func TestSlicesLostBetween(t *testing.T) {
 	}
 }
 
-// TestTrafficDistribution: every way of preferring near endpoints is told to
-// proxies by hints.
+// TestTrafficDistribution checks that each traffic distribution that prefers near endpoints results
+// in hints.
 func TestTrafficDistribution(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.Account(t, s)

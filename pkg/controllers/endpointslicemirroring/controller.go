@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpointslicemirroring keeps EndpointSlices that say what Endpoints say
-// which somebody made by hand, for a Service without a selector: whoever routes
-// traffic reads slices only. What slices there are to be is a pure function, plan.
+// Package endpointslicemirroring copies Endpoints that users created for a Service without a
+// selector to EndpointSlices, because proxies only read slices. The pure function plan decides
+// which slices there must be.
 package endpointslicemirroring
 
 import (
@@ -24,7 +24,7 @@ import (
 const Name = "endpointslice-mirroring-controller"
 
 const (
-	// managedBy is the label by which slices are its own.
+	// managedBy is the controller's value of the managed-by label of slices.
 	managedBy = "endpointslicemirroring-controller.k8s.io"
 )
 
@@ -63,7 +63,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// sliceChanged has Endpoints looked at whose slices somebody else changed.
+// sliceChanged queues Endpoints whose slices another client changed.
 func (c *Controller) sliceChanged(old, slice *discoveryv1.EndpointSlice) {
 	for _, key := range c.slices.AffectedServices(old, slice) {
 		c.queue.Add(key)
@@ -98,7 +98,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return c.apply(ctx, e, plan(e, groups, existing), existing)
 }
 
-// removeAll removes the slices of a Service that is not to have any.
+// removeAll deletes the slices of a Service that must have none.
 func (c *Controller) removeAll(ctx context.Context, namespace, service string) error {
 	c.slices.Forget(namespace, service)
 	slices, err := c.slices.Cached(namespace, service)
@@ -121,7 +121,7 @@ func (c *Controller) apply(ctx context.Context, e *v1.Endpoints, todo changes, e
 		for _, s := range todo.create {
 			got, err := client.Create(ctx, s, metav1.CreateOptions{})
 			if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
-				return nil // the slices will go with their namespace
+				return nil // the slices will be deleted with their namespace
 			}
 			if err != nil {
 				return fmt.Errorf("create slice: %w", err)
@@ -144,7 +144,7 @@ func (c *Controller) apply(ctx context.Context, e *v1.Endpoints, todo changes, e
 	}
 	for _, s := range existing {
 		if !c.slices.Tracker.Has(s) {
-			c.slices.Tracker.Update(s) // of a former life: from now on its changes are told apart
+			c.slices.Tracker.Update(s) // written by an earlier process; from now on changes by other clients are noticed
 		}
 	}
 	return nil

@@ -79,17 +79,17 @@ func TestPlan(t *testing.T) {
 		existing               []*discoveryv1.EndpointSlice
 		create, update, remove string
 	}{
-		"new":                      {endpointsOf(subset(80, "10.0.0.1")), nil, "s-,", "", ""},
-		"as it is":                 {endpointsOf(subset(80, "10.0.0.1")), one, "", "", ""},
-		"nothing that is mirrored": {triggered, one, "", "", ""},
-		"another address":          {endpointsOf(subset(80, "10.0.0.2")), one, "", "one,", ""},
-		"another port":             {endpointsOf(subset(81, "10.0.0.1")), one, "", "one,", ""},
-		"another family":           {endpointsOf(subset(80, "fd00::1")), one, "s-,", "", "one,"},
-		"labels":                   {labelled, one, "", "one,", ""},
-		"Endpoints made anew":      {anew, one, "", "one,", ""},
-		"twice":                    {endpointsOf(subset(80, "10.0.0.1")), append(made(endpointsOf(subset(80, "10.0.0.1")), "two"), one...), "", "", "one,"},
-		"none":                     {endpointsOf(), one, "", "", "one,"},
-		"no addresses":             {endpointsOf(subset(80)), one, "", "", "one,"},
+		"new":                       {endpointsOf(subset(80, "10.0.0.1")), nil, "s-,", "", ""},
+		"unchanged":                 {endpointsOf(subset(80, "10.0.0.1")), one, "", "", ""},
+		"only trigger time changed": {triggered, one, "", "", ""},
+		"another address":           {endpointsOf(subset(80, "10.0.0.2")), one, "", "one,", ""},
+		"another port":              {endpointsOf(subset(81, "10.0.0.1")), one, "", "one,", ""},
+		"another family":            {endpointsOf(subset(80, "fd00::1")), one, "s-,", "", "one,"},
+		"labels":                    {labelled, one, "", "one,", ""},
+		"Endpoints recreated":       {anew, one, "", "one,", ""},
+		"twice":                     {endpointsOf(subset(80, "10.0.0.1")), append(made(endpointsOf(subset(80, "10.0.0.1")), "two"), one...), "", "", "one,"},
+		"none":                      {endpointsOf(), one, "", "", "one,"},
+		"no addresses":              {endpointsOf(subset(80)), one, "", "", "one,"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			groups, _, _ := groupsOf(tc.e, 1000)
@@ -172,7 +172,7 @@ func TestSlicesLostBetween(t *testing.T) {
 	}
 }
 
-// TestSliceGoneBeforeItsDeletion: a slice that is gone already is no reason to try again
+// TestSliceGoneBeforeItsDeletion checks that deleting a slice that does not exist is not an error
 // (kubernetes/kubernetes#141608).
 func TestSliceGoneBeforeItsDeletion(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
@@ -185,6 +185,6 @@ func TestSliceGoneBeforeItsDeletion(t *testing.T) {
 		Namespace: "default", Name: "gone", UID: "u", Labels: map[string]string{discoveryv1.LabelServiceName: e.Name},
 	}}
 	if err := c.apply(t.Context(), e, changes{remove: []*discoveryv1.EndpointSlice{gone}}, nil); err != nil {
-		t.Errorf("deletion of a slice that is gone: %v", err)
+		t.Errorf("deletion of a missing slice: %v", err)
 	}
 }

@@ -18,33 +18,32 @@ import (
 	"keelson.dev/keelson/pkg/controllers/endpoints"
 )
 
-// group is what one slice is to say: endpoints of one family that answer at the same ports.
+// group is the content of one slice: endpoints of one family with the same ports.
 type group struct {
 	family    discoveryv1.AddressType
 	ports     []discoveryv1.EndpointPort
 	endpoints []discoveryv1.Endpoint
 }
 
-// key is the same for groups and slices that belong together.
+// key is equal for groups and slices that belong together.
 type key struct {
 	family discoveryv1.AddressType
 	ports  endpointsliceutil.PortMapKey
 }
 
 func keyOf(family discoveryv1.AddressType, ports []discoveryv1.EndpointPort) key {
-	return key{family, endpointsliceutil.NewPortMapKey(slices.Clone(ports))} // it sorts what it is given
+	return key{family, endpointsliceutil.NewPortMapKey(slices.Clone(ports))} // NewPortMapKey sorts its argument
 }
 
-// mirrored tells whether Endpoints are for mirroring: not those that are a lock,
-// nor those that ask not to be.
+// mirrored reports whether Endpoints are mirrored: not if they are a leader election lock, nor if
+// they have the label to skip mirroring.
 func mirrored(e *v1.Endpoints) bool {
 	_, lock := e.Annotations[resourcelock.LeaderElectionRecordAnnotationKey]
 	return !lock && e.Labels[discoveryv1.LabelSkipMirror] != "true"
 }
 
-// groupsOf are the groups of Endpoints, of whose subsets no more than most addresses
-// are taken. It also counts the addresses that are none,
-// and those of both kinds that are left out.
+// groupsOf returns the groups of Endpoints. It takes at most `most` addresses of each subset. It
+// also counts invalid addresses and those that exceed the limit.
 func groupsOf(e *v1.Endpoints, most int) (groups []*group, invalid, skipped int) {
 	byKey := map[key]*group{}
 	for _, subset := range endpoints.Repack(e.Subsets) {
@@ -91,7 +90,7 @@ func endpointOf(a v1.EndpointAddress, ready bool) (discoveryv1.Endpoint, discove
 		return discoveryv1.Endpoint{}, "", false
 	}
 	out := discoveryv1.Endpoint{
-		Addresses:  []string{ip.String()}, // in the form that slices have addresses in
+		Addresses:  []string{ip.String()}, // in the canonical form for slices
 		Conditions: discoveryv1.EndpointConditions{Ready: &ready}, TargetRef: a.TargetRef, NodeName: a.NodeName,
 	}
 	if a.Hostname != "" {
@@ -103,13 +102,13 @@ func endpointOf(a v1.EndpointAddress, ready bool) (discoveryv1.Endpoint, discove
 	return out, discoveryv1.AddressTypeIPv6, true
 }
 
-// changes are what is to be done to slices.
+// changes are the slices to create, update and delete.
 type changes struct {
 	create, update, remove []*discoveryv1.EndpointSlice
 }
 
-// plan brings slices to what Endpoints say: one for each group. A slice that
-// would go becomes one that would come, if it can.
+// plan returns the changes that make the slices match the groups, one slice per group. It reuses
+// slices that would be deleted for new ones if possible.
 func plan(e *v1.Endpoints, groups []*group, existing []*discoveryv1.EndpointSlice) changes {
 	byKey := map[key][]*discoveryv1.EndpointSlice{}
 	for _, s := range existing {
@@ -152,7 +151,7 @@ func (c changes) recycle() changes {
 	return out
 }
 
-// slice is the slice of a group.
+// slice returns the slice of a group.
 func slice(e *v1.Endpoints, g *group, name string) *discoveryv1.EndpointSlice {
 	out := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
@@ -172,7 +171,7 @@ func slice(e *v1.Endpoints, g *group, name string) *discoveryv1.EndpointSlice {
 	return out
 }
 
-// prefix is what names of slices begin with, with a dash if there is room for one.
+// prefix returns the generateName of slices, with a hyphen if there is room for it.
 func prefix(service string) string {
 	if len(validation.NameIsDNSSubdomain(service+"-", true)) == 0 {
 		return service + "-"
@@ -180,7 +179,7 @@ func prefix(service string) string {
 	return service
 }
 
-// same tells whether a slice says already what it is to say.
+// same reports whether a slice has the wanted content.
 func same(have, want *discoveryv1.EndpointSlice) bool {
 	if len(have.Endpoints) != len(want.Endpoints) || !maps.Equal(have.Labels, want.Labels) || !maps.Equal(have.Annotations, want.Annotations) {
 		return false

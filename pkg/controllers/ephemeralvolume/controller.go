@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ephemeralvolume makes the claims of pods' generic ephemeral volumes,
-// from the templates in the pods. A claim belongs to its pod and goes with it.
+// Package ephemeralvolume creates the claims for pods' generic ephemeral volumes from the templates
+// in the pods. A pod owns its claims, so they are deleted with it.
 package ephemeralvolume
 
 import (
@@ -56,18 +56,18 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// claimGone has the pods looked at whose volume a claim was.
+// claimGone queues the pods whose volumes use a deleted claim.
 func (c *Controller) claimGone(claim *v1.PersistentVolumeClaim) {
 	pods, err := controller.PodsOfClaim(c.podCache, controller.Key(claim))
 	if err != nil {
-		return // the index is there
+		return // the index exists
 	}
 	for _, pod := range pods {
 		c.queue.AddObject(pod)
 	}
 }
 
-// volumesOf are the volumes of a pod that are to have claims.
+// volumesOf returns the volumes of a pod that need a claim.
 func volumesOf(pod *v1.Pod) []*v1.Volume {
 	var out []*v1.Volume
 	for i := range pod.Spec.Volumes {
@@ -96,8 +96,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return nil
 }
 
-// ensure makes the claim of a volume, unless it is there. One that is somebody
-// else's is an error: its data is not the pod's.
+// ensure creates the claim of a volume if it does not exist. A claim with that name that belongs to
+// another owner is an error, because it has other data.
 func (c *Controller) ensure(ctx context.Context, pod *v1.Pod, v *v1.Volume) error {
 	want := claimOf(pod, v)
 	have, err := c.claims.PersistentVolumeClaims(pod.Namespace).Get(want.Name)

@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package expander tells the users of claims that ask for more than their volumes
-// have who will see to it: the resizers of CSI drivers. Volumes of other kinds cannot
-// grow. It writes nothing but events.
+// Package expander records events on claims that request more storage than their volumes have. CSI
+// drivers' resizers expand the volumes; volumes of other kinds cannot be expanded. The controller
+// writes only events.
 package expander
 
 import (
@@ -41,7 +41,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// grew tells whether a claim asks for more than before.
+// grew reports whether a claim requests more storage than before.
 func grew(old, claim *v1.PersistentVolumeClaim) bool {
 	return claim.Spec.Resources.Requests.Storage().Cmp(*old.Spec.Resources.Requests.Storage()) > 0
 }

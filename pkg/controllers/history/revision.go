@@ -26,15 +26,15 @@ import (
 // maxPrefix leaves room for the hash in a revision's name.
 const maxPrefix = 223
 
-// Data is what a revision keeps of a template: the patch that brings an owner
-// back to it. Its bytes are those that Kubernetes writes, so that a cluster
-// which changes hands does not roll its pods.
+// Data returns the data of a template's revision: the patch that sets an owner's template to this
+// one. Its bytes are the same as those that Kubernetes writes, so that pods are not replaced when a
+// cluster moves from one to the other.
 func Data(template *v1.PodTemplateSpec) ([]byte, error) {
 	encoded, err := json.Marshal(template)
 	if err != nil {
 		return nil, fmt.Errorf("template: %w", err)
 	}
-	var fields map[string]any // whose keys are written in order
+	var fields map[string]any // its keys are encoded in order
 	if err := json.Unmarshal(encoded, &fields); err != nil {
 		return nil, fmt.Errorf("template: %w", err)
 	}
@@ -46,7 +46,7 @@ func Data(template *v1.PodTemplateSpec) ([]byte, error) {
 	return patch, nil
 }
 
-// Template is the template that a revision keeps.
+// Template returns the template in a revision.
 func Template(r *appsv1.ControllerRevision) (*v1.PodTemplateSpec, error) {
 	var patch struct {
 		Spec struct {
@@ -59,8 +59,8 @@ func Template(r *appsv1.ControllerRevision) (*v1.PodTemplateSpec, error) {
 	return &patch.Spec.Template, nil
 }
 
-// New returns the revision of an owner's template, numbered, with its hash in
-// a label. Into the hash goes how many names were found taken before.
+// New returns the revision of an owner's template with a number, and with its hash in a label.
+// collisions is the number of names that were already taken; the hash depends on it.
 func New(owner metav1.Object, kind schema.GroupVersionKind, label string, template *v1.PodTemplateSpec, number int64, collisions int32) (*appsv1.ControllerRevision, error) {
 	data, err := Data(template)
 	if err != nil {
@@ -81,32 +81,32 @@ func New(owner metav1.Object, kind schema.GroupVersionKind, label string, templa
 	}, nil
 }
 
-// Hash names data.
+// Hash returns the hash of data and the number of collisions.
 func Hash(data []byte, collisions int32) string {
 	h := fnv.New32()
-	_, _ = h.Write(data) // a hash takes everything
+	_, _ = h.Write(data) // a hash never fails to write
 	_, _ = h.Write(strconv.AppendInt(nil, int64(collisions), 10))
 	return rand.SafeEncodeString(strconv.FormatUint(uint64(h.Sum32()), 10))
 }
 
-// Rename gives a revision of an owner another hash.
+// Rename changes the hash in a revision's name and label.
 func Rename(r *appsv1.ControllerRevision, owner, label, hash string) {
 	r.Name, r.Labels[label] = Name(owner, hash), hash
 }
 
-// Name is the name of an owner's revision with a hash.
+// Name returns the name of an owner's revision with a hash.
 func Name(owner, hash string) string {
 	return controller.TruncateName(owner, maxPrefix) + "-" + hash
 }
 
-// Sort puts revisions in order, the oldest first.
+// Sort sorts revisions, oldest first.
 func Sort(revisions []*appsv1.ControllerRevision) {
 	slices.SortStableFunc(revisions, func(a, b *appsv1.ControllerRevision) int {
 		return cmp.Or(cmp.Compare(a.Revision, b.Revision), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 }
 
-// Next is the number of the revision that follows sorted ones.
+// Next returns the number for the revision after sorted ones.
 func Next(sorted []*appsv1.ControllerRevision) int64 {
 	if len(sorted) == 0 {
 		return 1
@@ -114,10 +114,10 @@ func Next(sorted []*appsv1.ControllerRevision) int64 {
 	return sorted[len(sorted)-1].Revision + 1
 }
 
-// Equal tells whether two revisions keep the same.
+// Equal reports whether two revisions have the same data.
 func Equal(a, b *appsv1.ControllerRevision) bool { return bytes.Equal(a.Data.Raw, b.Data.Raw) }
 
-// Find returns the newest of sorted revisions that keeps the same as r, or nil.
+// Find returns the newest of sorted revisions with the same data as r, or nil.
 func Find(sorted []*appsv1.ControllerRevision, r *appsv1.ControllerRevision) *appsv1.ControllerRevision {
 	for _, old := range slices.Backward(sorted) {
 		if Equal(old, r) {

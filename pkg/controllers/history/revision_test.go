@@ -32,7 +32,7 @@ func sample() *v1.PodTemplateSpec {
 	}
 }
 
-// TestData: the bytes are those that Kubernetes' encoder leads to.
+// TestData checks that the data has the same bytes as that of Kubernetes.
 func TestData(t *testing.T) {
 	template := sample()
 	got, err := Data(template)
@@ -57,7 +57,7 @@ func TestData(t *testing.T) {
 	if string(got) != string(want) {
 		t.Errorf("data:\n%s\nwant:\n%s", got, want)
 	}
-	template.Spec.ActiveDeadlineSeconds = nil // does not fit a JSON number
+	template.Spec.ActiveDeadlineSeconds = nil // the value does not fit a JSON number
 	if got, err = Data(template); err != nil {
 		t.Fatal(err)
 	}

@@ -1,14 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package history keeps the revisions of what StatefulSets and DaemonSets run,
-// as ControllerRevisions: one for each template that was ever asked for, named
-// by a hash of it and numbered in the order in which the templates were last
-// asked for.
+// Package history stores the revisions of StatefulSets and DaemonSets as ControllerRevisions. There
+// is one revision for each template that was used. Its name contains a hash of the template, and
+// its number gives the order in which templates were last used.
 //
-// What a revision holds, how it is named and which are to go are pure
-// functions; Store carries them out. Which revision an owner runs is not known
-// here.
+// Pure functions compute the content, names and order of revisions. Store reads and writes them.
+// The package does not know which revision an owner runs.
 package history
 
 import (
@@ -33,18 +31,18 @@ type Store struct {
 	cache  cache.SharedIndexInformer
 }
 
-// NewStore returns a store over the informer of ControllerRevisions.
+// NewStore returns a store that reads from the informer of ControllerRevisions.
 func NewStore(client kubernetes.Interface, informer cache.SharedIndexInformer) (*Store, error) {
 	return &Store{client, informer}, controller.IndexByController(informer)
 }
 
-// Candidates are the revisions that an owner may claim.
+// Candidates returns the revisions that an owner may claim.
 func (s *Store) Candidates(owner metav1.Object) ([]*appsv1.ControllerRevision, error) {
 	return controller.Candidates[*appsv1.ControllerRevision](s.cache, owner)
 }
 
-// Claim returns the owner's revisions in order. It adopts those of candidates
-// that nobody controls and releases those that the owner does not select.
+// Claim returns the owner's revisions in order. It adopts candidates without a controller and
+// releases those that the owner does not select.
 func (s *Store) Claim(ctx context.Context, o controller.Owner, candidates []*appsv1.ControllerRevision) ([]*appsv1.ControllerRevision, error) {
 	o.Patch = func(r metav1.Object, patch []byte) error {
 		_, err := s.client.AppsV1().ControllerRevisions(r.GetNamespace()).Patch(ctx, r.GetName(), types.StrategicMergePatchType, patch, metav1.PatchOptions{})
@@ -58,8 +56,8 @@ func (s *Store) Claim(ctx context.Context, o controller.Owner, candidates []*app
 	return mine, nil
 }
 
-// Create writes a revision. When its name is taken by one that keeps the same,
-// that one is returned; by another one, collided is true.
+// Create creates a revision. If its name is taken by a revision with the same data, it returns that
+// one. If the other revision has different data, collided is true.
 func (s *Store) Create(ctx context.Context, r *appsv1.ControllerRevision) (got *appsv1.ControllerRevision, collided bool, err error) {
 	revisions := s.client.AppsV1().ControllerRevisions(r.Namespace)
 	got, err = revisions.Create(ctx, r, metav1.CreateOptions{})
@@ -76,7 +74,7 @@ func (s *Store) Create(ctx context.Context, r *appsv1.ControllerRevision) (got *
 	return got, !bytes.Equal(got.Data.Raw, r.Data.Raw), nil
 }
 
-// Renumber gives a revision another number.
+// Renumber changes the number of a revision.
 func (s *Store) Renumber(ctx context.Context, r *appsv1.ControllerRevision, number int64) (*appsv1.ControllerRevision, error) {
 	if r.Revision == number {
 		return r, nil

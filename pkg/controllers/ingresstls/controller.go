@@ -1,13 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ingresstls lets the ingress proxy read the Secrets that Ingresses
-// name for their certificates, and no others: in each namespace with such an
-// Ingress it keeps one Role with the Secrets' names, and its binding to the
-// proxy's service account.
+// Package ingresstls grants the ingress proxy access to the Secrets that Ingresses name for their
+// certificates, and to no others. In each namespace with such an Ingress it maintains one Role with
+// the Secrets' names, and its binding to the proxy's service account.
 //
-// What an Ingress may name is a Secret of its own namespace: who may write
-// Ingresses there makes the proxy serve with it, and learns nothing of it.
+// An Ingress can only name Secrets of its own namespace. A user who may write Ingresses there can
+// make the proxy serve with such a Secret, but cannot read it.
 package ingresstls
 
 import (
@@ -35,7 +34,7 @@ import (
 // Name is the controller's name.
 const Name = "ingress-tls-controller"
 
-// roleName names the Role and its binding.
+// roleName is the name of the Role and of its binding.
 const roleName = "keelson:ingress-tls"
 
 // Controller implements controller.Controller.
@@ -73,11 +72,11 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// all has every namespace with an Ingress looked at.
+// queueAll queues every namespace with an Ingress.
 func (c *Controller) all() {
 	list, err := c.ingresses.List(labels.Everything())
 	if err != nil {
-		return // a cache does not fail
+		return // a cache never fails
 	}
 	for _, i := range list {
 		c.queue.Add(i.Namespace)
@@ -95,7 +94,7 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 	return c.grant(ctx, namespace, names)
 }
 
-// named returns the Secrets that the namespace's Ingresses of our classes name, at most
+// named returns the Secrets that the namespace's Ingresses of the proxy's classes name, at most
 // service.MaxIngressSecrets.
 func (c *Controller) named(namespace string) ([]string, error) {
 	list, err := c.ingresses.Ingresses(namespace).List(labels.Everything())
@@ -121,7 +120,7 @@ func (c *Controller) named(namespace string) ([]string, error) {
 	return sorted[:min(len(sorted), service.MaxIngressSecrets)], nil
 }
 
-// grant lets the proxy read the Secrets.
+// grant grants the proxy access to the Secrets.
 func (c *Controller) grant(ctx context.Context, namespace string, names []string) error {
 	want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch"}, ResourceNames: names}}
 	if has, err := c.roles.Roles(namespace).Get(roleName); err != nil || !equality.Semantic.DeepEqual(has.Rules, want) {
@@ -142,7 +141,7 @@ func (c *Controller) grant(ctx context.Context, namespace string, names []string
 	return ending(err, "binding")
 }
 
-// revoke takes back what was granted.
+// revoke deletes the Role and its binding.
 func (c *Controller) revoke(ctx context.Context, namespace string) error {
 	if _, err := c.bindings.RoleBindings(namespace).Get(roleName); err == nil {
 		if err := c.Client.RbacV1().RoleBindings(namespace).Delete(ctx, roleName, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
@@ -161,7 +160,7 @@ func (c *Controller) applying() metav1.ApplyOptions {
 	return metav1.ApplyOptions{FieldManager: Name, Force: true}
 }
 
-// ending forgives what a namespace that ends refuses.
+// ending ignores errors that occur because the namespace is terminating.
 func ending(err error, what string) error {
 	if err == nil || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
 		return nil

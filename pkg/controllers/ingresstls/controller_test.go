@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// account may do what the controller's role in clusters allows.
+// account grants the permissions that the controller's role has in clusters.
 func account(t *testing.T, s *testserver.Server) {
 	t.Helper()
 	rule := func(groups, resources, verbs []string, names ...string) rbacv1.PolicyRule {
@@ -44,7 +44,8 @@ func account(t *testing.T, s *testserver.Server) {
 	}
 }
 
-// TestGrants: the proxy's account may read what Ingresses name, as long as they do.
+// TestGrants checks that the proxy's account may read the Secrets that Ingresses name, and only as
+// long as they do.
 func TestGrants(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	account(t, s)
@@ -86,7 +87,7 @@ func TestGrants(t *testing.T) {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, "what is left", granted("tls-two"))
-	// What someone else has written is put right.
+	// The controller corrects a change by another client.
 	role, err := s.Client.RbacV1().Roles("default").Get(ctx, roleName, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -1,13 +1,13 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package legacytokens does away with tokens in Secrets that were made for
-// service accounts without anybody asking, as old clusters did, and that nobody
-// uses: after a year without use they are marked, and refused from then on; a year
-// after that they are deleted. To take the mark away is to take the token back.
+// Package legacytokens deletes unused token Secrets that old clusters generated for service
+// accounts automatically. After a year without use a token is marked, and the API server rejects it
+// from then on. A year after that the Secret is deleted. Removing the mark makes the token valid
+// again.
 //
-// The API server notes the last use of each, and since when it does. Tokens that
-// somebody asked for, and those that pods mount, are left alone.
+// The API server records the last use of each token, and since when it does so. Tokens that a user
+// requested and those that pods mount are left alone.
 package legacytokens
 
 import (
@@ -33,10 +33,10 @@ import (
 const Name = "legacy-serviceaccount-token-cleaner-controller"
 
 const (
-	// lastUsed and invalidSince are labels whose values are days.
+	// lastUsed and invalidSince are labels whose values are dates.
 	lastUsed     = "kubernetes.io/legacy-token-last-used"
 	invalidSince = "kubernetes.io/legacy-token-invalid-since"
-	// tracking is the config map that says since when uses are noted.
+	// tracking is the ConfigMap with the date since which uses are recorded.
 	tracking = "kube-apiserver-legacy-service-account-token-tracking"
 	interval = 24 * time.Hour
 	day      = 24 * time.Hour
@@ -53,7 +53,7 @@ type Controller struct {
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
 	core := d.Informers.Core().V1()
-	// To ask for a lister is not enough to have its informer run.
+	// Getting a lister does not start its informer, so do that here.
 	core.Secrets().Informer()
 	core.ServiceAccounts().Informer()
 	core.Pods().Informer()
@@ -67,10 +67,10 @@ func (c *Controller) Run(ctx context.Context) error {
 	return nil
 }
 
-// sweep looks at all tokens. What fails is tried again a day later.
+// sweep examines all tokens. A failed write is retried a day later.
 func (c *Controller) sweep(ctx context.Context) {
 	if err := c.clean(ctx); err != nil && ctx.Err() == nil {
-		c.Log.Error("Tokens not cleaned", "err", err)
+		c.Log.Error("Failed to clean up legacy tokens", "err", err)
 	}
 }
 
@@ -78,14 +78,14 @@ func (c *Controller) clean(ctx context.Context) error {
 	now, period := c.Clock.Now().UTC(), c.Options.Periods.LegacyTokens
 	cm, err := c.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, tracking, metav1.GetOptions{})
 	if err != nil {
-		return fmt.Errorf("since when uses are noted: %w", err)
+		return fmt.Errorf("date of tracking: %w", err)
 	}
 	since, err := time.Parse(time.DateOnly, cm.Data["since"])
 	if err != nil {
-		return fmt.Errorf("since when uses are noted: %w", err)
+		return fmt.Errorf("date of tracking: %w", err)
 	}
 	if over(since, period).After(now) {
-		return nil // nobody knows yet what is in use
+		return nil // it is not known yet which tokens are used
 	}
 	secrets, err := c.secrets.List(labels.Everything())
 	if err != nil {
@@ -110,7 +110,7 @@ func (c *Controller) clean(ctx context.Context) error {
 	return err
 }
 
-// mounted are the secrets that pods have as volumes, by their keys.
+// mounted returns the keys of the Secrets that pods mount.
 func (c *Controller) mounted() (sets.Set[string], error) {
 	pods, err := c.pods.List(labels.Everything())
 	out := sets.New[string]()
@@ -124,16 +124,16 @@ func (c *Controller) mounted() (sets.Set[string], error) {
 	return out, err
 }
 
-// unasked tells whether a token was made along with its account, which then lists it.
+// generated reports whether a token was generated for its account, which then lists it.
 func (c *Controller) unasked(s *v1.Secret) bool {
 	account, err := c.accounts.ServiceAccounts(s.Namespace).Get(s.Annotations[v1.ServiceAccountNameKey])
 	if err != nil || string(account.UID) != s.Annotations[v1.ServiceAccountUIDKey] {
-		return false // another controller removes it
+		return false // another controller deletes it
 	}
 	return slices.ContainsFunc(account.Secrets, func(r v1.ObjectReference) bool { return r.Name == s.Name })
 }
 
-// What is to be done with a token.
+// action is what to do with a token.
 type action int
 
 const (
@@ -142,7 +142,7 @@ const (
 	remove
 )
 
-// plan decides about a token that was made unasked and that no pod mounts.
+// plan decides what to do with a generated token that no pod mounts.
 func plan(s *v1.Secret, since, now time.Time, period time.Duration) action {
 	used := since
 	if at, err := time.Parse(time.DateOnly, s.Labels[lastUsed]); err == nil && at.After(used) {
@@ -161,7 +161,7 @@ func plan(s *v1.Secret, since, now time.Time, period time.Duration) action {
 	return remove
 }
 
-// over is when a period is over that began at some time of a day.
+// over returns when a period that began on a day has ended.
 func over(from time.Time, period time.Duration) time.Time { return from.Add(day).Add(period) }
 
 func (c *Controller) mark(ctx context.Context, s *v1.Secret, now time.Time) error {
@@ -182,7 +182,7 @@ func (c *Controller) remove(ctx context.Context, s *v1.Secret) error {
 	return tolerate("remove token", err)
 }
 
-// tolerate leaves tokens for the next time that were changed meanwhile.
+// tolerate ignores errors for tokens that were changed meanwhile; the next sweep retries.
 func tolerate(what string, err error) error {
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil

@@ -43,11 +43,11 @@ func TestPlan(t *testing.T) {
 		"used lately":              {"2020-01-01", map[string]string{lastUsed: "2026-01-01"}, keep},
 		"used a year and less ago": {"2020-01-01", map[string]string{lastUsed: "2025-06-15"}, keep},
 		"used long ago":            {"2020-01-01", map[string]string{lastUsed: "2025-06-14"}, mark},
-		"used some day":            {"2020-01-01", map[string]string{lastUsed: "x"}, mark},
+		"invalid date of use":      {"2020-01-01", map[string]string{lastUsed: "x"}, mark},
 		"marked lately":            {"2020-01-01", map[string]string{invalidSince: "2026-06-01"}, keep},
 		"marked a year ago":        {"2020-01-01", map[string]string{invalidSince: "2025-06-14"}, remove},
 		"marked and used since":    {"2020-01-01", map[string]string{invalidSince: "2025-01-01", lastUsed: "2026-06-01"}, keep},
-		"marked with nonsense":     {"2020-01-01", map[string]string{invalidSince: "x"}, mark},
+		"invalid date of mark":     {"2020-01-01", map[string]string{invalidSince: "x"}, mark},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &v1.Secret{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(date(t, tc.created)), Labels: tc.labels}}
@@ -66,8 +66,7 @@ type later struct {
 
 func (l later) Now() time.Time { return l.Clock.Now().Add(l.by) }
 
-// TestClean: in the course of years the token that nobody asked for and nobody
-// uses is marked and deleted, and no other.
+// TestClean checks that, over years, only the generated and unused token is marked and deleted.
 func TestClean(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	ctx, api := t.Context(), s.Client.CoreV1()
@@ -94,7 +93,7 @@ func TestClean(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// after has a controller of its own look, so much later.
+	// after runs a new controller at a time that many years later.
 	after := func(years int) error {
 		t.Helper()
 		d := controller.Deps{
@@ -127,7 +126,7 @@ func TestClean(t *testing.T) {
 		return err, err == nil
 	})
 	if marked("unasked") {
-		t.Error("marked before it is known what is in use")
+		t.Error("marked before uses are recorded")
 	}
 	if err := after(1); err != nil || !marked("unasked") {
 		t.Errorf("not marked after a year: %v", err)
@@ -142,6 +141,6 @@ func TestClean(t *testing.T) {
 		t.Errorf("not deleted: %v", err)
 	}
 	if marked("mounted") || marked("asked-for") {
-		t.Error("a token in use, or asked for, is marked")
+		t.Error("a token that is used or was requested is marked")
 	}
 }

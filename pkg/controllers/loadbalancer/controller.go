@@ -1,16 +1,17 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package loadbalancer gives Services of type LoadBalancer addresses from ranges of the operator's, for
-// clusters that have no cloud to do so, and chooses for each the node that announces them on
-// its link. The proxy of that node answers for the addresses (pkg/proxy/announce) and every node
-// leads what is sent to them to endpoints.
+// Package loadbalancer assigns addresses from the operator's ranges to Services of type
+// LoadBalancer, for clusters without a cloud provider. It also selects, for each Service, the node
+// that announces the addresses on its link. The proxy of that node answers for the addresses
+// (pkg/proxy/announce), and every node forwards traffic for them to endpoints.
 //
-// An address is one Service's. It stays as long as the Service is of this type; the node, as
-// long as it is ready, is not excluded from load balancers and, with the external
-// traffic policy Local, has an endpoint. Both are said in one write of the Service's status.
+// An address belongs to one Service, which keeps it as long as it has this type. The node stays the
+// same as long as it is ready, is not excluded from load balancers and, with the external traffic
+// policy Local, has an endpoint. One write of the Service's status sets both.
 //
-// It does not know whether the link's network has the ranges: that is the operator's to see to.
+// The controller does not know whether the network of the link uses the ranges; the operator must
+// ensure that.
 package loadbalancer
 
 import (
@@ -46,8 +47,8 @@ type Controller struct {
 	nodes    corelisters.NodeLister
 	slices   discoverylisters.EndpointSliceLister
 
-	// given are addresses that the cache may not have yet. It belongs to sync, which is one
-	// goroutine, so that two Services do not get the same.
+	// given are addresses that the cache may not show yet. Only sync uses it, which runs in one
+	// goroutine, so that two Services never get the same address.
 	given map[string][]netip.Addr
 }
 
@@ -81,11 +82,11 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// all has Services looked at.
+// queueAll queues the Services for which a function returns true.
 func (c *Controller) all(which func(*v1.Service) bool) {
 	list, err := c.services.List(labels.Everything())
 	if err != nil {
-		return // a cache does not fail
+		return // a cache never fails
 	}
 	for _, s := range list {
 		if wants(s) && which(s) {
@@ -143,7 +144,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return nil
 }
 
-// taken are the addresses of others. Of two Services that have the same, the older keeps it.
+// taken returns the addresses of other Services. If two Services have the same address, the older
+// one keeps it.
 func (c *Controller) taken(s *v1.Service) (map[netip.Addr]bool, error) {
 	list, err := c.services.List(labels.Everything())
 	if err != nil {
@@ -175,7 +177,8 @@ func (c *Controller) announcer(s *v1.Service) (string, error) {
 	return elect(s, nodes, endpoints), nil
 }
 
-// write says addresses and node in the Service's status; node "" takes the annotation away.
+// write sets the addresses and the node in the Service's status. If node is "", it removes the
+// annotation.
 func (c *Controller) write(ctx context.Context, s *v1.Service, addresses []netip.Addr, node string) error {
 	ingress := []v1.LoadBalancerIngress{}
 	for _, a := range addresses {

@@ -163,7 +163,7 @@ func TestServer(t *testing.T) {
 	if _, err := services.Create(t.Context(), &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, Ports: []v1.ServicePort{{Port: 80}}}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// Two addresses for three services: one waits until another is no longer of the type.
+	// There are two addresses for three Services. One waits until another one changes its type.
 	given := func(ctx context.Context) (map[string]string, error) {
 		list, err := services.List(ctx, metav1.ListOptions{})
 		if err != nil {

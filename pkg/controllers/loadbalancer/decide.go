@@ -18,12 +18,12 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// wants tells whether a Service is to have addresses from here.
+// wants reports whether this controller assigns addresses to a Service.
 func wants(s *v1.Service) bool {
 	return s.DeletionTimestamp == nil && s.Spec.Type == v1.ServiceTypeLoadBalancer && (s.Spec.LoadBalancerClass == nil || *s.Spec.LoadBalancerClass == service.LoadBalancerClass)
 }
 
-// has are the addresses that a Service's status says.
+// statusAddresses returns the addresses in a Service's status.
 func has(s *v1.Service) []netip.Addr {
 	var out []netip.Addr
 	for _, in := range s.Status.LoadBalancer.Ingress {
@@ -34,9 +34,9 @@ func has(s *v1.Service) []netip.Addr {
 	return out
 }
 
-// allocate returns the addresses that a Service should have, one of each of its families as far as
-// there are any: the one that it asks for, else the one that it has, else the lowest that is
-// free. short names the families that there is none for.
+// allocate returns the addresses that a Service should have, one for each of its families if
+// available: the requested one, otherwise the present one, otherwise the lowest free one. short
+// contains the families without a free address.
 func allocate(s *v1.Service, ranges []controller.AddressRange, taken map[netip.Addr]bool) (out []netip.Addr, short []v1.IPFamily) {
 	have := has(s)
 	asked, _ := netip.ParseAddr(s.Spec.LoadBalancerIP)
@@ -64,8 +64,8 @@ func allocate(s *v1.Service, ranges []controller.AddressRange, taken map[netip.A
 	return out, short
 }
 
-// lowest is the first address of the ranges that is usable. It ends, for at most all
-// those that are taken come before it.
+// lowest returns the first usable address of the ranges. The search is short, because at most all
+// taken addresses come before it.
 func lowest(ranges []controller.AddressRange, family v1.IPFamily, usable func(netip.Addr) bool) netip.Addr {
 	for _, r := range ranges {
 		if r.First.Is6() != (family == v1.IPv6Protocol) {
@@ -80,9 +80,9 @@ func lowest(ranges []controller.AddressRange, family v1.IPFamily, usable func(ne
 	return netip.Addr{}
 }
 
-// elect returns the node that is to announce a Service's addresses; "": none can. The one that
-// does goes on as long as it can; another is chosen so that services are spread, and that a
-// node that comes or goes moves no others.
+// elect returns the node that should announce a Service's addresses, or "" if none can. The present
+// node stays as long as it can. Another one is chosen by hash, so that Services are spread, and
+// adding or removing a node moves no other Services.
 func elect(s *v1.Service, nodes []*v1.Node, slicesOf []*discoveryv1.EndpointSlice) string {
 	best, bestScore := "", [sha256.Size]byte{}
 	for _, n := range nodes {
@@ -100,7 +100,7 @@ func elect(s *v1.Service, nodes []*v1.Node, slicesOf []*discoveryv1.EndpointSlic
 	return best
 }
 
-// serves tells whether traffic from outside may be led to a node.
+// serves reports whether external traffic may be sent to a node.
 func serves(n *v1.Node) bool {
 	if _, excluded := n.Labels[v1.LabelNodeExcludeBalancers]; excluded || n.DeletionTimestamp != nil {
 		return false

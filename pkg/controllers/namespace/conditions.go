@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// conditions tell how far the deletion is, in Kubernetes' words.
+// conditions returns the conditions that show the progress of the deletion, with Kubernetes' texts.
 func conditions(left *remains) []v1.NamespaceCondition {
 	return []v1.NamespaceCondition{
 		either(v1.NamespaceDeletionDiscoveryFailure, left.discovery != nil,
@@ -76,7 +76,7 @@ func (c *Controller) writeConditions(ctx context.Context, ns *v1.Namespace, left
 			next.Status.Conditions[i] = want
 		}
 	}
-	// A namespace that is empty at the first look needs no report.
+	// A namespace that is empty at the first sync needs no conditions.
 	if left.nothing() && len(ns.Status.Conditions) == 0 || equality.Semantic.DeepEqual(ns.Status, next.Status) {
 		return nil
 	}

@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package namespace empties namespaces that are being deleted: pods first, so
-// that what they need is there as long as they run, then everything else of
-// every kind that is served. When nothing is left it lets the namespace go.
+// Package namespace deletes the content of terminating namespaces: pods first, so that what they
+// need exists while they run, then all objects of every served kind. When nothing is left, it
+// removes the namespace's finalizer.
 package namespace
 
 import (
@@ -31,13 +31,13 @@ import (
 // Name is the controller's name.
 const Name = "namespace-controller"
 
-// How soon a namespace is looked at again that something is left in.
+// Back-off for syncing a namespace that is not empty yet.
 const (
 	againFirst = 100 * time.Millisecond
 	againMax   = 5 * time.Second
 )
 
-// atOnce is of how many resources objects are deleted at the same time.
+// atOnce is the number of resources whose objects are deleted in parallel.
 const atOnce = 8
 
 // Controller implements controller.Controller.
@@ -47,8 +47,8 @@ type Controller struct {
 	namespaces corelisters.NamespaceLister
 
 	mu    sync.Mutex
-	looks map[string]int // how often each namespace was looked at
-	pods  map[string]int // how many pods each has
+	looks map[string]int // number of syncs, by namespace
+	pods  map[string]int // number of pods, by namespace
 }
 
 // New returns the controller.
@@ -77,11 +77,11 @@ func (c *Controller) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// again has all namespaces looked at that are being deleted.
+// queueTerminating queues all terminating namespaces.
 func (c *Controller) again() {
 	all, err := c.namespaces.List(labels.Everything())
 	if err != nil {
-		return // a cache does not fail
+		return // a cache never fails
 	}
 	for _, ns := range all {
 		if ns.DeletionTimestamp != nil {
@@ -90,8 +90,8 @@ func (c *Controller) again() {
 	}
 }
 
-// podChanged counts pods, and looks at a namespace once its last one is gone:
-// until then nothing else is deleted.
+// podChanged counts pods. When the last pod of a namespace was deleted, it queues the namespace,
+// because nothing else is deleted before that.
 func (c *Controller) podChanged(old, pod *v1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,11 +115,11 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 		return nil
 	}
 	if err == nil {
-		// The cache may show a namespace whose name another one has by now.
+		// The cache may show a namespace that was replaced by one of the same name.
 		ns, err = c.Client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	}
 	if apierrors.IsNotFound(err) || err == nil && ns.DeletionTimestamp == nil {
-		return nil // the cache will show it
+		return nil // an event with the present state follows
 	}
 	if err != nil {
 		return err
@@ -149,8 +149,8 @@ func (c *Controller) forget(name string) {
 	delete(c.looks, name)
 }
 
-// wait is how long it takes until a namespace is looked at again in any case. Its
-// last pod has it looked at by going.
+// wait returns when a namespace must be synced again without an event. The deletion of its last pod
+// queues it.
 func (c *Controller) wait(name string, left *remains) time.Duration {
 	if left.counts[podsLeft] > 0 && len(left.failures) == 0 && left.discovery == nil {
 		return againMax
@@ -162,7 +162,7 @@ func (c *Controller) wait(name string, left *remains) time.Duration {
 	return min(d, againMax)
 }
 
-// finish lets the namespace go.
+// finish removes the finalizer of the namespace.
 func (c *Controller) finish(ctx context.Context, ns *v1.Namespace) error {
 	fresh, err := c.Client.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
 	if err == nil && fresh.UID == ns.UID {
@@ -175,8 +175,8 @@ func (c *Controller) finish(ctx context.Context, ns *v1.Namespace) error {
 	return nil
 }
 
-// remains are what is left in a namespace. What several resources add to is
-// guarded by the lock.
+// remains is what is left in a namespace. The fields that several goroutines update are guarded by
+// mu.
 type remains struct {
 	discovery  error
 	mu         sync.Mutex
@@ -189,10 +189,10 @@ func (r *remains) nothing() bool {
 	return r.discovery == nil && len(r.failures) == 0 && len(r.counts) == 0
 }
 
-// podsLeft is where remains count pods.
+// podsLeft is the key of pods in counts.
 const podsLeft = "pods."
 
-// resource is a kind that namespaces have, and how it can be deleted.
+// resource is a namespaced resource, and whether it supports deleting a collection.
 type resource struct {
 	schema.GroupVersionResource
 	collection bool
@@ -218,8 +218,8 @@ func (c *Controller) resources() ([]resource, error) {
 	return out, err
 }
 
-// withoutTwins leaves out the older form of objects that two groups serve: they
-// are deleted once.
+// withoutTwins removes the older form of objects that two API groups serve, so that they are
+// deleted once.
 func withoutTwins(all []resource) []resource {
 	older, newer := schema.GroupResource{Resource: "events"}, schema.GroupResource{Group: eventsv1.GroupName, Resource: "events"}
 	if !slices.ContainsFunc(all, func(r resource) bool { return r.GroupResource() == newer }) {
@@ -228,7 +228,7 @@ func withoutTwins(all []resource) []resource {
 	return slices.DeleteFunc(all, func(r resource) bool { return r.GroupResource() == older })
 }
 
-// empty deletes what is in the namespace and tells what is still there.
+// empty deletes the content of the namespace and returns what is still there.
 func (c *Controller) empty(ctx context.Context, namespace string) *remains {
 	left := &remains{counts: map[string]int{}, finalizers: map[string]int{}}
 	all, err := c.resources()
@@ -246,17 +246,17 @@ func (c *Controller) empty(ctx context.Context, namespace string) *remains {
 	for _, r := range withoutTwins(all) {
 		g.Go(func() error { c.clear(ctx, namespace, r, left); return nil })
 	}
-	_ = g.Wait() // what goes wrong is in left
+	_ = g.Wait() // errors are in left
 	slices.SortFunc(left.failures, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return left
 }
 
-// clear deletes all objects of one kind and counts those that stay.
+// clear deletes all objects of one resource and counts the remaining ones.
 func (c *Controller) clear(ctx context.Context, namespace string, r resource, left *remains) {
 	client := c.Metadata.Resource(r.GroupVersionResource).Namespace(namespace)
 	var all metav1.ListOptions
 	if r.collection {
-		all.Limit = 1 // enough to know whether there is anything
+		all.Limit = 1 // enough to know whether there are any
 	}
 	list, err := client.List(ctx, all)
 	if err == nil && len(list.Items) > 0 {
@@ -279,7 +279,7 @@ func (c *Controller) clear(ctx context.Context, namespace string, r resource, le
 	defer left.mu.Unlock()
 	switch {
 	case apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err):
-		return // not served any more
+		return // no longer served
 	case err != nil:
 		left.failures = append(left.failures, fmt.Errorf("%s: %w", r.GroupVersionResource.String(), err))
 		return

@@ -25,8 +25,8 @@ const (
 	notRegistered = "!kube-aggregator.kubernetes.io/automanaged"
 )
 
-// grace returns how long an empty namespace has to stay because an extension server may have a
-// creation under way.
+// grace returns how long an empty namespace must remain because an extension server may still be
+// creating an object.
 func (c *Controller) grace(ctx context.Context, ns *v1.Namespace) (time.Duration, error) {
 	left := extensionGrace - c.Clock.Since(ns.DeletionTimestamp.Time)
 	if left <= 0 {

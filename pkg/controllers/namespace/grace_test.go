@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Only extension servers that keep objects in namespaces are waited for.
+// TestExtended checks that only extension servers with namespaced objects are waited for.
 func TestExtended(t *testing.T) {
 	of := func(group, version, name string) resource {
 		return resource{schema.GroupVersionResource{Group: group, Version: version, Resource: name}, true}

@@ -1,13 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeipam gives every node a range of the cluster's addresses for its
-// pods, one of each family. A range belongs to its node as long as the node
-// exists, and to no other node.
+// Package nodeipam assigns each node a range of the cluster's pod addresses, one for each family. A
+// range belongs to its node as long as the node exists, and to no other node.
 //
-// A range that another client set on a node is never given to another node. If it is not inside the
-// cluster's ranges, or an older node owns it, the controller records an event: other nodes do not
-// route to such a range (package nodeclaims).
+// A range that another client set on a node is never assigned to another node. If it is not inside
+// the cluster's ranges, or an older node owns it, the controller records an event. Other nodes do
+// not route to such a range (package nodeclaims).
 package nodeipam
 
 import (
@@ -41,10 +40,10 @@ type Controller struct {
 
 	mu   sync.Mutex
 	sets []*ranges
-	// promised are the ranges of nodes that do not show them yet: a node that is
-	// looked at again before its own write is seen gets the same.
+	// promised are the ranges of nodes that do not show them yet. A node that is synced again
+	// before its write is visible gets the same ranges.
 	promised map[types.UID][]string
-	// refused are the nodes with a range that is not theirs for which an event was recorded.
+	// refused are the nodes for which an event about a foreign range was recorded.
 	refused map[types.UID]bool
 }
 
@@ -73,15 +72,15 @@ func New(d controller.Deps) (controller.Controller, error) {
 		case len(node.Spec.PodCIDRs) == 0:
 			c.queue.Add(node.Name)
 		case old == nil || !slices.Equal(old.Spec.PodCIDRs, node.Spec.PodCIDRs):
-			c.take(node) // somebody else may have given it
+			c.take(node) // another client may have set it
 		}
 	})
 }
 
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	// What nodes have already is taken before anything new is given, and the cache
-	// may show less than a process before this one has given.
+	// Mark the ranges of all nodes as taken before any new one is assigned. The cache may not show
+	// yet what an earlier process assigned, so list from the API server.
 	for ctx.Err() == nil {
 		list, err := c.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		if err == nil {
@@ -90,7 +89,7 @@ func (c *Controller) Run(ctx context.Context) error {
 			}
 			break
 		}
-		c.Log.Warn("nodes are not known", "error", err)
+		c.Log.Warn("Failed to list nodes", "err", err)
 		select {
 		case <-ctx.Done():
 		case <-c.Clock.After(retry):
@@ -99,10 +98,10 @@ func (c *Controller) Run(ctx context.Context) error {
 	return c.queue.Run(ctx)
 }
 
-// retry is how long it takes until nodes are asked for again.
+// retry is the pause before nodes are listed again.
 const retry = time.Second
 
-// take keeps what a node has from being given to another.
+// take marks a node's ranges as taken.
 func (c *Controller) take(n *v1.Node) {
 	if len(n.Spec.PodCIDRs) > 0 {
 		c.withdraw(n.UID, n.Spec.PodCIDRs)
@@ -118,7 +117,7 @@ func (c *Controller) take(n *v1.Node) {
 	c.refuse(list)
 }
 
-// refuse records an event for each node that has a range which is not its own.
+// refuse records an event for each node with a range that is not its own.
 func (c *Controller) refuse(nodes []*v1.Node) {
 	by, claims := map[string]*v1.Node{}, make([]nodeclaims.Claim, len(nodes))
 	for i, n := range nodes {
@@ -128,7 +127,7 @@ func (c *Controller) refuse(nodes []*v1.Node) {
 	for _, r := range refused {
 		n := by[r.Node]
 		if !slices.Contains(nodeclaims.Of(n).PodRanges, r.What) || !c.first(n.UID) {
-			continue // a refused address, which is not this controller's concern
+			continue // an address, which is not this controller's concern
 		}
 		c.Log.Warn("Node has a pod range that is not its own", "node", n.Name, "range", r.What, "reason", r.Cause)
 		c.Events.Eventf(n, v1.EventTypeWarning, "PodCIDRRejected",
@@ -158,7 +157,7 @@ func (c *Controller) occupy(n *v1.Node) bool {
 	return alone
 }
 
-// withdraw forgets what was promised to a node, and frees what it does not have of it.
+// withdraw removes the promise of a node, and releases promised ranges that the node does not have.
 func (c *Controller) withdraw(uid types.UID, has []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,7 +170,7 @@ func (c *Controller) withdraw(uid types.UID, has []string) {
 	}
 }
 
-// release frees the ranges of a node that is gone.
+// release releases the ranges of a deleted node.
 func (c *Controller) release(node *v1.Node) {
 	c.withdraw(node.UID, nil)
 	c.mu.Lock()
@@ -184,7 +183,7 @@ func (c *Controller) release(node *v1.Node) {
 	}
 }
 
-// promise takes ranges for a node, or returns those that it was promised before.
+// promise reserves ranges for a node, or returns those that were promised before.
 func (c *Controller) promise(uid types.UID) ([]string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -228,12 +227,12 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	}
 	_, err = c.Client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, body, metav1.PatchOptions{})
 	if err != nil {
-		// Whether the server took it or not, the node keeps the promise until it shows
-		// what it has, or goes.
+		// Even if the server rejected the write, keep the promise until the node shows its ranges
+		// or is deleted.
 		return fmt.Errorf("give node %s its range: %w", name, err)
 	}
 	if _, err := c.nodes.Get(name); apierrors.IsNotFound(err) {
-		c.withdraw(node.UID, nil) // it went in between, and nobody will tell again
+		c.withdraw(node.UID, nil) // it was deleted meanwhile, and no other event follows
 	}
 	return nil
 }

@@ -17,8 +17,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/nodeipam"
 )
 
-// Nodes get ranges that no other has, also none that somebody else gave to a
-// node; a range is given again when its node is gone.
+// TestRanges checks that nodes get ranges that no other node has, including ranges that another
+// client set, and that the range of a deleted node is assigned again.
 func TestRanges(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	o := controller.Options{AllocateNodeCIDRs: true, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/22")}, NodeMasks: []int{24}}

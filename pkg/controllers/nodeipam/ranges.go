@@ -13,13 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// maxBits bounds how many ranges a cluster range is divided into: 2^16, more
-// than there will be nodes.
+// maxBits limits the number of ranges in a cluster range to 2^16, which is more than the number of
+// nodes in any cluster.
 const maxBits = 16
 
 var errFull = errors.New("CIDR allocation failed; there are no remaining CIDRs left to allocate in the accepted range")
 
-// services is the holder of ranges that are reserved for services.
+// services is the holder of ranges that are reserved for Services.
 const services types.UID = "services"
 
 // ranges divides a prefix into smaller ranges of equal size. A range is free if it has no holder.
@@ -30,7 +30,7 @@ type ranges struct {
 	mask  int
 	count int
 	taken map[int][]types.UID
-	from  int // where the search for a free one begins
+	from  int // where the search for a free range begins
 }
 
 func newRanges(whole netip.Prefix, mask int) (*ranges, error) {
@@ -41,7 +41,7 @@ func newRanges(whole netip.Prefix, mask int) (*ranges, error) {
 	return &ranges{whole: whole.Masked(), mask: mask, count: 1 << bits, taken: map[int][]types.UID{}}, nil
 }
 
-// next takes the next range that is free.
+// next takes the next free range.
 func (r *ranges) next(holder types.UID) (netip.Prefix, error) {
 	for i := range r.count {
 		n := (r.from + i) % r.count
@@ -58,11 +58,11 @@ func (r *ranges) at(n int) netip.Prefix {
 	base := new(big.Int).SetBytes(r.whole.Addr().AsSlice())
 	step := new(big.Int).Lsh(big.NewInt(int64(n)), uint(r.whole.Addr().BitLen()-r.mask))
 	b := base.Add(base, step).FillBytes(make([]byte, r.whole.Addr().BitLen()/8))
-	a, _ := netip.AddrFromSlice(b) // of the length of an address
+	a, _ := netip.AddrFromSlice(b) // the slice has the length of an address
 	return netip.PrefixFrom(a, r.mask)
 }
 
-// span is the first and the last range that p touches; false when it touches none.
+// span returns the first and the last range that overlap with p. ok is false if none does.
 func (r *ranges) span(p netip.Prefix) (first, last int, ok bool) {
 	if !r.whole.Overlaps(p) {
 		return 0, 0, false

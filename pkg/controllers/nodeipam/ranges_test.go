@@ -10,7 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// No range is given twice, none that overlaps what is occupied, and all can be.
+// TestRangesAgainstNaive checks that no range is assigned twice, that none overlaps with occupied
+// addresses, and that all can be assigned.
 func TestRangesAgainstNaive(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		whole := netip.MustParsePrefix(rapid.SampledFrom([]string{"10.244.0.0/16", "fd00:1::/48", "192.168.7.0/24"}).Draw(t, "whole"))

@@ -26,24 +26,24 @@ import (
 // Name is the controller's name.
 const Name = "node-lifecycle-controller"
 
-// monitorPeriod is how often it is looked for nodes that have fallen silent.
+// monitorPeriod is the interval at which silent nodes are detected.
 const monitorPeriod = 5 * time.Second
 
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	queue    *controller.Queue // conditions to taints, and pods that are not ready any more
+	queue    *controller.Queue // sets taints, and marks pods as not ready
 	lister   corelisters.NodeLister
 	podCache cache.SharedIndexInformer
 	zones    *zones
 
 	mu    sync.Mutex
-	heard map[string]heard // when each node was heard of last
+	heard map[string]heard // last heartbeat of each node
 }
 
-// heard is a node's last sign of life.
+// heard is a node's last heartbeat.
 type heard struct {
-	at     time.Time // of this process
+	at     time.Time // by this process's clock
 	lease  metav1.MicroTime
 	status metav1.Time
 }
@@ -92,7 +92,7 @@ func (c *Controller) nodeChanged(old, n *v1.Node) {
 	c.queue.Add(n.Name)
 }
 
-// hear notes a sign of life; fresh tells whether it is one.
+// hear records a heartbeat. fresh updates h and reports whether it has a new one.
 func (c *Controller) hear(node string, fresh func(h *heard) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,29 +103,29 @@ func (c *Controller) hear(node string, fresh func(h *heard) bool) {
 	c.heard[node] = h
 }
 
-// monitor looks for nodes that have fallen silent.
+// monitor marks nodes that have become silent.
 func (c *Controller) monitor(ctx context.Context) {
 	nodes, err := c.lister.List(labels.Everything())
 	if err != nil {
-		return // a cache does not fail
+		return // a cache never fails
 	}
 	if c.zones.update(nodes, c.Clock.Now()) {
 		c.hearAll()
 	}
 	for _, n := range nodes {
 		if controller.NodeReady(n).Status != v1.ConditionTrue {
-			c.queue.Add(n.Name) // when pods may be evicted depends on other nodes too
+			c.queue.Add(n.Name) // whether pods may be evicted also depends on other nodes
 		}
 		if c.silent(n) {
 			if err := c.markUnknown(ctx, n); err != nil && ctx.Err() == nil {
-				c.Log.Warn("silent node is not marked", "node", n.Name, "error", err)
+				c.Log.Warn("Failed to mark node as unknown", "node", n.Name, "err", err)
 			}
 		}
 	}
 }
 
-// hearAll gives all nodes their grace period anew: when none was heard of, it
-// was not they who were silent.
+// hearAll restarts the grace period of all nodes. If no node was heard, the control plane was
+// probably cut off.
 func (c *Controller) hearAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,7 +136,7 @@ func (c *Controller) hearAll() {
 	}
 }
 
-// silent tells whether a node has not been heard of for its grace period.
+// silent reports whether no heartbeat of a node was received within its grace period.
 func (c *Controller) silent(n *v1.Node) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,7 +148,7 @@ func (c *Controller) silent(n *v1.Node) bool {
 	return known && c.Clock.Since(h.at) > grace
 }
 
-// markUnknown says in a node's conditions that nothing is known of it.
+// markUnknown sets a node's conditions to Unknown.
 func (c *Controller) markUnknown(ctx context.Context, n *v1.Node) error {
 	next := n.DeepCopy()
 	now := metav1.NewTime(c.Clock.Now())
@@ -177,7 +177,7 @@ func (c *Controller) markUnknown(ctx context.Context, n *v1.Node) error {
 	return nil
 }
 
-// sync keeps a node's taints, and its pods' readiness, in line with its conditions.
+// sync updates a node's taints and its pods' readiness according to the node's conditions.
 func (c *Controller) sync(ctx context.Context, name string) error {
 	n, err := c.lister.Get(name)
 	if apierrors.IsNotFound(err) {
@@ -200,8 +200,8 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	return nil
 }
 
-// mayEvict tells whether pods may be evicted from a node that is not ready. One
-// that has them evicted already goes on to, until it is well.
+// mayEvict reports whether pods may be evicted from a node that is not ready. Once eviction has
+// started on a node, it continues until the node is ready.
 func (c *Controller) mayEvict(n *v1.Node) bool {
 	if controller.NodeReady(n).Status == v1.ConditionTrue || c.zones.stopped() {
 		return false
@@ -209,7 +209,7 @@ func (c *Controller) mayEvict(n *v1.Node) bool {
 	return evicting(n) || c.zones.take(n, c.Clock.Now())
 }
 
-// markPods says of the pods on a node that is not ready that they are not either.
+// markPods marks the pods on a node that is not ready as not ready.
 func (c *Controller) markPods(ctx context.Context, n *v1.Node) error {
 	var errs []error
 	for _, pod := range controller.PodsOnNode(c.podCache, n.Name) {

@@ -11,12 +11,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// evicting tells whether a node has a taint of ours that evicts pods.
+// evicting reports whether a node has a taint of this controller that evicts pods.
 func evicting(n *v1.Node) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute && ours(t) })
 }
 
-// ours tells whether a taint is this controller's to set and to take away.
+// ours reports whether this controller sets and removes a taint.
 func ours(t v1.Taint) bool {
 	switch t.Key {
 	case v1.TaintNodeNotReady, v1.TaintNodeUnreachable:
@@ -27,8 +27,8 @@ func ours(t v1.Taint) bool {
 	return false
 }
 
-// wanted are the taints that a node's conditions call for. evict tells whether
-// pods may be evicted from it.
+// wanted returns the taints for a node's conditions. evict says whether pods may be evicted from
+// it.
 func wanted(n *v1.Node, evict bool) []v1.Taint {
 	var out []v1.Taint
 	add := func(key string, effect v1.TaintEffect) { out = append(out, v1.Taint{Key: key, Effect: effect}) }
@@ -59,8 +59,8 @@ func wanted(n *v1.Node, evict bool) []v1.Taint {
 	return out
 }
 
-// merge puts the wanted taints in the place of those of ours that a node has,
-// and tells whether that changes anything. What stays keeps its time.
+// merge replaces the controller's taints by the wanted ones, and reports whether that changes
+// anything. Taints that remain keep their time.
 func merge(have, want []v1.Taint, now time.Time) ([]v1.Taint, bool) {
 	var out []v1.Taint
 	changed := false

@@ -13,22 +13,22 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// state is how a zone is.
+// state is the state of a zone.
 type state int
 
 const (
-	// normal: most of its nodes are ready.
+	// normal means that most nodes are ready.
 	normal state = iota
-	// partial: so many are not that something else than nodes may be broken.
+	// partial means that many nodes are not ready, so that the cause may be outside of the nodes.
 	partial
-	// full: none is ready.
+	// full means that no node is ready.
 	full
 )
 
-// partialLeast is how many nodes must not be ready for a zone to be in partial disruption.
+// partialLeast is the minimum number of nodes that are not ready in a partial disruption.
 const partialLeast = 3
 
-// stateOf is the state of a zone with so many nodes.
+// stateOf returns the state of a zone with these numbers of nodes.
 func stateOf(ready, notReady int, threshold float64) state {
 	switch {
 	case ready == 0 && notReady > 0:
@@ -39,29 +39,29 @@ func stateOf(ready, notReady int, threshold float64) state {
 	return normal
 }
 
-// zoneOf names a node's zone by its region and zone; a cluster without zones is one.
+// zoneOf returns the key of a node's zone, from its region and zone. Nodes without these labels are
+// in one zone.
 func zoneOf(n *v1.Node) string {
 	return n.Labels[v1.LabelTopologyRegion] + ":" + n.Labels[v1.LabelTopologyZone]
 }
 
-// zones say from how many nodes pods may be evicted: in each zone at a rate that
-// gets smaller when much of it is not ready, and nowhere when no node at all is
-// ready, because then it is more likely that the control plane is cut off. They
-// are safe for concurrent use.
+// zones limit from how many nodes pods may be evicted: at a rate for each zone that is lower when
+// many of its nodes are not ready, and not at all when no node is ready, because then the control
+// plane is probably cut off. They are safe for concurrent use.
 type zones struct {
 	options controller.Evictions
 
 	mu       sync.Mutex
 	limiters map[string]*rate.Limiter
-	disabled bool // no node is ready
+	disabled bool // true if no node is ready
 }
 
 func newZones(o controller.Evictions) *zones {
 	return &zones{options: o, limiters: map[string]*rate.Limiter{}}
 }
 
-// update takes over the state of the nodes. It reports whether all nodes had
-// been silent until now and some are not any more.
+// update updates the zones with the present nodes. It reports whether until now no node was ready
+// and now some are.
 func (z *zones) update(nodes []*v1.Node, now time.Time) (recovered bool) {
 	type count struct{ ready, notReady int }
 	counts := map[string]count{}
@@ -101,14 +101,14 @@ func (z *zones) update(nodes []*v1.Node, now time.Time) (recovered bool) {
 	return before && !z.disabled
 }
 
-// stopped tells whether no pod may be evicted from any node.
+// stopped reports whether no pod may be evicted from any node.
 func (z *zones) stopped() bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return z.disabled
 }
 
-// take asks for one more node in the zone of n from which pods may be evicted.
+// take reports whether eviction may start on one more node, in the zone of n.
 func (z *zones) take(n *v1.Node, now time.Time) bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()

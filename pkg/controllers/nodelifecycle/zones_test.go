@@ -27,7 +27,7 @@ func TestStateOf(t *testing.T) {
 	}
 }
 
-// nodes makes nodes of a zone, some of which are ready.
+// nodes returns nodes of a zone.
 func nodes(zone string, ready, notReady int) []*v1.Node {
 	var out []*v1.Node
 	for i := range ready + notReady {
@@ -45,7 +45,7 @@ func nodes(zone string, ready, notReady int) []*v1.Node {
 
 var usual = controller.Evictions{Rate: 0.1, SecondaryRate: 0.01, LargeZone: 50, Threshold: 0.55}
 
-// evicted counts the nodes of a zone that may have their pods evicted in a time.
+// evicted returns how many nodes of a zone may have their pods evicted within a time.
 func evicted(z *zones, zone string, from time.Time, d time.Duration) int {
 	n := 0
 	for at := from; at.Sub(from) < d; at = at.Add(monitorPeriod) {
@@ -61,15 +61,15 @@ func TestRates(t *testing.T) {
 	for _, tc := range []struct {
 		name            string
 		ready, notReady int
-		want            int // in 200 seconds
+		want            int // within 200 s
 	}{
 		{"healthy", 40, 20, 20},
 		{"mostly broken, small", 10, 20, 0},
 		{"mostly broken, large", 20, 40, 2},
-		{"broken", 0, 20, 20}, // the other zone is well
+		{"broken", 0, 20, 20}, // the other zone is normal
 	} {
 		z := newZones(usual)
-		// The first token of a healthy zone is there at once; what is left is a rate.
+		// A healthy zone has one token at once; all others follow at the rate.
 		z.update(append(nodes("a", tc.ready, tc.notReady), nodes("b", 3, 0)...), begin)
 		if got := evicted(z, "a", begin, 200*time.Second); got < tc.want-1 || got > tc.want+1 {
 			t.Errorf("%s: %d nodes, want %d", tc.name, got, tc.want)
@@ -115,7 +115,7 @@ func TestWantedTaints(t *testing.T) {
 			t.Errorf("unwanted %v", taint)
 		}
 		if taint.Key == v1.TaintNodeUnreachable && taint.Effect == v1.TaintEffectNoSchedule && !taint.TimeAdded.Time.Equal(now.Add(-time.Hour)) {
-			t.Error("what stays lost its time")
+			t.Error("a remaining taint lost its time")
 		}
 	}
 	if again, changed := merge(got, wanted(n, true), now.Add(time.Minute)); changed {

@@ -1,9 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podgc removes pods that nobody else will: those on nodes that do not
-// exist any more or are out of service, those that are to end and never had a
-// node, and ended pods beyond what is kept.
+// Package podgc deletes pods that no other component deletes: pods on nodes that do not exist or
+// are out of service, terminating pods that never had a node, and ended pods that exceed the limit.
 package podgc
 
 import (
@@ -30,7 +29,7 @@ const Name = "pod-garbage-collector-controller"
 
 const (
 	period = 20 * time.Second
-	// quarantine is how long a node has to be missing before its pods are removed.
+	// quarantine is how long a node must be missing before its pods are deleted.
 	quarantine = 40 * time.Second
 )
 
@@ -39,7 +38,7 @@ type Controller struct {
 	controller.Deps
 	pods    corelisters.PodLister
 	nodes   corelisters.NodeLister
-	missing map[string]time.Time // nodes, since when
+	missing map[string]time.Time // when each node was first found missing
 }
 
 // New returns the controller.
@@ -52,7 +51,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 func (c *Controller) Run(ctx context.Context) error {
 	collect := func(ctx context.Context) {
 		if err := c.sweep(ctx); err != nil && ctx.Err() == nil {
-			c.Log.Warn("pods are not collected", "error", err)
+			c.Log.Warn("Failed to delete orphaned or ended pods", "err", err)
 		}
 	}
 	collect(ctx)
@@ -69,14 +68,14 @@ func (c *Controller) sweep(ctx context.Context) error {
 	missing, ended := map[string]bool{}, []*v1.Pod(nil)
 	for _, pod := range pods {
 		switch {
-		case pod.Spec.NodeName == "" && pod.DeletionTimestamp != nil: // gated or not
+		case pod.Spec.NodeName == "" && pod.DeletionTimestamp != nil: // with or without scheduling gates
 			errs = append(errs, c.fail(ctx, pod, nil))
 		case pod.Spec.NodeName != "" && c.nodeMissing(ctx, pod.Spec.NodeName, missing):
 			errs = append(errs, c.fail(ctx, pod, c.orphaned(pod)))
 		case pod.DeletionTimestamp != nil && c.outOfService(pod.Spec.NodeName):
 			errs = append(errs, c.fail(ctx, pod, nil))
 		case over(pod) && doomed(pod):
-			errs = append(errs, c.remove(ctx, pod)) // and it takes nobody's place among those that are kept
+			errs = append(errs, c.remove(ctx, pod)) // and does not count as one of those to keep
 		case over(pod):
 			ended = append(ended, pod)
 		}
@@ -92,13 +91,13 @@ func (c *Controller) sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// over tells whether a pod has ended.
+// over reports whether a pod has ended.
 func over(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 }
 
-// surplus are the ended pods beyond those that are kept: evicted ones first,
-// then the oldest. All are kept when keep is not positive.
+// surplus returns the ended pods that exceed the number to keep: evicted ones first, then the
+// oldest. If keep is not positive, all are kept.
 func surplus(ended []*v1.Pod, keep int) []*v1.Pod {
 	if keep <= 0 || len(ended) <= keep {
 		return nil
@@ -115,8 +114,8 @@ func surplus(ended []*v1.Pod, keep int) []*v1.Pod {
 	return ended[:len(ended)-keep]
 }
 
-// outOfService tells whether somebody vouches that a node is down: it is not
-// ready and has the taint that says so.
+// outOfService reports whether an administrator has declared that a node is down: it is not ready
+// and has the out-of-service taint.
 func (c *Controller) outOfService(name string) bool {
 	node, err := c.nodes.Get(name)
 	if err != nil || !slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == v1.TaintNodeOutOfService }) {
@@ -125,7 +124,8 @@ func (c *Controller) outOfService(name string) bool {
 	return !slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue })
 }
 
-// nodeMissing tells whether a node has been missing for long enough, and is missing indeed.
+// nodeMissing reports whether a node has been missing for the quarantine and the API server
+// confirms that.
 func (c *Controller) nodeMissing(ctx context.Context, name string, seen map[string]bool) bool {
 	if _, err := c.nodes.Get(name); !apierrors.IsNotFound(err) {
 		return false
@@ -145,13 +145,13 @@ func (c *Controller) nodeMissing(ctx context.Context, name string, seen map[stri
 
 const reasonOrphaned = "DeletionByPodGC"
 
-// doomed tells whether a pod was marked as failed in order to be removed.
+// markedForRemoval reports whether the pod was failed by this controller so that it can be deleted.
 func doomed(pod *v1.Pod) bool {
 	c := controller.Condition(pod, v1.DisruptionTarget)
 	return c != nil && c.Status == v1.ConditionTrue && c.Reason == reasonOrphaned
 }
 
-// orphaned is the condition of a pod that is removed because its node is gone.
+// orphaned returns the condition of a pod that is deleted because its node no longer exists.
 func (c *Controller) orphaned(pod *v1.Pod) *v1.PodCondition {
 	return &v1.PodCondition{
 		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: reasonOrphaned, Message: "PodGC: node no longer exists",
@@ -159,7 +159,7 @@ func (c *Controller) orphaned(pod *v1.Pod) *v1.PodCondition {
 	}
 }
 
-// fail has a pod end as failed, which no kubelet will do, and removes it.
+// fail marks a pod as failed, because no kubelet will, and deletes it.
 func (c *Controller) fail(ctx context.Context, pod *v1.Pod, condition *v1.PodCondition) error {
 	if over(pod) {
 		return c.remove(ctx, pod)
@@ -168,8 +168,8 @@ func (c *Controller) fail(ctx context.Context, pod *v1.Pod, condition *v1.PodCon
 	if condition != nil {
 		status["conditions"] = []*v1.PodCondition{condition}
 	}
-	// The uid keeps the patch from another pod of the name. The controller's role
-	// lets it patch, but not update.
+	// The UID protects another pod with the same name. The controller has permission to patch, but
+	// not to update.
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
 	if err != nil {
 		return fmt.Errorf("patch: %w", err)
@@ -181,7 +181,7 @@ func (c *Controller) fail(ctx context.Context, pod *v1.Pod, condition *v1.PodCon
 	return c.remove(ctx, pod)
 }
 
-// remove deletes a pod at once.
+// remove deletes a pod without a grace period.
 func (c *Controller) remove(ctx context.Context, pod *v1.Pod) error {
 	err := c.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: new(int64), Preconditions: metav1.NewUIDPreconditions(string(pod.UID)),

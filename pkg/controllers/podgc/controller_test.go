@@ -83,8 +83,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestUnscheduledTerminating checks that the controller ends terminating pods that never had a node:
-// no kubelet does, and their finalizers may wait for it.
+// TestUnscheduledTerminating checks that the controller ends terminating pods that never had a
+// node. No kubelet does that, and the pods' finalizers may wait for it.
 func TestUnscheduledTerminating(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.Account(t, s)
@@ -122,7 +122,8 @@ func makeNode(t *testing.T, client kubernetes.Interface, name string, taints ...
 	}
 }
 
-// makePod makes a pod; on a node it has a grace period, and does not go by itself.
+// makePod creates a pod. On a node it has a grace period and is not deleted until a kubelet does
+// so.
 func makePod(t *testing.T, client kubernetes.Interface, name, node string) {
 	t.Helper()
 	pod := &v1.Pod{

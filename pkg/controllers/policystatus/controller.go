@@ -1,9 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policystatus checks the expressions of ValidatingAdmissionPolicies
-// against the types that the policies are about, and tells in their status what
-// cannot be true. How expressions are checked is the library's part.
+// Package policystatus type-checks the expressions of ValidatingAdmissionPolicies against the
+// resources that they match, and writes warnings to their status. A library checks the expressions.
 package policystatus
 
 import (

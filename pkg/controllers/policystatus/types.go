@@ -12,10 +12,9 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// knownTypes are the types that one check of a policy asks for. The library leaves
-// out those that it does not get: failure tells whether that was for another reason
-// than that there are none, so that a policy is not called sound because the API
-// server was busy.
+// knownTypes provides types for one check of a policy. The library skips types that it cannot get.
+// failure is set if the reason was not that the type does not exist, so that a policy is not
+// reported as correct because the API server was busy.
 type knownTypes struct {
 	meta.ResettableRESTMapper
 	schemas resolver.SchemaResolver

@@ -14,7 +14,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// answering gives one answer to all questions about types.
+// answering gives the same answer to every request for a type.
 type answering struct {
 	meta.ResettableRESTMapper
 	err error
@@ -25,18 +25,18 @@ func (a answering) KindsFor(schema.GroupVersionResource) ([]schema.GroupVersionK
 }
 func (a answering) ResolveSchema(schema.GroupVersionKind) (*spec.Schema, error) { return nil, a.err }
 
-// TestFailure: a type that there is not is no failure, one that nobody could tell of is.
+// TestFailure checks that a missing type is not a failure, and that a failed request is.
 func TestFailure(t *testing.T) {
 	busy := errors.New("busy")
 	for name, tc := range map[string]struct {
 		kinds, schema, want error
 	}{
-		"all there":                {},
-		"no such resource":         {kinds: &meta.NoResourceMatchError{}},
-		"no schema of it":          {schema: fmt.Errorf("kind: %w", resolver.ErrSchemaNotFound)},
-		"discovery does not work":  {kinds: busy, want: busy},
-		"schemas are not served":   {schema: busy, want: busy},
-		"first there is, then not": {kinds: busy, schema: resolver.ErrSchemaNotFound, want: busy},
+		"all there":               {},
+		"no such resource":        {kinds: &meta.NoResourceMatchError{}},
+		"no schema":               {schema: fmt.Errorf("kind: %w", resolver.ErrSchemaNotFound)},
+		"discovery does not work": {kinds: busy, want: busy},
+		"schemas are not served":  {schema: busy, want: busy},
+		"first found, then not":   {kinds: busy, schema: resolver.ErrSchemaNotFound, want: busy},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := &knownTypes{ResettableRESTMapper: answering{err: tc.kinds}, schemas: answering{err: tc.schema}}

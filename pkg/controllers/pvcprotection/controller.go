@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pvcprotection keeps a PersistentVolumeClaim that is being deleted for as
-// long as a pod object on a node uses it, by a finalizer. The pod's phase does not
-// matter: a pod that has completed may still have the volume mounted.
+// Package pvcprotection adds a finalizer to PersistentVolumeClaims. A claim that is being deleted
+// keeps it as long as a pod object on a node uses the claim. The pod's phase does not matter: a
+// completed pod may still have the volume mounted.
 package pvcprotection
 
 import (
@@ -55,7 +55,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// mustSync tells whether a claim lacks the finalizer, or may have to lose it.
+// mustSync reports whether a claim lacks the finalizer, or may have to lose it.
 func mustSync(claim *v1.PersistentVolumeClaim) bool {
 	return (claim.DeletionTimestamp != nil) == slices.Contains(claim.Finalizers, finalizer)
 }
@@ -91,9 +91,9 @@ func uses(pod *v1.Pod, claim *v1.PersistentVolumeClaim) bool {
 	})
 }
 
-// shutDown reports whether only finalizers keep a deleted pod: its kubelet has
-// unmounted its volumes, or the pod was force-deleted. A claim made for such a pod
-// is not waited for, because a finalizer of the pod may be waiting for the claim.
+// shutDown reports whether only finalizers keep a deleted pod: its kubelet has unmounted its
+// volumes, or the pod was force-deleted. A claim that was created for such a pod does not wait for
+// it, because a finalizer of the pod may be waiting for the claim.
 func shutDown(pod *v1.Pod) bool {
 	return pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
 }
@@ -124,8 +124,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return nil
 }
 
-// used reports whether a pod uses the claim. If the cache shows no such pod, the API
-// server is asked as well: removing the finalizer too early loses data.
+// used reports whether a pod uses the claim. If the cache shows no such pod, it also asks the API
+// server, because removing the finalizer too early could lose data.
 func (c *Controller) used(ctx context.Context, claim *v1.PersistentVolumeClaim) (bool, error) {
 	cached, err := controller.PodsOfClaim(c.pods, controller.Key(claim))
 	if err != nil || slices.ContainsFunc(cached, func(p *v1.Pod) bool { return uses(p, claim) }) {

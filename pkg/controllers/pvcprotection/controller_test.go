@@ -23,15 +23,15 @@ import (
 type podCase struct {
 	node  string
 	phase v1.PodPhase
-	// ephemeral makes the claim one of a generic ephemeral volume of the pod, or,
-	// if alien is set, one that only has the name of that volume's claim.
+	// ephemeral means that the claim belongs to a generic ephemeral volume of the pod. With alien
+	// set, the claim only has the name of that volume's claim.
 	ephemeral, alien bool
 	// shutDown deletes the pod with no grace period. A finalizer keeps its object.
 	shutDown bool
 	want     bool
 }
 
-// podCases are named as the pods are.
+// podCases are keyed by the names of the pods.
 var podCases = map[string]podCase{
 	"unscheduled":           {phase: v1.PodPending},
 	"starting":              {node: "n", phase: v1.PodPending, want: true},
@@ -46,7 +46,7 @@ var podCases = map[string]podCase{
 	"ephemeral-alien":       {node: "n", ephemeral: true, alien: true, phase: v1.PodRunning},
 }
 
-// start creates the pod and its claim, and brings the pod to its phase.
+// start creates the pod and its claim, and sets the pod's phase.
 func (c podCase) start(t *testing.T, s *testserver.Server, name string) (claim string) {
 	t.Helper()
 	core := s.Client.CoreV1()
@@ -88,8 +88,8 @@ func (c podCase) start(t *testing.T, s *testserver.Server, name string) (claim s
 	return claim
 }
 
-// TestClaimsAreKeptWhileUsed deletes the claims of all podCases. Those that are not
-// used go. The others go when their pods are gone, and not before.
+// TestClaimsAreKeptWhileUsed deletes the claims of all podCases. Unused claims must disappear at
+// once, the others only when their pods were deleted.
 func TestClaimsAreKeptWhileUsed(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.Account(t, s)
@@ -99,7 +99,8 @@ func TestClaimsAreKeptWhileUsed(t *testing.T) {
 	for name, c := range podCases {
 		claims[name] = c.start(t, s, name)
 	}
-	// Once the controller has removed the finalizer of this claim it has looked at all claims before it.
+	// When the controller has removed the finalizer of this claim, it has synced all claims before
+	// it.
 	unused := &podCase{}
 	claims["last"] = unused.start(t, s, "last")
 	for name := range podCases {
@@ -124,7 +125,7 @@ func TestClaimsAreKeptWhileUsed(t *testing.T) {
 	controllertest.Eventually(t, "the last claim is gone", gone("last"))
 	for name, c := range podCases {
 		if got, yes := gone(name)(t.Context()); c.want && yes {
-			t.Errorf("pod %s: its claim is gone while the pod object exists: %v", name, got)
+			t.Errorf("pod %s: its claim was deleted while the pod object exists: %v", name, got)
 		}
 	}
 	unpin := []byte(`{"metadata":{"finalizers":null}}`)

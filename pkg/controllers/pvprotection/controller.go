@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pvprotection keeps a PersistentVolume that is being deleted for as long
-// as it is bound to a claim, by a finalizer.
+// Package pvprotection adds a finalizer to PersistentVolumes. A volume that is being deleted keeps
+// it as long as the volume is bound to a claim.
 package pvprotection
 
 import (

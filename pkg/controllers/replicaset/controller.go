@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicaset keeps as many pods of each ReplicaSet as it asks for, and of
-// each object of another Kind that reads as one. Which pods go first when there
-// are too many is a pure order, rank; status is pure as well.
+// Package replicaset keeps the number of pods of each ReplicaSet at spec.replicas. It also does so
+// for other kinds that can be converted to a ReplicaSet. The pure functions rank and status decide
+// which pods to delete first and what the status is.
 package replicaset
 
 import (
@@ -29,11 +29,11 @@ import (
 // Name is the controller's name.
 const Name = "replicaset-controller"
 
-// burst is how many pods are made or deleted in one sync at most.
+// burst is the maximum number of pods that one sync creates or deletes.
 const burst = 500
 
-// showWithin is after how long a status is written although the cache does not
-// show yet what was done.
+// showWithin is when a status is written even if the cache does not show the created or deleted
+// pods yet.
 const showWithin = 500 * time.Millisecond
 
 // Controller implements controller.Controller for sets of type T.
@@ -52,7 +52,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	return NewFor(d, replicaSets(d))
 }
 
-// NewFor returns the controller of sets of another kind.
+// NewFor returns the controller for sets of another kind.
 func NewFor[T any](d controller.Deps, kind Kind[T]) (controller.Controller, error) {
 	pods := d.Informers.Core().V1().Pods().Informer()
 	expected := controller.NewExpectations(d.Clock)
@@ -76,8 +76,8 @@ func (c *Controller[T]) follower() controller.Follower {
 	return controller.Follower{Owner: c.ownerOf, Selecting: c.selecting, Expected: c.expected, Add: c.podsChanged}
 }
 
-// podsChanged has a set synced some of whose pods have changed. One that goes
-// makes no pods any more: its status alone is left.
+// podsChanged queues a set whose pods have changed. In a terminating namespace only its status is
+// affected.
 func (c *Controller[T]) podsChanged(key string) { c.queue.AddForStatus(c.spaces, key) }
 
 func (c *Controller[T]) setChanged(old, obj *T) {
@@ -90,7 +90,7 @@ func (c *Controller[T]) setChanged(old, obj *T) {
 	c.queue.Add(key)
 }
 
-// selecting are the keys of the sets that select a pod.
+// selecting returns the keys of the sets that select a pod.
 func (c *Controller[T]) selecting(pod *v1.Pod) []string {
 	var keys []string
 	for _, set := range c.sets(pod.Namespace) {
@@ -101,7 +101,7 @@ func (c *Controller[T]) selecting(pod *v1.Pod) []string {
 	return keys
 }
 
-// ownerOf is the key of the set that controls a pod.
+// ownerOf returns the key of the set that controls a pod.
 func (c *Controller[T]) ownerOf(pod *v1.Pod) string {
 	ref := metav1.GetControllerOfNoCopy(pod)
 	if ref == nil || ref.Kind != c.kind.Kind.Kind {
@@ -114,7 +114,7 @@ func (c *Controller[T]) ownerOf(pod *v1.Pod) string {
 	return key
 }
 
-// set returns the set of a key, or nil.
+// set returns the set with a key, or nil.
 func (c *Controller[T]) set(key string) *appsv1.ReplicaSet {
 	obj, found, err := c.kind.Informer.GetIndexer().GetByKey(key)
 	if err != nil || !found {
@@ -145,7 +145,7 @@ func (c *Controller[T]) sync(ctx context.Context, key string) error {
 	}
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
-		return nil // the API server refuses such a selector; there is nothing to do
+		return nil // the API server rejects such a selector
 	}
 	met := c.pods.Met(set)
 	candidates, err := controller.Candidates[*v1.Pod](c.podCache, set)
@@ -168,7 +168,7 @@ func (c *Controller[T]) sync(ctx context.Context, key string) error {
 	if met && set.DeletionTimestamp == nil {
 		var acted bool
 		if acted, failure = c.scale(ctx, key, set, active); acted && failure == nil {
-			// The cache will show what was done, and then the status does.
+			// The cache will show the pods, and then the status is written.
 			c.queue.AddAfter(key, showWithin)
 			return nil
 		}
@@ -179,13 +179,13 @@ func (c *Controller[T]) sync(ctx context.Context, key string) error {
 	return failure
 }
 
-// scale makes or deletes pods until there are as many as the set asks for, and
-// tells whether there were any to make or delete.
+// scale creates or deletes pods until their number matches spec.replicas. It reports whether there
+// was anything to do.
 func (c *Controller[T]) scale(ctx context.Context, key string, set *appsv1.ReplicaSet, active []*v1.Pod) (bool, error) {
 	diff := len(active) - int(*set.Spec.Replicas)
 	switch {
 	case diff < 0 && controller.NamespaceTerminating(c.spaces, set.Namespace):
-		return false, nil // it takes no new pods, and the set will go with it
+		return false, nil // the namespace accepts no new pods, and the set will be deleted with it
 	case diff < 0:
 		return true, c.create(ctx, key, set, min(-diff, burst))
 	case diff > 0:
@@ -201,7 +201,7 @@ func (c *Controller[T]) create(ctx context.Context, key string, set *appsv1.Repl
 	return err
 }
 
-// victims are the n pods that are to go.
+// victims returns the n pods to delete.
 func (c *Controller[T]) victims(set *appsv1.ReplicaSet, active []*v1.Pod, n int) []*v1.Pod {
 	if n >= len(active) {
 		return active
@@ -209,8 +209,8 @@ func (c *Controller[T]) victims(set *appsv1.ReplicaSet, active []*v1.Pod, n int)
 	return rank(active, c.neighbours(set), c.Clock.Now())[:n]
 }
 
-// neighbours counts, by node, the active pods of all sets with the same controller:
-// where there are many, one goes first.
+// neighbours counts the active pods, by node, of all sets with the same controller. Pods on nodes
+// with many of them are deleted first.
 func (c *Controller[T]) neighbours(set *appsv1.ReplicaSet) map[string]int {
 	related := []*appsv1.ReplicaSet{set}
 	if owner := metav1.GetControllerOfNoCopy(set); owner != nil {

@@ -37,8 +37,8 @@ func example(replicas int32) *appsv1.ReplicaSet {
 	}
 }
 
-// TestExpectations: what a pod's change tells ends what is expected, also when
-// the cache missed that one pod made room for another of its name.
+// TestExpectations checks that events meet the expectations, also when the cache missed that a pod
+// was replaced by another one of the same name.
 func TestExpectations(t *testing.T) {
 	const key = namespace + "/rs"
 	pod := func(uid string, gone bool) *v1.Pod {
@@ -61,7 +61,7 @@ func TestExpectations(t *testing.T) {
 		"one of two":       {nil, pod("a", false), []types.UID{"a", "b"}, "", false},
 		"another created":  {nil, pod("b", false), []types.UID{"a"}, "", false},
 		"changed":          {pod("a", false), pod("a", false), []types.UID{"a"}, "", false},
-		"is to go":         {pod("a", false), pod("a", true), nil, "a", true},
+		"is terminating":   {pod("a", false), pod("a", true), nil, "a", true},
 		"gone":             {pod("a", true), nil, nil, "a", true},
 		"another goes":     {pod("b", true), nil, nil, "a", false},
 		"replaced":         {pod("a", false), pod("b", false), nil, "a", true},
@@ -129,7 +129,7 @@ func TestServer(t *testing.T) {
 	if err := s.Client.CoreV1().Pods(namespace).Delete(ctx, gone, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// The controller has seen what pods cost, too, when it replaces the one that went.
+	// The controller has also seen the deletion costs when it replaces the deleted pod.
 	controllertest.Eventually(t, "another pod instead", func(ctx context.Context) (any, bool) {
 		now, err := s.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {

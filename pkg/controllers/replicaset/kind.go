@@ -14,20 +14,20 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// Kind is a kind of set: ReplicaSets, or objects of type T that read as such.
+// Kind describes a kind of set: ReplicaSets, or objects of type T that can be converted to one.
 type Kind[T any] struct {
 	// Controller is the controller's name.
 	Controller string
 	Kind       schema.GroupVersionKind
 	Informer   cache.SharedIndexInformer
-	// Read shows an object as a ReplicaSet. The two may share what they are made
-	// of: neither is changed. Events name the kind that the TypeMeta says.
+	// Read converts an object to a ReplicaSet. Both may share memory, and neither may be changed.
+	// Events use the kind in the TypeMeta.
 	Read func(*T) *appsv1.ReplicaSet
-	// Fresh reads an object from the API server, past the cache.
+	// GetLive reads an object from the API server, not from the cache.
 	Fresh func(ctx context.Context, namespace, name string) (metav1.Object, error)
-	// WriteStatus writes the status of what was read as a ReplicaSet.
+	// WriteStatus writes the status of a set that Read returned.
 	WriteStatus func(context.Context, *appsv1.ReplicaSet) error
-	// CountsTerminating tells whether the status has a count of terminating pods.
+	// CountsTerminating reports whether the status has a number of terminating pods.
 	CountsTerminating bool
 }
 

@@ -14,9 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// rank orders pods by who is to go first when a set is scaled down: between pods
-// that are equally far, the deletion costs decide that users set, then how many of
-// their kind are on the node.
+// rank sorts pods by which to delete first when a set is scaled down. Pods in the same state are
+// ordered by the deletion costs that users set, and then by the number of related pods on the node.
 func rank(pods []*v1.Pod, neighbours map[string]int, now time.Time) []*v1.Pod {
 	order := controller.DeletionOrder{Now: now, Prefer: func(a, b *v1.Pod) int {
 		return cmp.Or(cmp.Compare(cost(a), cost(b)), cmp.Compare(neighbours[b.Spec.NodeName], neighbours[a.Spec.NodeName]))
@@ -26,7 +25,7 @@ func rank(pods []*v1.Pod, neighbours map[string]int, now time.Time) []*v1.Pod {
 	return out
 }
 
-// cost is what the user says that it costs to delete a pod; 0 if that is no plain number.
+// cost returns a pod's deletion cost annotation, or 0 if that is not a plain number.
 func cost(p *v1.Pod) int32 {
 	text := p.Annotations[v1.PodDeletionCost]
 	n, err := strconv.ParseInt(text, 10, 32)

@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// status is the set's status, and when it will change by the passing of time alone.
+// status returns the set's status, and when it will change without an event.
 func status(set *appsv1.ReplicaSet, mine, active []*v1.Pod, failure error, now time.Time) (appsv1.ReplicaSetStatus, time.Duration) {
 	s := *set.Status.DeepCopy()
 	s.ObservedGeneration = set.Generation
@@ -58,7 +58,7 @@ func status(set *appsv1.ReplicaSet, mine, active []*v1.Pod, failure error, now t
 	return s, again
 }
 
-// cause is what the API server said.
+// cause returns the API server's message in an error.
 func cause(err error) string {
 	var st apierrors.APIStatus
 	if errors.As(err, &st) {

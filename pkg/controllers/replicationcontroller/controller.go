@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicationcontroller keeps as many pods of each ReplicationController
-// as it asks for. A ReplicationController is a ReplicaSet of another kind: this
-// package translates between the two, package replicaset does the work.
+// Package replicationcontroller keeps the number of pods of each ReplicationController at
+// spec.replicas. It converts ReplicationControllers to ReplicaSets and back; package replicaset
+// does the work.
 package replicationcontroller
 
 import (
@@ -36,7 +36,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	})
 }
 
-// read shows a ReplicationController as a ReplicaSet.
+// read converts a ReplicationController to a ReplicaSet.
 func read(rc *v1.ReplicationController) *appsv1.ReplicaSet {
 	set := &appsv1.ReplicaSet{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ReplicationController"},
@@ -63,7 +63,8 @@ func read(rc *v1.ReplicationController) *appsv1.ReplicaSet {
 	return set
 }
 
-// write is the ReplicationController of a set, as far as a write of its status needs it.
+// write converts a set to a ReplicationController, with the fields that are needed to write its
+// status.
 func write(set *appsv1.ReplicaSet) *v1.ReplicationController {
 	rc := &v1.ReplicationController{
 		ObjectMeta: set.ObjectMeta,

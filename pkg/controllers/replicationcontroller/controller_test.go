@@ -36,7 +36,7 @@ func example() *v1.ReplicationController {
 	}
 }
 
-// TestReadWrite: nothing is lost on the way to a ReplicaSet and back.
+// TestReadWrite checks that converting to a ReplicaSet and back loses nothing.
 func TestReadWrite(t *testing.T) {
 	rc := example()
 	rc.UID, rc.Generation, rc.ResourceVersion = "u", 4, "7"
@@ -72,7 +72,7 @@ func TestServer(t *testing.T) {
 	})
 
 	loose := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "loose", Labels: map[string]string{"app": "x"}}, Spec: example().Spec.Template.Spec}
-	loose.Spec.ServiceAccountName = "" // it is there before the controller can make any
+	loose.Spec.ServiceAccountName = "" // otherwise admission waits for the service account
 	controllertest.Eventually(t, "the loose pod is let in", func(ctx context.Context) (any, bool) {
 		_, err := core.Pods(namespace).Create(ctx, loose, create)
 		return err, err == nil

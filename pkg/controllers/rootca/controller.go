@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rootca keeps a ConfigMap in every namespace with the certificate by
-// which pods know the API server.
+// Package rootca maintains a ConfigMap in every namespace with the certificate with which pods
+// verify the API server.
 package rootca
 
 import (
@@ -30,7 +30,7 @@ const (
 		"No other usage is guaranteed across distributions of Kubernetes clusters."
 )
 
-// recheck is after how long it is looked whether the cache shows what was made.
+// recheck is when a namespace is synced again after a write, in case the cache never showed it.
 const recheck = time.Minute
 
 // Controller implements controller.Controller.
@@ -80,7 +80,8 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 			Data:       data,
 		}, metav1.CreateOptions{})
 		if err == nil || apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
-			// It may go before the cache has shown that it came, and then nobody would be told.
+			// If it is deleted before the cache has shown it, no event follows. So check again
+			// later.
 			c.queue.AddAfter(namespace, recheck)
 			return nil
 		}

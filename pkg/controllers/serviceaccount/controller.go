@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serviceaccount keeps a service account "default" in every namespace,
-// without which no pod is admitted there.
+// Package serviceaccount maintains the service account "default" in every namespace. Without it no
+// pod is admitted there.
 package serviceaccount
 
 import (
@@ -24,7 +24,7 @@ const Name = "serviceaccount-controller"
 
 const account = "default"
 
-// recheck is after how long it is looked whether the cache shows what was made.
+// recheck is when a namespace is synced again after a write, in case the cache never showed it.
 const recheck = time.Minute
 
 // Controller implements controller.Controller.
@@ -73,7 +73,7 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 	if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
 		return fmt.Errorf("create service account: %w", err)
 	}
-	// It may go before the cache has shown that it came, and then nobody would be told.
+	// If it is deleted before the cache has shown it, no event follows. So check again later.
 	c.queue.AddAfter(namespace, recheck)
 	return nil
 }

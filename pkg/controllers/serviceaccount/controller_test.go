@@ -17,8 +17,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/serviceaccount"
 )
 
-// A namespace has its default account, gets another one when that is deleted, and
-// keeps one that somebody else made. One that is going gets none.
+// TestServer checks that a namespace gets its default account, gets another one when that is
+// deleted, and keeps one that another client created. A terminating namespace gets none.
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	create := func(name string, finalizers ...v1.FinalizerName) {
@@ -44,8 +44,8 @@ func TestServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// What is there before the controller: a namespace without an account, one with
-	// another's, and one that is going.
+	// Before the controller starts there are a namespace without an account, one with another
+	// client's account, and a terminating one.
 	create("before")
 	create("taken")
 	create("going", "example.com/hold")
@@ -66,12 +66,12 @@ func TestServer(t *testing.T) {
 	remove("later", "default")
 	account("later", first.UID)
 	if got := account("taken", ""); got.UID != theirs.UID || got.Labels["of"] != "somebody" {
-		t.Errorf("the account that was there is %v", got)
+		t.Errorf("the existing account is %v", got)
 	}
 	if list, err := s.Client.CoreV1().ServiceAccounts("going").List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) > 0 {
-		t.Errorf("a namespace that goes has %v, %v", list, err)
+		t.Errorf("a terminating namespace has %v, %v", list, err)
 	}
-	// Any other account is nobody's business.
+	// The controller ignores accounts with other names.
 	if _, err := s.Client.CoreV1().ServiceAccounts("later").Create(t.Context(), &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

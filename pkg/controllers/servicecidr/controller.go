@@ -1,9 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package servicecidr looks after the ranges that Services get addresses from: it
-// says that one is ready, and keeps one that is being deleted, by a finalizer,
-// until no address is left that no other range has.
+// Package servicecidr manages the ServiceCIDRs: it marks them as ready, and adds a finalizer. A
+// range that is being deleted keeps it as long as it has an address that no other range contains.
 package servicecidr
 
 import (
@@ -33,9 +32,9 @@ const Name = "service-cidr-controller"
 
 const (
 	finalizer = "networking.k8s.io/service-cidr-finalizer"
-	// allocator is who makes the addresses of Services.
+	// allocator is the managed-by label of Services' addresses.
 	allocator = "ipallocator.k8s.io"
-	// grace is how long allocators have to hear that a range is going.
+	// grace is how long to wait until all allocators know that a range is being deleted.
 	grace = 10 * time.Second
 )
 
@@ -73,11 +72,11 @@ func newController(d controller.Deps, grace time.Duration) (controller.Controlle
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// related has the ranges looked at that overlap with others.
+// queueOverlapping queues the ranges that overlap with others.
 func (c *Controller) related(with []netip.Prefix) {
 	all, err := c.ranges.List(labels.Everything())
 	if err != nil {
-		return // a cache does not fail
+		return // a cache never fails
 	}
 	for _, r := range all {
 		for _, p := range prefixes(r) {
@@ -153,7 +152,8 @@ func (c *Controller) setReady(ctx context.Context, r *networkingv1.ServiceCIDR, 
 	return fmt.Errorf("status: %w", err)
 }
 
-// removable tells whether every address of a range is in another one, too, that stays.
+// removable reports whether all addresses of a range are also in another range that is not being
+// deleted.
 func removable(r *networkingv1.ServiceCIDR, ranges []*networkingv1.ServiceCIDR, addresses []*networkingv1.IPAddress) bool {
 	var others []netip.Prefix
 	for _, o := range ranges {
@@ -175,8 +175,8 @@ func removable(r *networkingv1.ServiceCIDR, ranges []*networkingv1.ServiceCIDR, 
 	return true
 }
 
-// allocates tells whether a range has an address to give: its first one is not,
-// nor, of IPv4, its last one.
+// allocates reports whether an address of a range can be allocated: not the first one nor, with
+// IPv4, the last one.
 func allocates(p netip.Prefix, a netip.Addr) bool {
 	return p.Contains(a) && p.Masked().Addr() != a && (a.Is6() || a.Next().IsValid() && p.Contains(a.Next()))
 }
@@ -184,14 +184,14 @@ func allocates(p netip.Prefix, a netip.Addr) bool {
 func prefixes(r *networkingv1.ServiceCIDR) []netip.Prefix {
 	var out []netip.Prefix
 	for _, text := range r.Spec.CIDRs {
-		if p, err := netip.ParsePrefix(text); err == nil { // the API server takes no others
+		if p, err := netip.ParsePrefix(text); err == nil { // the API server accepts no others
 			out = append(out, p)
 		}
 	}
 	return out
 }
 
-// addressOf is the address of a Service.
+// addressOf returns the address of a Service.
 func addressOf(ip *networkingv1.IPAddress) (netip.Addr, bool) {
 	a, err := netip.ParseAddr(ip.Name)
 	return a, err == nil && ip.Labels[networkingv1.LabelManagedBy] == allocator

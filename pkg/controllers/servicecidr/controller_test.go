@@ -35,18 +35,18 @@ func TestRemovable(t *testing.T) {
 		addresses []string
 		want      bool
 	}{
-		"no addresses":             {[]string{"10.0.0.0/24"}, nil, nil, true},
-		"an address":               {[]string{"10.0.0.0/24"}, nil, []string{"10.0.0.5"}, false},
-		"an address of another":    {[]string{"10.0.0.0/24"}, nil, []string{"10.0.1.5"}, true},
-		"the network's own":        {[]string{"10.0.0.0/24"}, nil, []string{"10.0.0.0"}, true},
-		"for all":                  {[]string{"10.0.0.0/24"}, nil, []string{"10.0.0.255"}, true},
-		"the last one of IPv6":     {[]string{"fd00::/120"}, nil, []string{"fd00::ff"}, false},
-		"a larger one has it":      {[]string{"10.0.0.0/24"}, []*networkingv1.ServiceCIDR{cidr("o", "10.0.0.0/16")}, []string{"10.0.0.5"}, true},
-		"the same has it":          {[]string{"10.0.0.0/24"}, []*networkingv1.ServiceCIDR{cidr("o", "10.0.0.0/24")}, []string{"10.0.0.5"}, true},
-		"which is going, too":      {[]string{"10.0.0.0/24"}, []*networkingv1.ServiceCIDR{deleted(cidr("o", "10.0.0.0/24"))}, []string{"10.0.0.5"}, false},
-		"a smaller one has it":     {[]string{"10.0.0.0/24"}, []*networkingv1.ServiceCIDR{cidr("o", "10.0.0.0/28")}, []string{"10.0.0.5"}, true},
-		"a smaller one has it not": {[]string{"10.0.0.0/24"}, []*networkingv1.ServiceCIDR{cidr("o", "10.0.0.0/28")}, []string{"10.0.0.55"}, false},
-		"the other family":         {[]string{"10.0.0.0/24", "fd00::/64"}, []*networkingv1.ServiceCIDR{cidr("o", "10.0.0.0/16")}, []string{"10.0.0.5", "fd00::5"}, false},
+		"no addresses":           {[]string{"10.0.0.0/24"}, nil, nil, true},
+		"an address":             {[]string{"10.0.0.0/24"}, nil, []string{"10.0.0.5"}, false},
+		"an address of another":  {[]string{"10.0.0.0/24"}, nil, []string{"10.0.1.5"}, true},
+		"network address":        {[]string{"10.0.0.0/24"}, nil, []string{"10.0.0.0"}, true},
+		"broadcast address":      {[]string{"10.0.0.0/24"}, nil, []string{"10.0.0.255"}, true},
+		"the last one of IPv6":   {[]string{"fd00::/120"}, nil, []string{"fd00::ff"}, false},
+		"in a larger range":      {[]string{"10.0.0.0/24"}, []*networkingv1.ServiceCIDR{cidr("o", "10.0.0.0/16")}, []string{"10.0.0.5"}, true},
+		"in an equal range":      {[]string{"10.0.0.0/24"}, []*networkingv1.ServiceCIDR{cidr("o", "10.0.0.0/24")}, []string{"10.0.0.5"}, true},
+		"in a terminating range": {[]string{"10.0.0.0/24"}, []*networkingv1.ServiceCIDR{deleted(cidr("o", "10.0.0.0/24"))}, []string{"10.0.0.5"}, false},
+		"in a smaller range":     {[]string{"10.0.0.0/24"}, []*networkingv1.ServiceCIDR{cidr("o", "10.0.0.0/28")}, []string{"10.0.0.5"}, true},
+		"not in a smaller range": {[]string{"10.0.0.0/24"}, []*networkingv1.ServiceCIDR{cidr("o", "10.0.0.0/28")}, []string{"10.0.0.55"}, false},
+		"the other family":       {[]string{"10.0.0.0/24", "fd00::/64"}, []*networkingv1.ServiceCIDR{cidr("o", "10.0.0.0/16")}, []string{"10.0.0.5", "fd00::5"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := deleted(cidr("r", tc.cidrs...))
@@ -82,7 +82,7 @@ func TestServer(t *testing.T) {
 	}
 	controllertest.Eventually(t, "the range is ready", ready(metav1.ConditionTrue))
 	services := s.Client.CoreV1().Services("default")
-	// The server's allocator hears of the range by and by.
+	// The server's allocator sees the range after a delay.
 	controllertest.Eventually(t, "a Service gets an address of it", func(ctx context.Context) (any, bool) {
 		_, err := services.Create(ctx, &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: v1.ServiceSpec{
 			ClusterIP: "10.250.0.7", Ports: []v1.ServicePort{{Port: 80}},

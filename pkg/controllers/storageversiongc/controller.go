@@ -1,12 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package storageversiongc takes out of StorageVersions what API servers have said
-// that are gone: those that have no identity lease any more. A StorageVersion that
-// nobody is left in is deleted.
+// Package storageversiongc removes the entries of API servers that no longer exist from
+// StorageVersions. These are servers without an identity lease. A StorageVersion without entries is
+// deleted.
 //
-// A server is gone when the API server says that its lease is not there, or is
-// somebody else's: neither a cache that is behind nor a call that fails will do.
+// The API server must confirm that a server's lease does not exist or belongs to another identity.
+// A lagging cache or a failed call is not enough.
 package storageversiongc
 
 import (
@@ -30,7 +30,7 @@ import (
 // Name is the controller's name.
 const Name = "storageversion-garbage-collector-controller"
 
-// The leases of API servers have this label.
+// Label of the leases of API servers.
 const (
 	identityLabel  = "apiserver.kubernetes.io/identity"
 	identityServer = "kube-apiserver"
@@ -41,7 +41,8 @@ type Controller struct {
 	controller.Deps
 	queue    *controller.Queue
 	versions listers.StorageVersionLister
-	// servers are the leases of API servers alone: those of nodes change all the time.
+	// servers has an informer for the leases of API servers only, because those of nodes change all
+	// the time.
 	servers informers.SharedInformerFactory
 	leases  cache.SharedIndexInformer
 }
@@ -67,14 +68,14 @@ func New(d controller.Deps) (controller.Controller, error) {
 	})
 }
 
-// leaseChanged has all versions looked at that a server which goes has told of.
+// leaseChanged queues all versions with an entry of a server whose lease was deleted.
 func (c *Controller) leaseChanged(_, lease *coordinationv1.Lease) {
 	if lease != nil {
 		return
 	}
 	versions, err := c.versions.List(labels.Everything())
 	if err != nil {
-		c.Log.Error("Storage versions not listed", "err", err)
+		c.Log.Error("Failed to list storage versions", "err", err)
 	}
 	for _, v := range versions {
 		c.queue.Add(v.Name)
@@ -89,7 +90,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return c.queue.Run(ctx)
 }
 
-// sync takes out what servers have said that are gone.
+// sync removes the entries of servers that no longer exist.
 func (c *Controller) sync(ctx context.Context, name string) error {
 	v, err := c.versions.Get(name)
 	if apierrors.IsNotFound(err) {
@@ -108,7 +109,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	})
 	api := c.Client.InternalV1alpha1().StorageVersions()
 	if len(next.Status.StorageVersions) == 0 {
-		// A server that has told of itself meanwhile has changed the version.
+		// The precondition fails if a server has added an entry meanwhile.
 		err = api.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion}})
 	} else {
 		apiserverinternal.Agree(next, c.Clock.Now())
@@ -120,8 +121,8 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	return nil
 }
 
-// gone are the servers in a version that are not there any more. Only those whose
-// leases the cache does not show are asked for.
+// gone returns the servers in a version that no longer exist. It only asks for leases that the
+// cache does not show.
 func (c *Controller) gone(ctx context.Context, v *apiserverinternalv1alpha1.StorageVersion) ([]string, error) {
 	var out []string
 	for _, s := range v.Status.StorageVersions {

@@ -22,8 +22,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/storageversiongc"
 )
 
-// TestServersThatGo: what a server told is there for as long as its lease is, and a
-// lease that is no API server's counts for nothing.
+// TestServersThatGo checks that a server's entry exists as long as its lease, and that leases of
+// other components do not count.
 func TestServersThatGo(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
 		c.RuntimeConfig = map[string]bool{"internal.apiserver.k8s.io/v1alpha1": true}
@@ -54,7 +54,8 @@ func TestServersThatGo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// servers waits for those that a version has; none: it is to be gone.
+	// servers waits until a version has the entries of these servers, or is deleted if there are
+	// none.
 	servers := func(name string, want ...string) {
 		t.Helper()
 		controllertest.Eventually(t, name, func(ctx context.Context) (any, bool) {
@@ -76,7 +77,7 @@ func TestServersThatGo(t *testing.T) {
 	tell("a.b.twos", "two")
 	tell("a.b.others", "other")
 	tell("a.b.some", "one", "nobody")
-	// The server tells of itself when it serves, which may be later than now.
+	// The server writes its own entry after it has started to serve.
 	controllertest.Eventually(t, "core.pods", func(ctx context.Context) (any, bool) {
 		v, err := versions.Get(ctx, "core.pods", metav1.GetOptions{})
 		return err, err == nil && len(v.Status.StorageVersions) == 1

@@ -1,18 +1,16 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package storageversionmigrator has all objects of a resource written anew, so that
-// they are stored in the version and under the key of today, as StorageVersionMigrations
-// ask for.
+// Package storageversionmigrator rewrites all objects of a resource, so that they are stored in the
+// present version and with the present encryption key, as StorageVersionMigrations request.
 //
-// Of the migrations of one resource one runs at a time, the oldest first. It notes the
-// resource version as of which it began: what has been written since is stored as it
-// should be. Everything before is written once more by an apply without fields, which
-// changes nothing else. A controller that dies goes on after what has been written, by
-// the same measure; nothing else is remembered.
+// One migration of each resource runs at a time, the oldest first. It records the resource version
+// at which it began: objects written since are stored correctly. All older objects are rewritten
+// with an empty apply, which changes nothing else. After a restart the controller continues with
+// the objects that are still older than the recorded version; it stores no other progress.
 //
-// A definition of custom resources says while its objects are migrated; when they are,
-// it forgets the versions that they were stored in, unless it has changed meanwhile.
+// The status of a CustomResourceDefinition shows that its objects are being migrated. Afterwards
+// the earlier stored versions are removed from it, unless the definition has changed meanwhile.
 package storageversionmigrator
 
 import (
@@ -33,7 +31,7 @@ import (
 // Name is the controller's name.
 const Name = "storage-version-migrator-controller"
 
-// Why a condition holds.
+// Reasons of conditions.
 const (
 	reasonRunning   = "MigrationRunning"
 	reasonCompleted = "MigrationCompleted"
@@ -56,18 +54,18 @@ func New(d controller.Deps) (controller.Controller, error) {
 	c := &Controller{Deps: d, migrations: migrations.Lister()}
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, controller.OnChange(migrations.Informer(), func(old, m *migration) {
-		// The next one of the resource may begin when one is gone.
+		// The deletion of a migration may allow the next one of the resource to start.
 		c.queue.Add(keyOf(controller.Latest(old, m)))
 	})
 }
 
-// keyOf is the resource that a migration is about.
+// keyOf returns the resource of a migration.
 func keyOf(m *migration) string { return m.Spec.Resource.String() }
 
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// sync takes the migrations of a resource a step further.
+// sync continues the migrations of a resource.
 func (c *Controller) sync(ctx context.Context, key string) error {
 	all, err := c.migrations.List(labels.Everything())
 	if err != nil {
@@ -88,7 +86,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return nil
 }
 
-// start has a migration run.
+// start marks a migration as running.
 func (c *Controller) start(ctx context.Context, m *migration) error {
 	err := c.mark(ctx, m, mark{status: true, reason: reasonRunning, message: fmt.Sprintf("Migration %s is running", m.Name)})
 	if err != nil {
@@ -97,7 +95,7 @@ func (c *Controller) start(ctx context.Context, m *migration) error {
 	return c.say(ctx, m, storagemigrationv1beta1.MigrationRunning, reasonRunning, "The migration is running")
 }
 
-// finish has a migration that has ended not run any more.
+// finish marks an ended migration as not running.
 func (c *Controller) finish(ctx context.Context, m *migration) error {
 	how := mark{reason: "MigrationFailed", message: "The migration has failed"}
 	if is(m, storagemigrationv1beta1.MigrationSucceeded) {
@@ -113,7 +111,7 @@ func (c *Controller) finish(ctx context.Context, m *migration) error {
 	return c.update(ctx, done)
 }
 
-// say adds a condition that holds to a migration.
+// addCondition adds a true condition to a migration.
 func (c *Controller) say(ctx context.Context, m *migration, what storagemigrationv1beta1.MigrationConditionType, reason, message string) error {
 	told := m.DeepCopy()
 	if conditionOf(told, what) != nil {
@@ -137,13 +135,13 @@ func (c *Controller) update(ctx context.Context, m *migration) error {
 	return nil
 }
 
-// Until a resource has been defined for so long it may not be seen yet by all.
+// patience is how long to wait for a new resource definition, which not all servers may know yet.
 const (
 	patience = time.Minute
 	retry    = 5 * time.Second
 )
 
-// run goes on with a migration: first it notes where that begins.
+// run continues a migration. It first records where the migration begins.
 func (c *Controller) run(ctx context.Context, m *migration) error {
 	what, err := c.find(m.Spec.Resource)
 	switch {
@@ -170,7 +168,7 @@ func (c *Controller) run(ctx context.Context, m *migration) error {
 	return c.say(ctx, m, storagemigrationv1beta1.MigrationSucceeded, reasonSucceeded, "")
 }
 
-// note writes down as of when a migration runs.
+// recordStart records the resource version at which a migration begins.
 func (c *Controller) note(ctx context.Context, m *migration, what *target) error {
 	list, err := c.Metadata.Resource(what.gvr).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {

@@ -38,7 +38,7 @@ func start(t *testing.T) *testserver.Server {
 	}})
 }
 
-// ended asks for a migration and returns it when it does not run any more.
+// ended creates a migration and returns it when it has ended.
 func ended(t *testing.T, s *testserver.Server, group, resource string) *storagemigrationv1beta1.StorageVersionMigration {
 	t.Helper()
 	api := s.Client.StoragemigrationV1beta1().StorageVersionMigrations()
@@ -65,8 +65,8 @@ func succeeded(m *storagemigrationv1beta1.StorageVersionMigration) bool {
 const versions = `[{"name":"v1","served":true,"storage":%t,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}},
 	{"name":"v2","served":true,"storage":%t,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]`
 
-// TestCustomResources: after a migration all objects are stored in the new version, and
-// the definition says so.
+// TestCustomResources checks that after a migration all objects are stored in the new version and
+// the definition's status shows that.
 func TestCustomResources(t *testing.T) {
 	s := start(t)
 	ctx := t.Context()
@@ -101,7 +101,7 @@ func TestCustomResources(t *testing.T) {
 	if _, err := crds.Patch(ctx, "things.example.com", types.MergePatchType, []byte(body), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// The server knows the new definition once it stores by it.
+	// The server knows the new definition when it stores objects in the new version.
 	controllertest.Eventually(t, "the new version", func(ctx context.Context) (any, bool) {
 		_, err := dyn.Resource(things).Namespace("default").Patch(ctx, "t-0", types.MergePatchType, []byte(`{"spec":{"a":"c"}}`), metav1.PatchOptions{})
 		old, all := stored(t, s)
@@ -126,14 +126,14 @@ func TestCustomResources(t *testing.T) {
 			t.Errorf("condition %+v", c)
 		}
 	}
-	// The old version can go now.
+	// The old version can be removed now.
 	only := `{"spec":{"versions":[{"name":"v2","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`
 	if _, err := crds.Patch(ctx, "things.example.com", types.MergePatchType, []byte(only), metav1.PatchOptions{}); err != nil {
 		t.Error(err)
 	}
 }
 
-// stored counts the objects in the store, and those of the old version among them.
+// stored counts the objects in the store, and those in the old version.
 func stored(t *testing.T, s *testserver.Server) (old, all int) {
 	t.Helper()
 	r, err := s.KV.Range(t.Context(), kv.RangeOptions{Prefix: "/registry/example.com/things/"})
@@ -152,8 +152,8 @@ func stored(t *testing.T, s *testserver.Server) (old, all int) {
 	return old, all
 }
 
-// TestNothingChanges: objects that are stored as they should be stay as they are, and
-// what cannot be migrated is told.
+// TestNothingChanges checks that objects that are stored correctly are not changed, and that an
+// impossible migration fails.
 func TestNothingChanges(t *testing.T) {
 	s := start(t)
 	ctx := t.Context()

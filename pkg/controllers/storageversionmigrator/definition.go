@@ -15,15 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// mark is what a definition says of the migration of its objects.
+// mark is the migration status in a definition.
 type mark struct {
 	status          bool
 	reason, message string
-	// migrated: all objects are stored in the version that they are to be stored in.
+	// migrated means that all objects are stored in the present storage version.
 	migrated bool
 }
 
-// mark writes it, if the resource has a definition.
+// mark writes the migration status, if the resource has a definition.
 func (c *Controller) mark(ctx context.Context, m *migration, how mark) error {
 	if m.Spec.Resource.Group == "" {
 		return nil
@@ -40,7 +40,8 @@ func (c *Controller) mark(ctx context.Context, m *migration, how mark) error {
 	if !changed {
 		return nil
 	}
-	// By its version: what it says of stored versions holds for the definition that was read.
+	// The resource version ensures that the stored versions are those of the definition that was
+	// read.
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"resourceVersion": crd.ResourceVersion},
 		"status":   map[string]any{"conditions": status.Conditions, "storedVersions": status.StoredVersions},
@@ -66,16 +67,15 @@ func (c *Controller) definition(ctx context.Context, name string) (*apiextension
 	return crd, json.Unmarshal(b, crd)
 }
 
-// marked is a definition's status with a mark, and whether that is another one. Objects
-// have left all stored versions but one if the definition is the one that it was when
-// the migration began.
+// marked returns a definition's status with a mark, and whether that changes it. Old stored
+// versions are removed only if the definition has not changed since the migration began.
 func marked(crd *apiextensionsv1.CustomResourceDefinition, how mark, now metav1.Time) (*apiextensionsv1.CustomResourceDefinitionStatus, bool) {
 	status := crd.Status.DeepCopy()
 	at := slices.IndexFunc(status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
 		return c.Type == apiextensionsv1.StorageMigrating
 	})
 	if !how.status && (at < 0 || status.Conditions[at].Status != apiextensionsv1.ConditionTrue) {
-		return status, false // said before, by one that died before it could tell the migration
+		return status, false // an earlier process wrote it before it was killed
 	}
 	if how.migrated {
 		if status.Conditions[at].ObservedGeneration == crd.Generation {
@@ -104,8 +104,8 @@ func marked(crd *apiextensionsv1.CustomResourceDefinition, how mark, now metav1.
 	return status, true
 }
 
-// storage is the version that a definition's objects are stored in.
+// storage returns the storage version of a definition.
 func storage(crd *apiextensionsv1.CustomResourceDefinition) string {
 	at := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Storage })
-	return crd.Spec.Versions[at].Name // every definition has one
+	return crd.Spec.Versions[at].Name // every definition has a storage version
 }

@@ -24,8 +24,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/storageversionmigrator"
 )
 
-// TestKeys: after a migration all objects are encrypted with the first key, by
-// which they can be read when there is no other any more.
+// TestKeys checks that after a migration all objects are encrypted with the first key, and can be
+// read after the other key was removed.
 func TestKeys(t *testing.T) {
 	const (
 		a = "secretbox: {keys: [{name: a, secret: MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=}]}"

@@ -22,12 +22,12 @@ import (
 )
 
 const (
-	// page is how many objects are listed at once, atOnce how many are written.
+	// page is the number of objects in a list request, atOnce the number of parallel writes.
 	page   = 500
 	atOnce = 8
 )
 
-// needed is what can be done with resources that can be migrated.
+// needed are the verbs that a resource needs for a migration.
 func needed() []string { return []string{"update", "patch", "list"} }
 
 // target is a resource whose objects are migrated.
@@ -37,7 +37,7 @@ type target struct {
 	migratable bool
 }
 
-// find looks a resource up; nil: there is none.
+// find returns a resource, or nil if it does not exist.
 func (c *Controller) find(what metav1.GroupResource) (*target, error) {
 	gvr, err := c.Mapper.ResourceFor(schema.GroupVersionResource{Group: what.Group, Resource: what.Resource})
 	if meta.IsNoMatchError(err) || err == nil && (gvr.Group != what.Group || gvr.Resource != what.Resource) {
@@ -62,13 +62,13 @@ func (c *Controller) find(what metav1.GroupResource) (*target, error) {
 	return nil, nil
 }
 
-// migrate writes all objects anew that were last written as of a version or before.
-// refused is what will not be otherwise the next time.
+// migrate rewrites all objects that were last written at or before a resource version. refused is
+// an error that a retry will not solve.
 func (c *Controller) migrate(ctx context.Context, what *target, version string) (refused, err error) {
 	for more := ""; ; {
 		list, err := c.Metadata.Resource(what.gvr).List(ctx, metav1.ListOptions{Limit: page, Continue: more})
 		if apierrors.IsResourceExpired(err) && more != "" {
-			more = "" // what has been written is newer now, and passed over
+			more = "" // rewritten objects are newer now and are skipped
 			continue
 		}
 		if err != nil {
@@ -98,13 +98,13 @@ func (c *Controller) migrate(ctx context.Context, what *target, version string) 
 	}
 }
 
-// refusal is an error that comes of the object, and comes again.
+// refusal is an error that is caused by the object and occurs again.
 type refusal struct{ error }
 
-// rewrite has an object stored anew. With its UID and version it is neither made again
-// if it is gone nor written if somebody else has done so meanwhile. A conflict is an
-// error like others: whether the object has been written since is what the next list
-// tells, not that the server, or something before it, said so.
+// rewrite makes the API server store an object again. The UID and resource version ensure that it
+// does not recreate a deleted object or overwrite a newer one. A conflict is an error like others:
+// only the next list shows whether the object was written since, because the error may come from a
+// component in front of the server.
 func (c *Controller) rewrite(ctx context.Context, what *target, o *metav1.PartialObjectMetadata) error {
 	version, kind := what.gvk.ToAPIVersionAndKind()
 	body, err := json.Marshal(map[string]any{
@@ -123,7 +123,7 @@ func (c *Controller) rewrite(ctx context.Context, what *target, o *metav1.Partia
 	return fmt.Errorf("write %s: %w", o.Name, err)
 }
 
-// lasting tells whether a call is answered with a refusal of the call itself.
+// lasting reports whether an error rejects the call itself, so that a retry does not help.
 func lasting(err error) bool {
 	var s apierrors.APIStatus
 	if !errors.As(err, &s) {

@@ -16,8 +16,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// TestConflict: a conflict does not say that an object has been stored anew. It is neither
-// taken for the end of the migration nor for a refusal, but tried again.
+// TestConflict checks that a conflict does not count as a rewritten object, nor as a refusal, and
+// that the write is retried.
 func TestConflict(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := metav1.AddMetaToScheme(scheme); err != nil {

@@ -12,15 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// step is what is to be done about the migrations of one resource.
+// step is what to do with the migrations of one resource.
 type step struct {
-	// finish have ended and still say that they run.
+	// finish are ended migrations that are still marked as running.
 	finish []*migration
-	// start is to run; run does. There is one of them at most.
+	// start is a migration to mark as running, run the running one. At most one of them is set.
 	start, run *migration
 }
 
-// next decides about the migrations of one resource.
+// next decides what to do with the migrations of one resource.
 func next(all []*migration) step {
 	var s step
 	for _, m := range all {
@@ -42,7 +42,7 @@ func next(all []*migration) step {
 	return s
 }
 
-// order is that in which migrations run.
+// order is the order in which migrations run.
 func order(a, b *migration) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }

@@ -39,10 +39,10 @@ func TestNext(t *testing.T) {
 		"by name if at once":        {all: []*migration{of("b", 1), of("a", 1)}, start: "a"},
 		"one at a time":             {all: []*migration{of("a", 1), of("b", 2, running)}, run: "b"},
 		"one that has ended":        {all: []*migration{of("a", 1, running, failed), of("b", 2)}, finish: []string{"a"}, start: "b"},
-		"one that is through":       {all: []*migration{ran, of("b", 2)}, start: "b"},
-		"nothing is left":           {all: []*migration{ran}},
-		"two run for some reason":   {all: []*migration{of("b", 2, running), of("a", 1, running)}, run: "a"},
-		"refused before it ran":     {all: []*migration{of("a", 1, failed)}},
+		"completed one":             {all: []*migration{ran, of("b", 2)}, start: "b"},
+		"all are complete":          {all: []*migration{ran}},
+		"two are running":           {all: []*migration{of("b", 2, running), of("a", 1, running)}, run: "a"},
+		"failed before it ran":      {all: []*migration{of("a", 1, failed)}},
 		"two that have ended":       {all: []*migration{of("b", 2, running, failed), of("a", 1, running, succeeded)}, finish: []string{"a", "b"}},
 		"ended, and another's turn": {all: []*migration{of("a", 1, running, succeeded), of("b", 2, running), of("c", 3)}, finish: []string{"a"}, run: "b"},
 	} {
@@ -66,8 +66,8 @@ func nameOf(m *migration) string {
 	return m.Name
 }
 
-// TestMarked: stored versions are forgotten for a definition that is the one that the
-// migration began with, and for no other.
+// TestMarked checks that old stored versions are removed only if the definition is unchanged since
+// the migration began.
 func TestMarked(t *testing.T) {
 	starts, ends, fails := mark{status: true, reason: reasonRunning}, mark{reason: "S", migrated: true}, mark{reason: "F"}
 	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Generation: 1}}
@@ -76,7 +76,7 @@ func TestMarked(t *testing.T) {
 	type change struct {
 		how     mark
 		changes bool
-		// then is the definition's generation afterwards.
+		// then is the definition's generation after the change.
 		then int64
 	}
 	for name, tc := range map[string]struct {

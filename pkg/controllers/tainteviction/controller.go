@@ -1,13 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tainteviction ends pods that do not put up with what their node is
-// tainted with: those that do not tolerate a NoExecute taint at once, others
-// when they have tolerated it for as long as they would.
+// Package tainteviction deletes pods that do not tolerate a NoExecute taint of their node: at once,
+// or when their toleration has expired.
 //
-// Patience begins when the taint was added, or when the pod came if that was
-// later. Of a taint that does not say when it was added it begins when this
-// process saw it first: it begins anew with the process.
+// The time of a toleration starts when the taint was added, or when the pod was bound if that was
+// later. If the taint has no time, it starts when this process first saw the taint, and again after
+// a restart.
 package tainteviction
 
 import (

@@ -13,8 +13,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// evictAt tells when a pod has to leave a node with these taints; no time when
-// it may stay. since is when a taint was added.
+// evictAt returns when a pod must be deleted from a node with these taints, or leaves = false if it
+// may stay. since returns when a taint was added.
 func evictAt(pod *v1.Pod, taints []v1.Taint, since func(*v1.Taint) time.Time) (at time.Time, leaves bool) {
 	placed := placedAt(pod)
 	for i := range taints {
@@ -37,7 +37,7 @@ func evictAt(pod *v1.Pod, taints []v1.Taint, since func(*v1.Taint) time.Time) (a
 	return at, leaves
 }
 
-// placedAt is when a pod came to its node.
+// placedAt returns when a pod was bound to its node.
 func placedAt(pod *v1.Pod) time.Time {
 	if c := controller.Condition(pod, v1.PodScheduled); c != nil && c.Status == v1.ConditionTrue && !c.LastTransitionTime.IsZero() {
 		return c.LastTransitionTime.Time
@@ -45,8 +45,8 @@ func placedAt(pod *v1.Pod) time.Time {
 	return pod.CreationTimestamp.Time
 }
 
-// patience is how long a pod puts up with a taint: the shortest of the times
-// its tolerations for it give, none when it does not tolerate it.
+// patience returns how long a pod tolerates a taint: the shortest time of its matching tolerations,
+// or 0 if none matches.
 func patience(t *v1.Taint, tolerations []v1.Toleration) (limit time.Duration, forever bool) {
 	tolerated, limited := false, false
 	for i := range tolerations {
@@ -66,8 +66,7 @@ func patience(t *v1.Taint, tolerations []v1.Toleration) (limit time.Duration, fo
 	return limit, tolerated && !limited
 }
 
-// sightings remember when taints that do not say so were added. They are safe
-// for concurrent use.
+// sightings records when taints without a time were first seen. It is safe for concurrent use.
 type sightings struct {
 	mu     sync.Mutex
 	byNode map[string]map[taintID]time.Time
@@ -77,7 +76,7 @@ type taintID struct{ key, value string }
 
 func newSightings() *sightings { return &sightings{byNode: map[string]map[taintID]time.Time{}} }
 
-// note remembers what a node is tainted with now, and nothing else of it.
+// note records the present taints of a node and forgets earlier ones.
 func (s *sightings) note(n *v1.Node, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +103,7 @@ func (s *sightings) forget(node string) {
 	delete(s.byNode, node)
 }
 
-// since is when a taint was added, or seen first; now if it was never seen.
+// since returns when a taint was added or first seen, or now if it was never seen.
 func (s *sightings) since(node string, t *v1.Taint, now time.Time) time.Time {
 	if t.TimeAdded != nil {
 		return t.TimeAdded.Time

@@ -34,8 +34,8 @@ func TestEvictAt(t *testing.T) {
 		name        string
 		taints      []v1.Taint
 		tolerations []v1.Toleration
-		placed      time.Duration // after the taint
-		want        time.Duration // after the taint; -1: stays
+		placed      time.Duration // time after the taint
+		want        time.Duration // time after the taint; -1 if it stays
 	}{
 		{name: "no taint", want: -1},
 		{name: "another effect", taints: []v1.Taint{{Key: "a", Effect: v1.TaintEffectNoSchedule}}, want: -1},
@@ -74,12 +74,12 @@ func TestSightings(t *testing.T) {
 	n.Spec.Taints = nil
 	s.note(n, begin.Add(2*time.Minute))
 	if got := s.since("n", taint, begin.Add(time.Hour)); !got.Equal(begin.Add(time.Hour)) || len(s.byNode) > 0 {
-		t.Errorf("remembered what was taken away: %v, %v", got, s.byNode)
+		t.Errorf("remembered a removed taint: %v, %v", got, s.byNode)
 	}
 }
 
-// A taint that a person added, without a time: pods leave when their patience
-// is over, and not later because they are looked at again.
+// TestPatienceEnds checks that pods are deleted when their toleration for a taint without a time
+// expires, and not later because they are synced again.
 func TestPatienceEnds(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	ctx := t.Context()

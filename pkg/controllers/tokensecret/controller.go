@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tokensecret fills Secrets that ask for a token of a service account,
-// and removes them with their account. Such tokens do not expire: they are for
-// what cannot ask for tokens itself, and for nothing else.
+// Package tokensecret fills Secrets that request a token for a service account, and deletes them
+// with their account. These tokens do not expire. They are for clients that cannot request tokens
+// from the API.
 package tokensecret
 
 import (
@@ -24,7 +24,7 @@ import (
 // Name is the controller's name.
 const Name = "serviceaccount-token-controller"
 
-// recheck is after how long it is looked whether the cache shows the account of a token.
+// recheck is when a Secret is synced again whose account the cache does not show yet.
 const recheck = time.Minute
 
 // Controller implements controller.Controller.
@@ -65,7 +65,7 @@ func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 func (c *Controller) accountChanged(sa *v1.ServiceAccount) {
 	list, err := c.secrets.Secrets(sa.Namespace).List(labels.Everything())
 	if err != nil {
-		return // a cache does not fail
+		return // a cache never fails
 	}
 	for _, s := range list {
 		if s.Type == v1.SecretTypeServiceAccountToken && s.Annotations[v1.ServiceAccountNameKey] == sa.Name {
@@ -93,19 +93,20 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return c.fill(ctx, secret, account)
 }
 
-// account is the service account a secret is for, nil when there is none (any more).
+// account returns the service account of a Secret, or nil if it does not exist.
 func (c *Controller) account(ctx context.Context, s *v1.Secret) (*v1.ServiceAccount, error) {
 	name, uid := s.Annotations[v1.ServiceAccountNameKey], s.Annotations[v1.ServiceAccountUIDKey]
 	right := func(sa *v1.ServiceAccount) bool { return uid == "" || string(sa.UID) == uid }
 	if sa, err := c.accounts.ServiceAccounts(s.Namespace).Get(name); err == nil && right(sa) {
 		return sa, nil
 	}
-	// The cache may be behind: a secret is not removed for that.
+	// The cache may lag behind, and the Secret must not be deleted because of that.
 	sa, err := c.Client.CoreV1().ServiceAccounts(s.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && !right(sa) {
 		return nil, nil
 	}
-	// It may go before the cache has shown that it came, and then nobody would be told.
+	// If the account is deleted before the cache has shown it, no event follows. So check again
+	// later.
 	c.queue.AddAfter(controller.Key(s), recheck)
 	return sa, err
 }

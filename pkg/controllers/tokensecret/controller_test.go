@@ -81,8 +81,8 @@ func of(sa *v1.ServiceAccount) map[string]string {
 	return map[string]string{v1.ServiceAccountNameKey: sa.Name, v1.ServiceAccountUIDKey: string(sa.UID)}
 }
 
-// A secret that asks for a token of an account has one by which that account is
-// known, and goes with the account.
+// TestServer checks that a Secret gets a token that authenticates its account, and that the Secret
+// is deleted with the account.
 func TestServer(t *testing.T) {
 	w := start(t, testserver.Start(t, testserver.Options{}), controller.Options{RootCA: []byte("authority")})
 	robot, other := w.account("robot"), w.account("other")
@@ -100,9 +100,9 @@ func TestServer(t *testing.T) {
 	if err != nil || !review.Status.Authenticated || review.Status.User.Username != "system:serviceaccount:default:robot" || review.Status.User.UID != string(robot.UID) {
 		t.Errorf("the token is %+v, %v", review, err)
 	}
-	// What somebody took away comes back, and a token that is there stays.
+	// Removed data is restored, and an existing token stays the same.
 	token := string(s.Data[v1.ServiceAccountTokenKey])
-	patch := []byte(`{"data":{"` + v1.ServiceAccountRootCAKey + `":null}}`) // the API server notes the token's use at the same time
+	patch := []byte(`{"data":{"` + v1.ServiceAccountRootCAKey + `":null}}`) // with a merge patch, because the API server records the token's use at the same time
 	if _, err := w.Client.CoreV1().Secrets("default").Patch(t.Context(), "asks", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.gone("asks")
-	// A secret of the account that was there before is none of the new one.
+	// A Secret for an earlier account of the same name does not belong to the new one.
 	again := w.account("robot")
 	w.create("old", v1.SecretTypeServiceAccountToken, of(robot), nil)
 	w.gone("old")
@@ -128,7 +128,7 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// A key that cannot sign is an error at the start, not one of each secret.
+// TestKey checks that an unusable key is an error at the start, not for each Secret.
 func TestKey(t *testing.T) {
 	for name, key := range map[string]string{"none": "", "no key": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"} {
 		if _, err := tokensecret.New(controller.Deps{Options: controller.Options{TokenKey: []byte(key)}}); err == nil {

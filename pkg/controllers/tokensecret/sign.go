@@ -16,10 +16,10 @@ import (
 	"keelson.dev/keelson/pkg/tokenkey"
 )
 
-// issuer is that of all tokens that live in secrets.
+// issuer is the issuer of all tokens in Secrets.
 const issuer = "kubernetes/serviceaccount"
 
-// claims are what such a token says beyond issuer and subject.
+// claims are the claims of such a token in addition to issuer and subject.
 type claims struct {
 	Namespace   string `json:"kubernetes.io/serviceaccount/namespace"`
 	Secret      string `json:"kubernetes.io/serviceaccount/secret.name"`
@@ -27,10 +27,10 @@ type claims struct {
 	AccountUID  string `json:"kubernetes.io/serviceaccount/service-account.uid"`
 }
 
-// signer makes tokens.
+// signer signs tokens.
 type signer struct{ jose.Signer }
 
-// newSigner reads a private key in PEM.
+// newSigner parses a private key in PEM.
 func newSigner(pem []byte) (signer, error) {
 	key, err := keyutil.ParsePrivateKeyPEM(pem)
 	if err != nil {

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ttl tells kubelets, by an annotation of their node, for how long they may
-// believe what they know of secrets and config maps: longer in larger clusters.
+// Package ttl sets an annotation on nodes with the time for which kubelets may cache Secrets and
+// ConfigMaps. It is longer in larger clusters.
 package ttl
 
 import (
@@ -30,8 +30,8 @@ type Controller struct {
 	nodes corelisters.NodeLister
 
 	mu    sync.Mutex
-	count int // of nodes
-	step  int // of steps
+	count int // number of nodes
+	step  int // index of the present step
 }
 
 // New returns the controller.
@@ -67,15 +67,15 @@ func (c *Controller) seconds() int {
 	return steps()[c.step].seconds
 }
 
-// step is for how long is believed in clusters of some size.
+// step is the cache time for clusters of a size.
 type step struct{ from, to, seconds int }
 
-// steps overlap, so that a cluster between two of them does not go to and fro.
+// steps overlap, so that a cluster with a size between two of them does not alternate.
 func steps() []step {
 	return []step{{0, 100, 0}, {90, 500, 15}, {450, 1000, 30}, {900, 2000, 60}, {1800, 1 << 31, 300}}
 }
 
-// next is the step after the number of nodes has changed.
+// next returns the step after the number of nodes has changed.
 func next(at, nodes int) int {
 	all := steps()
 	for at < len(all)-1 && nodes > all[at].to {

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ttlafterfinished deletes jobs, with their pods, some time after they
-// have finished, if they say how long that is.
+// Package ttlafterfinished deletes finished jobs with their pods after the time that
+// spec.ttlSecondsAfterFinished sets.
 package ttlafterfinished
 
 import (
@@ -47,7 +47,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// expiry is when a job is to be deleted, if it is.
+// expiry returns when a job must be deleted. It returns false if it must not be.
 func expiry(job *batchv1.Job) (time.Time, bool) {
 	ttl := job.Spec.TTLSecondsAfterFinished
 	if ttl == nil || job.DeletionTimestamp != nil {
@@ -80,7 +80,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return nil
 }
 
-// expired tells whether a job is to be deleted now. One that is later, is synced then.
+// expired reports whether a job must be deleted now. If it expires later, expired queues it for
+// that time.
 func (c *Controller) expired(job *batchv1.Job) bool {
 	at, ends := expiry(job)
 	left := at.Sub(c.Clock.Now())

@@ -32,7 +32,7 @@ func TestExpiry(t *testing.T) {
 	going.DeletionTimestamp = &metav1.Time{}
 	for name, tc := range map[string]struct {
 		job  *batchv1.Job
-		want int64 // 0: never
+		want int64 // 0 for never
 	}{
 		"completed": {ended(ptr.To[int32](5), batchv1.JobSuccessCriteriaMet, batchv1.JobComplete), 105},
 		"failed":    {ended(ptr.To[int32](0), batchv1.JobFailed), 100},
@@ -70,7 +70,7 @@ func TestServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Nothing collects garbage here: what is deleted waits for its dependents.
+	// No garbage collector runs here, so a deleted job waits for its dependents.
 	deleted := func(name string) (time.Time, bool) {
 		job, err := jobs.Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil || job.DeletionTimestamp == nil {

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vacprotection keeps a VolumeAttributesClass that is being deleted for as
-// long as a volume or a claim names it, by a finalizer.
+// Package vacprotection adds a finalizer to VolumeAttributesClasses. A class that is being deleted
+// keeps it as long as a volume or a claim names the class.
 package vacprotection
 
 import (
@@ -27,11 +27,11 @@ const Name = "volumeattributesclass-protection-controller"
 
 const (
 	finalizer = "kubernetes.io/vac-protection"
-	// byClass is an index of volumes and claims by the classes they name.
+	// byClass is the index of volumes and claims by the classes that they name.
 	byClass = "volumeattributesclass"
 )
 
-// recheck is after how long a class is looked at again whose users the caches do not show.
+// recheck is when a class is synced again whose users the caches do not show.
 const recheck = time.Minute
 
 // Controller implements controller.Controller.
@@ -59,8 +59,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 	)
 }
 
-// follow indexes objects by the classes they name, and has classes looked at
-// that one names no more.
+// follow indexes objects by the classes that they name, and queues classes that an object no longer
+// names.
 func follow[T any](c *Controller, informer cache.SharedIndexInformer, classes func(*T) []string) error {
 	err := informer.AddIndexers(cache.Indexers{byClass: func(o any) ([]string, error) {
 		if t, ok := o.(*T); ok {
@@ -87,10 +87,10 @@ func follow[T any](c *Controller, informer cache.SharedIndexInformer, classes fu
 	})
 }
 
-// ofVolume are the classes that a volume names.
+// ofVolume returns the classes that a volume names.
 func ofVolume(v *v1.PersistentVolume) []string { return named(v.Spec.VolumeAttributesClassName) }
 
-// ofClaim are the classes that a claim asks for, has, or is being given.
+// ofClaim returns the classes that a claim requests, has, or is being changed to.
 func ofClaim(c *v1.PersistentVolumeClaim) []string {
 	names := append(named(c.Spec.VolumeAttributesClassName), named(c.Status.CurrentVolumeAttributesClassName)...)
 	if m := c.Status.ModifyVolumeStatus; m != nil {
@@ -109,7 +109,7 @@ func named(name *string) []string {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// mustSync tells whether a class lacks the finalizer, or may have to lose it.
+// mustSync reports whether a class lacks the finalizer, or may have to lose it.
 func mustSync(class *storagev1.VolumeAttributesClass) bool {
 	return (class.DeletionTimestamp != nil) == slices.Contains(class.Finalizers, finalizer)
 }
@@ -130,7 +130,8 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 			return err
 		}
 		if used, err := c.stillUsed(ctx, name); err != nil || used {
-			// What uses it may go before the caches have shown that it came.
+			// If the user is deleted before the caches have shown it, no event follows. So check
+			// again later.
 			c.queue.AddAfter(name, recheck)
 			return err
 		}
@@ -143,7 +144,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	return nil
 }
 
-// used tells whether a volume or a claim names the class, as the caches show it.
+// used reports whether a volume or a claim in the caches names the class.
 func (c *Controller) used(name string) (bool, error) {
 	for _, u := range c.users {
 		keys, err := u.IndexKeys(byClass, name)
@@ -154,7 +155,7 @@ func (c *Controller) used(name string) (bool, error) {
 	return false, nil
 }
 
-// stillUsed asks the API server: the caches may be behind, and what is used stays.
+// stillUsed asks the API server, because the caches may lag behind.
 func (c *Controller) stillUsed(ctx context.Context, name string) (bool, error) {
 	volumes, err := c.Client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -67,9 +67,9 @@ func TestServer(t *testing.T) {
 	}
 	controllertest.Eventually(t, "the class that nobody names goes", gone("free"))
 	if got, yes := gone("used")(t.Context()); yes {
-		t.Fatalf("the class that a claim names is gone: %v", got)
+		t.Fatalf("the class that a claim names was deleted: %v", got)
 	}
-	// What keeps claims that are used does not run here.
+	// The controller that protects claims in use does not run here.
 	if _, err := claims.Patch(t.Context(), "c", "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
