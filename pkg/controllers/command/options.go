@@ -56,11 +56,12 @@ type options struct {
 	loadBalancers                    []string
 	ingressAccount                   string
 	mask, mask4, mask6               int
-	// contention enables profiling of contention. provisions enables dynamic provisioning.
+	// contention enables profiling of contention. provisions enables dynamic provisioning. pause is
+	// the time between the starts of two controllers. resync is the minimum resync period, or 0.
 	contention, provisions bool
+	pause, resync          time.Duration
 	// noAttachedSync disables the periodic sync of the nodes' volumes.
 	noAttachedSync bool
-	pause, resync  time.Duration
 	// signers are the files with the certificate authorities of single signers.
 	signers map[string]*keyFiles
 	// Files with the keys of controllers that sign.
@@ -84,59 +85,12 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	o.Flags.Add(fs)
 	o.serving.Add(fs)
 	o.election.Add(fs)
-	fs.StringSliceVar(&o.controllers, "controllers", o.controllers, "controllers to run: '*' for all, NAME for one, -NAME for all but that one. There are: "+strings.Join(names(), ", "))
-	fs.BoolVar(&o.ownAccounts, "use-service-account-credentials", false, "let each controller act as a service account of its own")
-	fs.BoolVar(&o.controller.AllocateNodeCIDRs, "allocate-node-cidrs", false, "give nodes ranges of --cluster-cidr")
-	fs.StringVar(&o.clusterCIDR, "cluster-cidr", "", "addresses of pods, one range for each family, separated by a comma")
-	fs.StringVar(&o.serviceCIDR, "service-cluster-ip-range", "", "addresses of services, which pods do not get")
-	fs.StringVar(&o.ingressAccount, "ingress-service-account", "", "namespace/name of the service account that may read the certificates of Ingresses, those of the class of Keelson's ingress proxy; empty: none")
-	fs.StringSliceVar(&o.loadBalancers, "load-balancer-addresses", nil, "addresses for services of type LoadBalancer, which nodes announce on their link: ranges as FIRST-LAST or as a prefix, separated by commas; without any, another controller's task")
-	fs.IntVar(&o.mask, "node-cidr-mask-size", 0, "size of a node's range, of either family")
-	fs.IntVar(&o.mask4, "node-cidr-mask-size-ipv4", 24, "size of a node's IPv4 range")
-	fs.IntVar(&o.mask6, "node-cidr-mask-size-ipv6", 64, "size of a node's IPv6 range")
-	fs.StringVar(&o.rootCA, "root-ca-file", "", "certificate by which pods know the API server")
-	fs.StringVar(&o.saKey, "service-account-private-key-file", "", "key that signs the tokens of service accounts")
-	fs.StringVar(&o.signCert, "cluster-signing-cert-file", "", "authority that signs certificates")
-	fs.StringVar(&o.signKey, "cluster-signing-key-file", "", "key of --cluster-signing-cert-file")
-	o.addSigners(fs)
-	fs.DurationVar(&o.controller.SigningDuration, "cluster-signing-duration", signedLife, "longest life of certificates that are signed")
-	fs.BoolVar(&o.controller.ApproveServing, "approve-kubelet-serving", false, "approve kubelets' requests for serving certificates for their own nodes' names and addresses")
-	fs.BoolVar(&o.controller.ProtectNodes, "protect-node-identities", false, "approve kubelets' requests for client certificates automatically only for new nodes and for a node's own renewal; all other requests wait for manual approval")
-	fs.DurationVar(&o.controller.NodeGrace, "node-monitor-grace-period", nodeGrace, "how long a node may be silent")
-	fs.DurationVar(&o.controller.NodeStartupGrace, "node-startup-grace-period", startupGrace, "how long a new node may be silent")
-	ev := &o.controller.Evictions
-	fs.Float64Var(&ev.Rate, "node-eviction-rate", 0.1, "from how many nodes in a second pods are evicted, in a zone that is healthy")
-	fs.Float64Var(&ev.SecondaryRate, "secondary-node-eviction-rate", 0.01, "from how many in a zone that is not healthy, and large")
-	fs.IntVar(&ev.LargeZone, "large-cluster-size-threshold", 50, "with how many nodes a zone is not yet large")
-	fs.Float64Var(&ev.Threshold, "unhealthy-zone-threshold", 0.55, "what part of the nodes of a zone has to be not ready (and at least 3 nodes) for it not to be healthy")
-	fs.IntVar(&o.controller.EndedPods, "terminated-pod-gc-threshold", endedPods, "how many ended pods are kept; all if it is not positive")
-	as := &o.controller.Autoscaling
-	fs.DurationVar(&as.Period, "horizontal-pod-autoscaler-sync-period", as.Period, "how often an autoscaler is looked at")
-	fs.DurationVar(&as.DownWindow, "horizontal-pod-autoscaler-downscale-stabilization", as.DownWindow, "for how long the highest number of pods proposed holds")
-	fs.Float64Var(&as.Tolerance, "horizontal-pod-autoscaler-tolerance", as.Tolerance, "by what part usage may be off before pods are added or removed")
-	fs.DurationVar(&as.CPUInitialization, "horizontal-pod-autoscaler-cpu-initialization-period", as.CPUInitialization, "for how long after its start what a pod uses may tell nothing")
-	fs.DurationVar(&as.ReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay", as.ReadinessDelay, "until how long after its start a pod that is not ready has not been yet")
-	fs.DurationVar(&o.controller.Periods.Quotas, "resource-quota-sync-period", o.controller.Periods.Quotas, "how often everything that quotas limit is counted in any case")
-	fs.DurationVar(&o.controller.Periods.LegacyTokens, "legacy-service-account-token-clean-up-period", o.controller.Periods.LegacyTokens, "how long a token that nobody asked for may be unused before it is marked as invalid, and how long after that it is deleted")
-	fs.DurationVar(&o.controller.Periods.Claims, "pvclaimbinder-sync-period", o.controller.Periods.Claims, "how often claims that wait for volumes are looked at in any case")
-	fs.DurationVar(&o.controller.Periods.Namespaces, "namespace-sync-period", o.controller.Periods.Namespaces, "how often namespaces that are being deleted are looked at in any case")
-	fs.DurationVar(&o.controller.Periods.Attachments, "attach-detach-reconcile-sync-period", o.controller.Periods.Attachments, "how often the volumes of all nodes are looked at in any case; more than a second")
-	fs.BoolVar(&o.noAttachedSync, "disable-attach-detach-reconcile-sync", false, "look at the volumes of nodes only when something changes")
-	fs.BoolVar(&o.controller.KeepAttached, "disable-force-detach-on-timeout", false, "detach nothing that a node may have in use, however long the node has been unwell, until it is tainted as out of service")
-	sl := &o.controller.Slices
-	fs.IntVar(&sl.MaxEndpoints, "max-endpoints-per-slice", sl.MaxEndpoints, "how many endpoints a slice has at most")
-	fs.DurationVar(&sl.Batch, "endpointslice-updates-batch-period", 0, "how long changes of pods are gathered before slices are written")
-	fs.IntVar(&sl.MaxMirrored, "mirroring-max-endpoints-per-subset", sl.MaxMirrored, "how many addresses of a subset of Endpoints are mirrored at most")
-	fs.DurationVar(&sl.MirrorBatch, "mirroring-endpointslice-updates-batch-period", 0, "how long changes of Endpoints are gathered before slices are written")
-	fs.BoolVar(&o.provisions, "enable-dynamic-provisioning", true, "hand claims over to provisioners")
-	fs.BoolVar(&o.contention, "contention-profiling", false, "profile where goroutines wait")
-	fs.DurationVar(&o.pause, "controller-start-interval", 0, "pause between the starts of two controllers")
-	fs.DurationVar(&o.resync, "min-resync-period", 0, "how often at least controllers look at everything again; 0: they follow changes alone")
-	fs.BoolVar(&o.collects, "enable-garbage-collector", true, "run the garbage collector; it has to be as the API server has it")
-	fs.StringVar(&o.master, "master", "", "URL of the API server, instead of that of --kubeconfig")
-	fs.Float32Var(&o.qps, "kube-api-qps", -1, "calls in a second that each controller may make; not limited if it is negative")
-	fs.IntVar(&o.burst, "kube-api-burst", 0, "by how many calls --kube-api-qps may be exceeded")
-	fs.StringVar(&o.contentType, "kube-api-content-type", "application/vnd.kubernetes.protobuf", "what calls are encoded in")
+	o.addProcessFlags(fs)
+	o.addNetworkFlags(fs)
+	o.addSigningFlags(fs)
+	o.addNodeFlags(fs)
+	o.addAutoscalingFlags(fs)
+	o.addPeriodFlags(fs)
 	addUnused(fs)
 	o.flags = fs
 	o.syncs = addSyncs(fs)
