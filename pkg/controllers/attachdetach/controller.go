@@ -45,14 +45,14 @@ type Controller struct {
 	// lost are the volumes in use on deleted nodes, as their last status reported.
 	lost map[string][]v1.UniqueVolumeName
 	// made are attachments that the cache does not show yet, by name.
-	made map[string]made
+	made map[string]createdAttachment
 	// since is when a volume was first found to be no longer wanted on a node.
 	since map[string]map[v1.UniqueVolumeName]time.Time
 }
 
-// made is an attachment that was requested. It has no resource version until a response confirms
+// createdAttachment is an attachment that was requested. It has no resource version until a response confirms
 // it.
-type made struct {
+type createdAttachment struct {
 	attachment *storagev1.VolumeAttachment
 	at         time.Time
 }
@@ -64,7 +64,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	c := &Controller{
 		Deps: d, nodes: core.Nodes().Lister(), claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister(),
 		drivers: storage.CSIDrivers().Lister(), pods: pods.GetIndexer(), attachments: attachments.GetIndexer(),
-		lost: map[string][]v1.UniqueVolumeName{}, made: map[string]made{}, since: map[string]map[v1.UniqueVolumeName]time.Time{},
+		lost: map[string][]v1.UniqueVolumeName{}, made: map[string]createdAttachment{}, since: map[string]map[v1.UniqueVolumeName]time.Time{},
 	}
 	// Use one worker, because the decision for a node depends on earlier decisions for others.
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, 1, c.sync)
@@ -77,15 +77,15 @@ func New(d controller.Deps) (controller.Controller, error) {
 		controller.OnChange(core.Nodes().Informer(), c.nodeChanged),
 		controller.OnChange(core.PersistentVolumeClaims().Informer(), func(old, claim *v1.PersistentVolumeClaim) {
 			if old == nil || claim == nil || old.Spec.VolumeName != claim.Spec.VolumeName || old.Status.Phase != claim.Status.Phase {
-				c.lookAtUsers(controller.Key(controller.Latest(old, claim)))
+				c.queueUsers(controller.Key(controller.Latest(old, claim)))
 			}
 		}),
 		controller.OnChange(core.PersistentVolumes().Informer(), func(old, v *v1.PersistentVolume) {
 			if ref := controller.Latest(old, v).Spec.ClaimRef; ref != nil && (old == nil || v == nil || !equality.Semantic.DeepEqual(old.Spec, v.Spec)) {
-				c.lookAtUsers(ref.Namespace + "/" + ref.Name)
+				c.queueUsers(ref.Namespace + "/" + ref.Name)
 			}
 		}),
-		controller.OnChange(storage.CSIDrivers().Informer(), func(_, _ *storagev1.CSIDriver) { c.lookAtAll() }),
+		controller.OnChange(storage.CSIDrivers().Informer(), func(_, _ *storagev1.CSIDriver) { c.queueAll() }),
 	)
 }
 
@@ -94,7 +94,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.queue.Run(ctx) })
 	g.Go(func() error {
-		controller.RunEvery(ctx, c.Clock, c.Options.Periods.Attachments, func(context.Context) { c.lookAtAll() })
+		controller.RunEvery(ctx, c.Clock, c.Options.Periods.Attachments, func(context.Context) { c.queueAll() })
 		return nil
 	})
 	return g.Wait()
@@ -138,7 +138,7 @@ func (c *Controller) attachmentChanged(old, a *storagev1.VolumeAttachment) {
 	c.mu.Unlock()
 	c.queue.Add(controller.Latest(old, a).Spec.NodeName)
 	if old != nil && a != nil {
-		c.tellFailure(old, a)
+		c.reportFailure(old, a)
 	}
 	if a != nil {
 		return
@@ -150,7 +150,7 @@ func (c *Controller) attachmentChanged(old, a *storagev1.VolumeAttachment) {
 	}
 	for _, name := range sources {
 		if v, err := c.volumes.Get(name); err == nil && v.Spec.ClaimRef != nil {
-			c.lookAtUsers(v.Spec.ClaimRef.Namespace + "/" + v.Spec.ClaimRef.Name)
+			c.queueUsers(v.Spec.ClaimRef.Namespace + "/" + v.Spec.ClaimRef.Name)
 		}
 	}
 }
@@ -172,7 +172,7 @@ func (c *Controller) nodeChanged(old, node *v1.Node) {
 }
 
 // queueUsers queues the nodes of the pods that use a claim.
-func (c *Controller) lookAtUsers(claim string) {
+func (c *Controller) queueUsers(claim string) {
 	pods, err := controller.PodsOfClaim(c.pods, claim)
 	if err != nil {
 		return // the index exists
@@ -184,7 +184,7 @@ func (c *Controller) lookAtUsers(claim string) {
 	}
 }
 
-func (c *Controller) lookAtAll() {
+func (c *Controller) queueAll() {
 	for _, i := range []cache.Indexer{c.pods, c.attachments} {
 		for _, node := range i.ListIndexFuncValues(byNode) {
 			c.queue.Add(node)
@@ -193,7 +193,7 @@ func (c *Controller) lookAtAll() {
 }
 
 // reportFailure records on pods that wait for a volume why it cannot be attached.
-func (c *Controller) tellFailure(old, a *storagev1.VolumeAttachment) {
+func (c *Controller) reportFailure(old, a *storagev1.VolumeAttachment) {
 	e := a.Status.AttachError
 	if e == nil || old.Status.AttachError != nil && old.Status.AttachError.Message == e.Message {
 		return
@@ -202,6 +202,6 @@ func (c *Controller) tellFailure(old, a *storagev1.VolumeAttachment) {
 		if w.target.attachment(a.Spec.NodeName) != a.Name {
 			continue
 		}
-		c.tellFailed(w, e.Message)
+		c.reportFailed(w, e.Message)
 	}
 }

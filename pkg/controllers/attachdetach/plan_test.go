@@ -90,10 +90,10 @@ func TestPlan(t *testing.T) {
 
 // TestReportUnanswered checks that every pod that waits for a volume gets Kubernetes' event if no
 // attacher responds.
-func TestTellUnanswered(t *testing.T) {
+func TestReportUnanswered(t *testing.T) {
 	events := record.NewFakeRecorder(2)
 	c := &Controller{Deps: controller.Deps{Events: events}}
-	c.tellUnanswered(wanted{
+	c.reportUnanswered(wanted{
 		target: target{"d", "h"}, volume: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}, pods: []*v1.Pod{{}, {}},
 	})
 	for range 2 {

@@ -37,13 +37,13 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 		errs = append(errs, c.attach(ctx, w, name))
 	}
 	for _, w := range p.blocked {
-		c.tellBlocked(w, name)
+		c.reportBlocked(w, name)
 	}
 	for _, w := range p.failed {
-		c.tellFailed(w, f.attachments[w.target.attachment(name)].Status.AttachError.Message)
+		c.reportFailed(w, f.attachments[w.target.attachment(name)].Status.AttachError.Message)
 	}
 	for _, w := range p.unanswered {
-		c.tellUnanswered(w)
+		c.reportUnanswered(w)
 	}
 	if err := c.report(ctx, f, p.attached); err != nil {
 		return errors.Join(append(errs, err)...)
@@ -230,7 +230,7 @@ func (c *Controller) attach(ctx context.Context, w wanted, node string) error {
 	}
 	// Even without a response the attachment may exist, until the cache shows otherwise.
 	c.mu.Lock()
-	c.made[a.Name] = made{a, c.Clock.Now()}
+	c.made[a.Name] = createdAttachment{a, c.Clock.Now()}
 	c.mu.Unlock()
 	got, err := c.Client.StorageV1().VolumeAttachments().Create(ctx, a, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -239,7 +239,7 @@ func (c *Controller) attach(ctx context.Context, w wanted, node string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, unseen := c.made[a.Name]; unseen && err == nil {
-		c.made[a.Name] = made{got, c.Clock.Now()}
+		c.made[a.Name] = createdAttachment{got, c.Clock.Now()}
 		c.queue.AddAfter(node, 2*cachePatience)
 	}
 	return nil
@@ -306,19 +306,19 @@ func (c *Controller) report(ctx context.Context, f nodeFacts, attached []v1.Uniq
 }
 
 // reportFailed records on the waiting pods why a volume is not attached.
-func (c *Controller) tellFailed(w wanted, why string) {
+func (c *Controller) reportFailed(w wanted, why string) {
 	for _, pod := range w.pods {
 		c.Events.Eventf(pod, v1.EventTypeWarning, "FailedAttachVolume", "AttachVolume.Attach failed for volume %q : %s", w.volume.Name, why)
 	}
 }
 
 // reportUnanswered records on the waiting pods that no attacher responds.
-func (c *Controller) tellUnanswered(w wanted) {
-	c.tellFailed(w, fmt.Sprintf("timed out waiting for external-attacher of %s CSI driver to attach volume %s", w.target.driver, w.target.handle))
+func (c *Controller) reportUnanswered(w wanted) {
+	c.reportFailed(w, fmt.Sprintf("timed out waiting for external-attacher of %s CSI driver to attach volume %s", w.target.driver, w.target.handle))
 }
 
 // reportBlocked records on pods that another node has their volume, and which pods use it there.
-func (c *Controller) tellBlocked(w wanted, node string) {
+func (c *Controller) reportBlocked(w wanted, node string) {
 	message := fmt.Sprintf("Multi-Attach error for volume %q Volume is already exclusively attached to one node and can't be attached to another", w.volume.Name)
 	if users := c.usersElsewhere(w, node); len(users) > 0 {
 		message = fmt.Sprintf("Multi-Attach error for volume %q Volume is already used by pod(s) %s", w.volume.Name, strings.Join(users, ", "))

@@ -79,7 +79,7 @@ func (c *signing) sync(ctx context.Context, key string) error {
 		return err
 	}
 	now := c.Clock.Now()
-	data, err := signed(info.Data, tokens, now)
+	data, err := withSignatures(info.Data, tokens, now)
 	if err != nil {
 		return err
 	}
@@ -97,8 +97,8 @@ func (c *signing) sync(ctx context.Context, key string) error {
 	return nil
 }
 
-// signed returns the data with a signature by each token that may sign, and no other signatures.
-func signed(data map[string]string, tokens []*v1.Secret, now time.Time) (map[string]string, error) {
+// withSignatures returns the data with a signature by each token that may sign, and no other signatures.
+func withSignatures(data map[string]string, tokens []*v1.Secret, now time.Time) (map[string]string, error) {
 	out := map[string]string{}
 	for k, v := range data {
 		if !strings.HasPrefix(k, signaturePrefix) {

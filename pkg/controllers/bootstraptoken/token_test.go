@@ -43,7 +43,7 @@ func TestSigned(t *testing.T) {
 		mute, misnamed,
 	}
 	before := map[string]string{infoKey: "the cluster", "other": "kept", signaturePrefix + "gggggg": "of a token that is gone"}
-	data, err := signed(before, tokens, now)
+	data, err := withSignatures(before, tokens, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,13 +59,13 @@ func TestSigned(t *testing.T) {
 			t.Errorf("%s: %s", id, got)
 		}
 	}
-	if again, err := signed(data, tokens, now); err != nil || again[signaturePrefix+"aaaaaa"] != data[signaturePrefix+"aaaaaa"] {
+	if again, err := withSignatures(data, tokens, now); err != nil || again[signaturePrefix+"aaaaaa"] != data[signaturePrefix+"aaaaaa"] {
 		t.Errorf("signed anew otherwise: %v, %v", again, err)
 	}
 	if got := nextExpiry(tokens, now); got != time.Hour {
 		t.Errorf("next expiry %v", got)
 	}
-	if data, err := signed(map[string]string{signaturePrefix + "aaaaaa": "of nothing"}, tokens, now); err != nil || len(data) > 0 {
+	if data, err := withSignatures(map[string]string{signaturePrefix + "aaaaaa": "of nothing"}, tokens, now); err != nil || len(data) > 0 {
 		t.Errorf("without content: %v, %v", data, err)
 	}
 }

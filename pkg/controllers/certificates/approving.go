@@ -50,10 +50,10 @@ func NewApproving(d controller.Deps) (controller.Controller, error) {
 	return c, controller.OnChange(requests.Informer(), func(old, csr *certificatesv1.CertificateSigningRequest) {
 		switch {
 		case csr == nil:
-			c.settled(old)
-			c.again(old)
+			c.dropPromise(old)
+			c.requeueAfterDeletion(old)
 		case decided(csr):
-			c.settled(csr)
+			c.dropPromise(csr)
 		default:
 			c.queue.Add(csr.Name)
 		}

@@ -173,7 +173,7 @@ func TestIssuers(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := made.(*signing)
-		if got := [2]bool{c.of(certificatesv1.KubeletServingSignerName) != nil, c.of(legacyUnknown) != nil}; got != tc.want {
+		if got := [2]bool{c.issuerFor(certificatesv1.KubeletServingSignerName) != nil, c.issuerFor(legacyUnknown) != nil}; got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
 	}

@@ -92,8 +92,8 @@ func (c *approving) approveClient(ctx context.Context, csr *certificatesv1.Certi
 	return c.approve(ctx, csr, message)
 }
 
-// settled removes the promise of a request once the cache shows the request as decided or deleted.
-func (c *approving) settled(csr *certificatesv1.CertificateSigningRequest) {
+// dropPromise removes the promise of a request once the cache shows the request as decided or deleted.
+func (c *approving) dropPromise(csr *certificatesv1.CertificateSigningRequest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for node, p := range c.promised {
@@ -103,19 +103,19 @@ func (c *approving) settled(csr *certificatesv1.CertificateSigningRequest) {
 	}
 }
 
-// again requeues the requests that waited because of a request that has been deleted.
-func (c *approving) again(gone *certificatesv1.CertificateSigningRequest) {
+// requeueAfterDeletion requeues the requests that waited because of a request that has been deleted.
+func (c *approving) requeueAfterDeletion(gone *certificatesv1.CertificateSigningRequest) {
 	if c.byNode == nil {
 		return
 	}
 	nodes, _ := indexByNode(gone)
 	for _, node := range nodes {
-		c.waiting(node)
+		c.requeueWaiting(node)
 	}
 }
 
 // requeueWaiting requeues the undecided requests of a node.
-func (c *approving) waiting(node string) {
+func (c *approving) requeueWaiting(node string) {
 	requests, err := c.byNode.ByIndex(byNode, node)
 	if err != nil {
 		return // the index does not exist: a bug in this package
@@ -207,7 +207,7 @@ func (c *approving) release(ctx context.Context, name string) error {
 			return fmt.Errorf("delete request %s: %w", csr.Name, err)
 		}
 	}
-	c.waiting(name)
+	c.requeueWaiting(name)
 	return nil
 }
 

@@ -46,7 +46,7 @@ type signing struct {
 	queue    *controller.Queue
 	requests certificateslisters.CertificateSigningRequestLister
 	// by has the authority of each signer. The key "" has the default authority.
-	by map[string]*issuer
+	issuers map[string]*issuer
 }
 
 // issuer is a certificate authority.
@@ -71,10 +71,10 @@ func NewSigning(d controller.Deps) (controller.Controller, error) {
 		by[signer] = a
 	}
 	requests := d.Informers.Certificates().V1().CertificateSigningRequests()
-	c := &signing{Deps: d, requests: requests.Lister(), by: by}
+	c := &signing{Deps: d, requests: requests.Lister(), issuers: by}
 	c.queue = controller.NewQueue(SigningName, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, controller.OnChange(requests.Informer(), func(_, csr *certificatesv1.CertificateSigningRequest) {
-		if csr != nil && toSign(csr) {
+		if csr != nil && needsSignature(csr) {
 			c.queue.Add(csr.Name)
 		}
 	})
@@ -92,14 +92,14 @@ func newIssuer(p controller.KeyPair) (*issuer, error) {
 	return &issuer{pair.Leaf, key}, nil
 }
 
-// of returns the authority of a signer, or nil.
-func (c *signing) of(signer string) *issuer { return cmp.Or(c.by[signer], c.by[""]) }
+// issuerFor returns the authority of a signer, or nil.
+func (c *signing) issuerFor(signer string) *issuer { return cmp.Or(c.issuers[signer], c.issuers[""]) }
 
 // Run implements controller.Controller.
 func (c *signing) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// toSign reports whether a request is approved and not answered yet.
-func toSign(csr *certificatesv1.CertificateSigningRequest) bool {
+// needsSignature reports whether a request is approved and not answered yet.
+func needsSignature(csr *certificatesv1.CertificateSigningRequest) bool {
 	return len(csr.Status.Certificate) == 0 && is(csr, certificatesv1.CertificateApproved) &&
 		!is(csr, certificatesv1.CertificateDenied) && !is(csr, certificatesv1.CertificateFailed)
 }
@@ -112,7 +112,7 @@ func (c *signing) sync(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if !toSign(csr) {
+	if !needsSignature(csr) {
 		return nil
 	}
 	req, err := parse(csr)
@@ -121,7 +121,7 @@ func (c *signing) sync(ctx context.Context, name string) error {
 	}
 	next := csr.DeepCopy()
 	switch known, wrong := check(csr, req); {
-	case !known || c.of(csr.Spec.SignerName) == nil:
+	case !known || c.issuerFor(csr.Spec.SignerName) == nil:
 		return nil
 	case wrong != nil:
 		next.Status.Conditions = append(next.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
@@ -149,7 +149,7 @@ func (c *signing) sign(csr *certificatesv1.CertificateSigningRequest, req *x509.
 	if err != nil {
 		return nil, fmt.Errorf("serial number: %w", err)
 	}
-	by := c.of(csr.Spec.SignerName)
+	by := c.issuerFor(csr.Spec.SignerName)
 	from, to, err := c.validity(csr.Spec.ExpirationSeconds, by.ca.NotAfter)
 	if err != nil {
 		return nil, err

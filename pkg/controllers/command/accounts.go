@@ -30,8 +30,8 @@ type account struct {
 	name   string
 }
 
-// as returns a client configuration that uses a service account instead.
-func as(ctx context.Context, rc *rest.Config, client kubernetes.Interface, name string) *rest.Config {
+// configFor returns a client configuration that uses a service account instead.
+func configFor(ctx context.Context, rc *rest.Config, client kubernetes.Interface, name string) *rest.Config {
 	c := rest.AnonymousClientConfig(rc)
 	c.UserAgent = rc.UserAgent + "/" + name
 	c.QPS, c.Burst = rc.QPS, rc.Burst

@@ -51,7 +51,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 		return fmt.Errorf("client: %w", err)
 	}
 	log := daemon.NewLog(stderr, o.Verbosity)
-	tellUnused(o.flags, log)
+	warnUnused(o.flags, log)
 	if o.contention {
 		runtime.SetBlockProfileRate(1)
 	}
@@ -164,7 +164,7 @@ func withoutManagedFields(obj any) (any, error) {
 func depsOf(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Interface, d controller.Deps, e controllers.Entry) (controller.Deps, error) {
 	own := rest.CopyConfig(rc)
 	if o.ownAccounts && e.Account != "" {
-		own = as(ctx, rc, client, e.Account)
+		own = configFor(ctx, rc, client, e.Account)
 	}
 	var err error
 	if d.Client, err = kubernetes.NewForConfig(own); err != nil {

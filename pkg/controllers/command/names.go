@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// known is what Kubernetes' flags define for a controller.
-type known struct {
+// controllerInfo is what Kubernetes' flags define for a controller.
+type controllerInfo struct {
 	// alias is an older name.
 	alias string
 	// flag sets the number of workers; workers is its default.
@@ -26,7 +26,7 @@ type known struct {
 
 // upstream are the controllers of Kubernetes 1.36. Those that only clusters in a cloud need can
 // also be named in --controllers, without effect.
-var upstream = map[string]known{
+var upstream = map[string]controllerInfo{
 	"bootstrap-signer-controller":                                    {alias: "bootstrapsigner", off: true},
 	"certificatesigningrequest-approving-controller":                 {alias: "csrapproving"},
 	"certificatesigningrequest-cleaner-controller":                   {alias: "csrcleaner"},

@@ -38,7 +38,7 @@ func addUnused(fs *pflag.FlagSet) {
 }
 
 // warnUnused logs which of these flags were set.
-func tellUnused(fs *pflag.FlagSet, log *slog.Logger) {
+func warnUnused(fs *pflag.FlagSet, log *slog.Logger) {
 	fs.Visit(func(f *pflag.Flag) {
 		if why, there := unused[f.Name]; there {
 			log.Warn("Flag has no effect", "flag", f.Name, "reason", why)

@@ -107,7 +107,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(jobs, func(job *batchv1.Job) bool { return ending(job) == "" && !active(was, job.UID) }) {
+	if slices.ContainsFunc(jobs, func(job *batchv1.Job) bool { return finishedType(job) == "" && !active(was, job.UID) }) {
 		// The cache may not show yet what was written when the job was created.
 		fresh, err := c.Client.BatchV1().CronJobs(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil || fresh.UID != was.UID {
@@ -153,15 +153,15 @@ func (c *Controller) jobsOf(cron *batchv1.CronJob) ([]*batchv1.Job, error) {
 // settle updates the status with the jobs that have ended.
 func (c *Controller) settle(cron *batchv1.CronJob, jobs []*batchv1.Job) {
 	for _, job := range jobs {
-		end, known := ending(job), active(cron, job.UID)
+		end, known := finishedType(job), active(cron, job.UID)
 		switch {
 		case end == "" && !known:
 			c.Events.Eventf(cron, v1.EventTypeWarning, "UnexpectedJob", "Saw a job that the controller did not create or forgot: %s", job.Name)
 		case end != "" && known:
-			retire(cron, job.UID)
+			removeActive(cron, job.UID)
 			c.Events.Eventf(cron, v1.EventTypeNormal, "SawCompletedJob", "Saw completed job: %s, condition: %v", job.Name, end)
 		}
-		succeed(cron, job)
+		recordSuccess(cron, job)
 	}
 }
 
@@ -175,7 +175,7 @@ func (c *Controller) findMissing(ctx context.Context, cron *batchv1.CronJob, job
 		job, err := c.Client.BatchV1().Jobs(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) || err == nil && job.UID != ref.UID { // another job may have the name now
 			c.Events.Eventf(cron, v1.EventTypeNormal, "MissingJob", "Active job went missing: %v", ref.Name)
-			retire(cron, ref.UID)
+			removeActive(cron, ref.UID)
 		} else if err != nil {
 			return fmt.Errorf("active job: %w", err)
 		}
@@ -193,7 +193,7 @@ func (c *Controller) remove(ctx context.Context, cron *batchv1.CronJob, job *bat
 		c.Events.Eventf(cron, v1.EventTypeWarning, "FailedDelete", "Deleted job: %v", err)
 		return fmt.Errorf("delete job: %w", err)
 	}
-	retire(cron, job.UID)
+	removeActive(cron, job.UID)
 	c.Events.Eventf(cron, v1.EventTypeNormal, "SuccessfulDelete", "Deleted job %v", job.Name)
 	return nil
 }

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ending returns the type of the condition with which a job has finished, or "".
-func ending(job *batchv1.Job) batchv1.JobConditionType {
+// finishedType returns the type of the condition with which a job has finished, or "".
+func finishedType(job *batchv1.Job) batchv1.JobConditionType {
 	for _, c := range job.Status.Conditions {
 		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == v1.ConditionTrue {
 			return c.Type
@@ -34,7 +34,7 @@ func surplus(c *batchv1.CronJob, jobs []*batchv1.Job) []*batchv1.Job {
 		}
 		var ended []*batchv1.Job
 		for _, job := range jobs {
-			if ending(job) == kept.ending {
+			if finishedType(job) == kept.ending {
 				ended = append(ended, job)
 			}
 		}
@@ -62,15 +62,15 @@ func active(c *batchv1.CronJob, uid types.UID) bool {
 	return slices.ContainsFunc(c.Status.Active, func(r v1.ObjectReference) bool { return r.UID == uid })
 }
 
-// retire removes a job from the active jobs in the status.
-func retire(c *batchv1.CronJob, uid types.UID) {
+// removeActive removes a job from the active jobs in the status.
+func removeActive(c *batchv1.CronJob, uid types.UID) {
 	c.Status.Active = slices.DeleteFunc(slices.Clone(c.Status.Active), func(r v1.ObjectReference) bool { return r.UID == uid })
 }
 
-// succeed records the completion time of a successful job in the status, if it is the latest.
-func succeed(c *batchv1.CronJob, job *batchv1.Job) {
+// recordSuccess records the completion time of a successful job in the status, if it is the latest.
+func recordSuccess(c *batchv1.CronJob, job *batchv1.Job) {
 	at, last := job.Status.CompletionTime, c.Status.LastSuccessfulTime
-	if ending(job) == batchv1.JobComplete && at != nil && (last == nil || at.After(last.Time)) {
+	if finishedType(job) == batchv1.JobComplete && at != nil && (last == nil || at.After(last.Time)) {
 		c.Status.LastSuccessfulTime = at
 	}
 }

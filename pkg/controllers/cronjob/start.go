@@ -49,16 +49,16 @@ func (c *Controller) start(ctx context.Context, cron *batchv1.CronJob) (time.Dur
 		c.Events.Event(cron, v1.EventTypeWarning, "TooManyMissedTimes",
 			"too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew")
 	}
-	if c.may(cron, at, now) {
-		if known, err := c.run(ctx, cron, at); err != nil || known {
+	if c.mayStart(cron, at, now) {
+		if known, err := c.createJob(ctx, cron, at); err != nil || known {
 			return 0, err
 		}
 	}
 	return next(cron, schedule, now), nil
 }
 
-// may reports whether to start the job of a scheduled time now. The time may be zero.
-func (c *Controller) may(cron *batchv1.CronJob, at, now time.Time) bool {
+// mayStart reports whether to start the job of a scheduled time now. The time may be zero.
+func (c *Controller) mayStart(cron *batchv1.CronJob, at, now time.Time) bool {
 	limit := cron.Spec.StartingDeadlineSeconds
 	switch {
 	case at.IsZero():
@@ -83,8 +83,8 @@ func started(cron *batchv1.CronJob, at time.Time) bool {
 		})
 }
 
-// run creates the job of a time. It returns true if another client is already doing so.
-func (c *Controller) run(ctx context.Context, cron *batchv1.CronJob, at time.Time) (bool, error) {
+// createJob creates the job of a time. It returns true if another client is already doing so.
+func (c *Controller) createJob(ctx context.Context, cron *batchv1.CronJob, at time.Time) (bool, error) {
 	if cron.Spec.ConcurrencyPolicy == batchv1.ReplaceConcurrent {
 		if err := c.replace(ctx, cron); err != nil {
 			return false, err
@@ -131,7 +131,7 @@ func (c *Controller) replace(ctx context.Context, cron *batchv1.CronJob) error {
 			return fmt.Errorf("job to replace: %w", err)
 		}
 		if job.UID != ref.UID {
-			retire(cron, ref.UID) // another job has the name now
+			removeActive(cron, ref.UID) // another job has the name now
 			continue
 		}
 		if err := c.remove(ctx, cron, job); err != nil {

@@ -24,7 +24,7 @@ const nodeID = "csi.alpha.kubernetes.io/node-id"
 
 // attacherFinalizer returns the finalizer of attachments and volumes that a driver may have
 // attached.
-func attached(driver string) string { return "external-attacher/" + driver }
+func attacherFinalizer(driver string) string { return "external-attacher/" + driver }
 
 // syncAttachment attaches or detaches a volume.
 func (c *Controller) syncAttachment(ctx context.Context, name string) error {
@@ -35,24 +35,24 @@ func (c *Controller) syncAttachment(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	mine := slices.Contains(a.Finalizers, attached(a.Spec.Attacher))
+	mine := slices.Contains(a.Finalizers, attacherFinalizer(a.Spec.Attacher))
 	switch {
 	case a.DeletionTimestamp != nil && mine:
 		err = c.detach(ctx, a.DeepCopy())
 		if err != nil {
-			return c.tellAttachment(ctx, a, err, func(s *storagev1.VolumeAttachmentStatus, e *storagev1.VolumeError) { s.DetachError = e })
+			return c.reportAttachError(ctx, a, err, func(s *storagev1.VolumeAttachmentStatus, e *storagev1.VolumeError) { s.DetachError = e })
 		}
 	case a.DeletionTimestamp == nil && !a.Status.Attached:
 		err = c.attach(ctx, a.DeepCopy(), mine)
 		if err != nil {
-			return c.tellAttachment(ctx, a, err, func(s *storagev1.VolumeAttachmentStatus, e *storagev1.VolumeError) { s.AttachError = e })
+			return c.reportAttachError(ctx, a, err, func(s *storagev1.VolumeAttachmentStatus, e *storagev1.VolumeError) { s.AttachError = e })
 		}
 	}
 	return nil
 }
 
 // reportAttachError writes an error to the status of an attachment and returns the error.
-func (c *Controller) tellAttachment(ctx context.Context, a *storagev1.VolumeAttachment, cause error, set func(*storagev1.VolumeAttachmentStatus, *storagev1.VolumeError)) error {
+func (c *Controller) reportAttachError(ctx context.Context, a *storagev1.VolumeAttachment, cause error, set func(*storagev1.VolumeAttachmentStatus, *storagev1.VolumeError)) error {
 	if apierrors.IsConflict(cause) {
 		return cause
 	}
@@ -66,7 +66,7 @@ func (c *Controller) tellAttachment(ctx context.Context, a *storagev1.VolumeAtta
 		e.ErrorCode = ptr.To(int32(s.Code())) // the kubelet recognizes by the code that the node is full
 	}
 	set(&now.Status, e)
-	if same(old.AttachError, now.Status.AttachError) && same(old.DetachError, now.Status.DetachError) {
+	if sameError(old.AttachError, now.Status.AttachError) && sameError(old.DetachError, now.Status.DetachError) {
 		return cause // a write would trigger an immediate retry
 	}
 	if _, err := c.Client.StorageV1().VolumeAttachments().UpdateStatus(ctx, now, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
@@ -75,7 +75,7 @@ func (c *Controller) tellAttachment(ctx context.Context, a *storagev1.VolumeAtta
 	return cause
 }
 
-func same(a, b *storagev1.VolumeError) bool {
+func sameError(a, b *storagev1.VolumeError) bool {
 	return (a == nil) == (b == nil) && (a == nil || a.Message == b.Message && ptr.Equal(a.ErrorCode, b.ErrorCode))
 }
 
@@ -97,20 +97,20 @@ func (c *Controller) attach(ctx context.Context, a *storagev1.VolumeAttachment, 
 	if there == nil {
 		return fmt.Errorf("CSINode %s does not contain driver %s", n.Name, driver)
 	}
-	if f := attached(driver); !slices.Contains(v.Finalizers, f) {
+	if f := attacherFinalizer(driver); !slices.Contains(v.Finalizers, f) {
 		v.Finalizers = append(v.Finalizers, f)
 		if v, err = c.Client.CoreV1().PersistentVolumes().Update(ctx, v, metav1.UpdateOptions{}); err != nil {
 			return fmt.Errorf("finalizer of volume: %w", err)
 		}
 	}
 	if !marked {
-		a.Finalizers = append(a.Finalizers, attached(driver))
+		a.Finalizers = append(a.Finalizers, attacherFinalizer(driver))
 		metav1.SetMetaDataAnnotation(&a.ObjectMeta, nodeID, there.NodeID)
 		if a, err = c.Client.StorageV1().VolumeAttachments().Update(ctx, a, metav1.UpdateOptions{}); err != nil {
 			return fmt.Errorf("finalizer of attachment: %w", err)
 		}
 	}
-	node, err := c.where(driver, "", reaches(v.Spec.NodeAffinity))
+	node, err := c.selectNode(driver, "", accessibleFrom(v.Spec.NodeAffinity))
 	if err != nil {
 		return err
 	}
@@ -120,9 +120,9 @@ func (c *Controller) attach(ctx context.Context, a *storagev1.VolumeAttachment, 
 	}
 	got := &csi.ControllerPublishVolumeResponse{}
 	if able[csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME] {
-		err = c.ask(ctx, node.Name, driver, "ControllerPublishVolume", &csi.ControllerPublishVolumeRequest{
+		err = c.callController(ctx, node.Name, driver, "ControllerPublishVolume", &csi.ControllerPublishVolumeRequest{
 			VolumeId: v.Spec.CSI.VolumeHandle, NodeId: there.NodeID, VolumeContext: v.Spec.CSI.VolumeAttributes,
-			VolumeCapability: wantedOf(v, able[csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER]),
+			VolumeCapability: capabilityOf(v, able[csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER]),
 		}, got)
 	}
 	if err != nil {
@@ -146,7 +146,7 @@ func (c *Controller) detach(ctx context.Context, a *storagev1.VolumeAttachment) 
 			return err
 		}
 	}
-	a.Finalizers = slices.DeleteFunc(a.Finalizers, func(f string) bool { return f == attached(a.Spec.Attacher) })
+	a.Finalizers = slices.DeleteFunc(a.Finalizers, func(f string) bool { return f == attacherFinalizer(a.Spec.Attacher) })
 	if _, err := c.Client.StorageV1().VolumeAttachments().Update(ctx, a, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("finalizer of attachment: %w", err)
 	}
@@ -155,7 +155,7 @@ func (c *Controller) detach(ctx context.Context, a *storagev1.VolumeAttachment) 
 
 func (c *Controller) unpublish(ctx context.Context, a *storagev1.VolumeAttachment, v *v1.PersistentVolume) error {
 	driver := a.Spec.Attacher
-	node, err := c.where(driver, "", reaches(v.Spec.NodeAffinity))
+	node, err := c.selectNode(driver, "", accessibleFrom(v.Spec.NodeAffinity))
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (c *Controller) unpublish(ctx context.Context, a *storagev1.VolumeAttachmen
 	}
 	if able[csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME] {
 		req := &csi.ControllerUnpublishVolumeRequest{VolumeId: v.Spec.CSI.VolumeHandle, NodeId: a.Annotations[nodeID]}
-		if err := c.ask(ctx, node.Name, driver, "ControllerUnpublishVolume", req, &csi.ControllerUnpublishVolumeResponse{}); err != nil {
+		if err := c.callController(ctx, node.Name, driver, "ControllerUnpublishVolume", req, &csi.ControllerUnpublishVolumeResponse{}); err != nil {
 			return err
 		}
 	}

@@ -53,8 +53,8 @@ func (p proxied) call(ctx context.Context, node, driver, method string, in, out 
 
 const controllerService = "csi.v1.Controller/"
 
-// ask calls the driver's controller service on a node.
-func (c *Controller) ask(ctx context.Context, node, driver, method string, in, out protoadapt.MessageV1) error {
+// callController calls the driver's controller service on a node.
+func (c *Controller) callController(ctx context.Context, node, driver, method string, in, out protoadapt.MessageV1) error {
 	return c.drivers.call(ctx, node, driver, controllerService+method, in, out)
 }
 
@@ -63,7 +63,7 @@ type abilities map[csi.ControllerServiceCapability_RPC_Type]bool
 
 func (c *Controller) abilities(ctx context.Context, node, driver string) (abilities, error) {
 	got := &csi.ControllerGetCapabilitiesResponse{}
-	if err := c.ask(ctx, node, driver, "ControllerGetCapabilities", &csi.ControllerGetCapabilitiesRequest{}, got); err != nil {
+	if err := c.callController(ctx, node, driver, "ControllerGetCapabilities", &csi.ControllerGetCapabilitiesRequest{}, got); err != nil {
 		return nil, fmt.Errorf("capabilities: %w", err)
 	}
 	out := abilities{}
@@ -76,7 +76,7 @@ func (c *Controller) abilities(ctx context.Context, node, driver string) (abilit
 // selectNode returns the node through which to call a driver: the wanted one if it is not "",
 // otherwise the first ready one. Only nodes for which may returns true are considered; may can be
 // nil.
-func (c *Controller) where(driver, wanted string, may func(*v1.Node) bool) (*v1.Node, error) {
+func (c *Controller) selectNode(driver, wanted string, may func(*v1.Node) bool) (*v1.Node, error) {
 	all, err := c.csiNodes.List(labels.Everything())
 	if err != nil {
 		return nil, fmt.Errorf("nodes of driver %s: %w", driver, err)
@@ -126,7 +126,7 @@ func capability(mode *v1.PersistentVolumeMode, access []v1.PersistentVolumeAcces
 	return out
 }
 
-// wantedOf returns the capability of an existing volume.
-func wantedOf(v *v1.PersistentVolume, precise bool) *csi.VolumeCapability {
+// capabilityOf returns the capability of an existing volume.
+func capabilityOf(v *v1.PersistentVolume, precise bool) *csi.VolumeCapability {
 	return capability(v.Spec.VolumeMode, v.Spec.AccessModes, v.Spec.CSI.FSType, v.Spec.MountOptions, precise)
 }

@@ -131,7 +131,7 @@ func (c *Controller) publish(ctx context.Context, driver string, r room, old *st
 	if len(r.segments) > 0 {
 		req.AccessibleTopology = &csi.Topology{Segments: r.segments}
 	}
-	err = c.ask(ctx, r.node.Name, driver, "GetCapacity", req, got)
+	err = c.callController(ctx, r.node.Name, driver, "GetCapacity", req, got)
 	if status.Code(err) == codes.Unimplemented {
 		return nil
 	}
@@ -142,7 +142,7 @@ func (c *Controller) publish(ctx context.Context, driver string, r room, old *st
 	if err != nil {
 		return fmt.Errorf("driver: %w", err)
 	}
-	next := capacity(object, r, got)
+	next := newCapacity(object, r, got)
 	client := c.Client.StorageV1().CSIStorageCapacities(next.Namespace)
 	switch {
 	case old == nil:
@@ -164,7 +164,7 @@ func (c *Controller) publish(ctx context.Context, driver string, r room, old *st
 }
 
 // newCapacity returns the API object for the response of a driver.
-func capacity(driver *storagev1.CSIDriver, r room, got *csi.GetCapacityResponse) *storagev1.CSIStorageCapacity {
+func newCapacity(driver *storagev1.CSIDriver, r room, got *csi.GetCapacityResponse) *storagev1.CSIStorageCapacity {
 	out := &storagev1.CSIStorageCapacity{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: metav1.NamespaceSystem, Name: r.name(driver.Name), Labels: map[string]string{managedBy: Name, driverName: driver.Name},

@@ -22,21 +22,21 @@ import (
 // syncAttributes changes the attributes of a claim's volume if the claim requests another
 // VolumeAttributesClass.
 func (c *Controller) syncAttributes(ctx context.Context, key string) error {
-	claim, v, err := c.unfinished(key, steady)
+	claim, v, err := c.unfinished(key, attributesSettled)
 	if claim == nil || err != nil {
 		return err
 	}
 	claim = claim.DeepCopy() // updated with each write
 	target := attributes(claim)
 	if target == "" {
-		return c.attributesStatus(ctx, claim, func(s *v1.PersistentVolumeClaimStatus) {
-			s.Conditions = without(s.Conditions, v1.PersistentVolumeClaimVolumeModifyingVolume)
+		return c.updateAttributesStatus(ctx, claim, func(s *v1.PersistentVolumeClaimStatus) {
+			s.Conditions = withoutConditions(s.Conditions, v1.PersistentVolumeClaimVolumeModifyingVolume)
 		})
 	}
 	class, err := c.attributeClasses.Get(target)
 	if apierrors.IsNotFound(err) {
 		c.Events.Eventf(claim, v1.EventTypeWarning, "VolumeModifyFailed", "VAC %q does not exist.", target)
-		return c.attributesStatus(ctx, claim, func(s *v1.PersistentVolumeClaimStatus) {
+		return c.updateAttributesStatus(ctx, claim, func(s *v1.PersistentVolumeClaimStatus) {
 			s.ModifyVolumeStatus = &v1.ModifyVolumeStatus{TargetVolumeAttributesClassName: target, Status: v1.PersistentVolumeClaimModifyVolumePending}
 		})
 	}
@@ -46,9 +46,9 @@ func (c *Controller) syncAttributes(ctx context.Context, key string) error {
 	return c.change(ctx, claim, v, class)
 }
 
-// steady reports whether the attributes of a claim's volume need no change: it has the requested
+// attributesSettled reports whether the attributes of a claim's volume need no change: it has the requested
 // class, or the driver rejected that class.
-func steady(claim *v1.PersistentVolumeClaim) bool {
+func attributesSettled(claim *v1.PersistentVolumeClaim) bool {
 	want, has, s := ptr.Deref(claim.Spec.VolumeAttributesClassName, ""), ptr.Deref(claim.Status.CurrentVolumeAttributesClassName, ""), claim.Status.ModifyVolumeStatus
 	if s == nil {
 		return want == has
@@ -64,7 +64,7 @@ func attributes(claim *v1.PersistentVolumeClaim) string {
 		return want
 	}
 	refused := slices.ContainsFunc(claim.Status.Conditions, func(x v1.PersistentVolumeClaimCondition) bool {
-		return x.Type == v1.PersistentVolumeClaimVolumeModifyVolumeError && !mayGoOn(x.Reason)
+		return x.Type == v1.PersistentVolumeClaimVolumeModifyVolumeError && !mayContinue(x.Reason)
 	})
 	if refused && want != "" {
 		return want
@@ -72,9 +72,9 @@ func attributes(claim *v1.PersistentVolumeClaim) string {
 	return s.TargetVolumeAttributesClassName
 }
 
-// mayGoOn reports whether the driver may still be working on a call that returned an error with
+// mayContinue reports whether the driver may still be working on a call that returned an error with
 // this code.
-func mayGoOn(code string) bool {
+func mayContinue(code string) bool {
 	return slices.Contains([]string{
 		codes.Canceled.String(), codes.DeadlineExceeded.String(), codes.Unavailable.String(), codes.ResourceExhausted.String(), codes.Aborted.String(),
 	}, code)
@@ -84,7 +84,7 @@ func mayGoOn(code string) bool {
 // result.
 func (c *Controller) change(ctx context.Context, claim *v1.PersistentVolumeClaim, v *v1.PersistentVolume, class *storagev1.VolumeAttributesClass) error {
 	begun := c.modifying(fmt.Sprintf("Modifying volume to %q is in progress.", class.Name))
-	err := c.attributesStatus(ctx, claim, func(s *v1.PersistentVolumeClaimStatus) {
+	err := c.updateAttributesStatus(ctx, claim, func(s *v1.PersistentVolumeClaimStatus) {
 		s.ModifyVolumeStatus = &v1.ModifyVolumeStatus{TargetVolumeAttributesClassName: class.Name, Status: v1.PersistentVolumeClaimModifyVolumeInProgress}
 		if !slices.ContainsFunc(s.Conditions, func(x v1.PersistentVolumeClaimCondition) bool { return x.Type == begun.Type }) {
 			s.Conditions = append(s.Conditions, begun)
@@ -95,14 +95,14 @@ func (c *Controller) change(ctx context.Context, claim *v1.PersistentVolumeClaim
 	}
 	if err := c.modify(ctx, v, class); err != nil {
 		c.Events.Eventf(claim, v1.EventTypeWarning, "VolumeModifyFailed", "%v", err)
-		return c.notChanged(ctx, claim, class.Name, err)
+		return c.reportChangeError(ctx, claim, class.Name, err)
 	}
-	if err := c.volumeAttributes(ctx, v, class.Name); err != nil {
+	if err := c.setVolumeClass(ctx, v, class.Name); err != nil {
 		return err
 	}
-	err = c.attributesStatus(ctx, claim, func(s *v1.PersistentVolumeClaimStatus) {
+	err = c.updateAttributesStatus(ctx, claim, func(s *v1.PersistentVolumeClaimStatus) {
 		s.ModifyVolumeStatus, s.CurrentVolumeAttributesClassName = nil, &class.Name
-		s.Conditions = without(s.Conditions, v1.PersistentVolumeClaimVolumeModifyingVolume, v1.PersistentVolumeClaimVolumeModifyVolumeError)
+		s.Conditions = withoutConditions(s.Conditions, v1.PersistentVolumeClaimVolumeModifyingVolume, v1.PersistentVolumeClaimVolumeModifyVolumeError)
 	})
 	if err == nil {
 		c.Events.Eventf(claim, v1.EventTypeNormal, "VolumeModifySuccessful", "external resizer modified volume %s with vac %s successfully", claim.Name, class.Name)
@@ -116,7 +116,7 @@ func (c *Controller) modify(ctx context.Context, v *v1.PersistentVolume, class *
 	if class.DriverName != driver {
 		return status.Errorf(codes.InvalidArgument, "VAC %s is for driver %s, the volume is of %s", class.Name, class.DriverName, driver)
 	}
-	node, err := c.where(driver, "", reaches(v.Spec.NodeAffinity))
+	node, err := c.selectNode(driver, "", accessibleFrom(v.Spec.NodeAffinity))
 	if err != nil {
 		return err
 	}
@@ -128,25 +128,25 @@ func (c *Controller) modify(ctx context.Context, v *v1.PersistentVolume, class *
 		return status.Errorf(codes.InvalidArgument, "driver %s does not change volumes", driver)
 	}
 	req := &csi.ControllerModifyVolumeRequest{VolumeId: v.Spec.CSI.VolumeHandle, MutableParameters: class.Parameters}
-	return c.ask(ctx, node.Name, driver, "ControllerModifyVolume", req, &csi.ControllerModifyVolumeResponse{})
+	return c.callController(ctx, node.Name, driver, "ControllerModifyVolume", req, &csi.ControllerModifyVolumeResponse{})
 }
 
 // reportChangeError writes why a volume was not changed. A request that can never succeed is not
 // retried.
-func (c *Controller) notChanged(ctx context.Context, claim *v1.PersistentVolumeClaim, class string, cause error) error {
+func (c *Controller) reportChangeError(ctx context.Context, claim *v1.PersistentVolumeClaim, class string, cause error) error {
 	code := status.Code(cause)
 	step, message := v1.PersistentVolumeClaimModifyVolumeInProgress, fmt.Sprintf("Modifying volume to %q failed. Waiting for retry.", class)
 	switch {
 	case code == codes.InvalidArgument:
 		step = v1.PersistentVolumeClaimModifyVolumeInfeasible
-	case mayGoOn(code.String()):
+	case mayContinue(code.String()):
 		message = fmt.Sprintf("Modifying volume to %q is still in progress.", class)
 	}
 	failed := c.modifying(status.Convert(cause).Message())
 	failed.Type, failed.Reason = v1.PersistentVolumeClaimVolumeModifyVolumeError, code.String()
-	told := c.attributesStatus(ctx, claim, func(s *v1.PersistentVolumeClaimStatus) {
+	told := c.updateAttributesStatus(ctx, claim, func(s *v1.PersistentVolumeClaimStatus) {
 		s.ModifyVolumeStatus = &v1.ModifyVolumeStatus{TargetVolumeAttributesClassName: class, Status: step}
-		s.Conditions = append(without(s.Conditions, v1.PersistentVolumeClaimVolumeModifyingVolume, failed.Type), c.modifying(message), failed)
+		s.Conditions = append(withoutConditions(s.Conditions, v1.PersistentVolumeClaimVolumeModifyingVolume, failed.Type), c.modifying(message), failed)
 	})
 	if told != nil || step == v1.PersistentVolumeClaimModifyVolumeInfeasible {
 		return told
@@ -161,12 +161,12 @@ func (c *Controller) modifying(message string) v1.PersistentVolumeClaimCondition
 	}
 }
 
-func without(in []v1.PersistentVolumeClaimCondition, kinds ...v1.PersistentVolumeClaimConditionType) []v1.PersistentVolumeClaimCondition {
+func withoutConditions(in []v1.PersistentVolumeClaimCondition, kinds ...v1.PersistentVolumeClaimConditionType) []v1.PersistentVolumeClaimCondition {
 	return slices.DeleteFunc(slices.Clone(in), func(x v1.PersistentVolumeClaimCondition) bool { return slices.Contains(kinds, x.Type) })
 }
 
 // setVolumeClass writes the class of a volume.
-func (c *Controller) volumeAttributes(ctx context.Context, v *v1.PersistentVolume, class string) error {
+func (c *Controller) setVolumeClass(ctx context.Context, v *v1.PersistentVolume, class string) error {
 	now, err := c.Client.CoreV1().PersistentVolumes().Get(ctx, v.Name, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("volume: %w", err)
@@ -182,7 +182,7 @@ func (c *Controller) volumeAttributes(ctx context.Context, v *v1.PersistentVolum
 }
 
 // updateAttributesStatus writes a claim's status and stores the result in claim.
-func (c *Controller) attributesStatus(ctx context.Context, claim *v1.PersistentVolumeClaim, change func(*v1.PersistentVolumeClaimStatus)) error {
+func (c *Controller) updateAttributesStatus(ctx context.Context, claim *v1.PersistentVolumeClaim, change func(*v1.PersistentVolumeClaimStatus)) error {
 	next := claim.DeepCopy()
 	change(&next.Status)
 	if equality.Semantic.DeepEqual(claim.Status, next.Status) {
@@ -198,7 +198,7 @@ func (c *Controller) attributesStatus(ctx context.Context, claim *v1.PersistentV
 
 // mutableParameters returns the parameters of a claim's VolumeAttributesClass, with which its
 // volume is created.
-func (c *Controller) mutable(claim *v1.PersistentVolumeClaim, able abilities, driver string) (map[string]string, error) {
+func (c *Controller) mutableParameters(claim *v1.PersistentVolumeClaim, able abilities, driver string) (map[string]string, error) {
 	name := ptr.Deref(claim.Spec.VolumeAttributesClassName, "")
 	if name == "" {
 		return nil, nil

@@ -39,21 +39,21 @@ type caller interface {
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	drivers                        caller
-	making, going, joining, growth *controller.Queue
-	changing                       *controller.Queue
-	space                          *controller.Queue // keys are driver names
-	claims                         corelisters.PersistentVolumeClaimLister
-	volumes                        corelisters.PersistentVolumeLister
-	nodes                          corelisters.NodeLister
-	classes                        storagelisters.StorageClassLister
-	objects                        storagelisters.CSIDriverLister
-	csiNodes                       storagelisters.CSINodeLister
-	attachments                    storagelisters.VolumeAttachmentLister
-	capacities                     storagelisters.CSIStorageCapacityLister
-	attributeClasses               storagelisters.VolumeAttributesClassLister
-	bySource                       cache.Indexer
-	refollow                       []func()
+	drivers                                                caller
+	provisionQueue, reclaimQueue, attachQueue, expandQueue *controller.Queue
+	modifyQueue                                            *controller.Queue
+	capacityQueue                                          *controller.Queue // keys are driver names
+	claims                                                 corelisters.PersistentVolumeClaimLister
+	volumes                                                corelisters.PersistentVolumeLister
+	nodes                                                  corelisters.NodeLister
+	classes                                                storagelisters.StorageClassLister
+	objects                                                storagelisters.CSIDriverLister
+	csiNodes                                               storagelisters.CSINodeLister
+	attachments                                            storagelisters.VolumeAttachmentLister
+	capacities                                             storagelisters.CSIStorageCapacityLister
+	attributeClasses                                       storagelisters.VolumeAttributesClassLister
+	bySource                                               cache.Indexer
+	refollow                                               []func()
 }
 
 // New returns the controller.
@@ -69,11 +69,11 @@ func New(d controller.Deps) (controller.Controller, error) {
 	loop := func(what string, sync func(context.Context, string) error) *controller.Queue {
 		return controller.NewQueue(Name+"/"+what, d.Clock, d.Log, d.Options.Workers, sync)
 	}
-	c.making, c.growth = loop("make", c.syncClaim), loop("grow", c.syncSize)
-	c.going, c.joining = loop("delete", c.syncVolume), loop("attach", c.syncAttachment)
-	c.changing, c.space = loop("change", c.syncAttributes), loop("capacity", c.syncCapacity)
+	c.provisionQueue, c.expandQueue = loop("make", c.syncClaim), loop("grow", c.syncSize)
+	c.reclaimQueue, c.attachQueue = loop("delete", c.syncVolume), loop("attach", c.syncAttachment)
+	c.modifyQueue, c.capacityQueue = loop("change", c.syncAttributes), loop("capacity", c.syncCapacity)
 	c.refollow = []func(){
-		again(claims.Informer(), c.making), again(claims.Informer(), c.growth), again(claims.Informer(), c.changing), again(volumes.Informer(), c.going), again(attachments.Informer(), c.joining),
+		queueAll(claims.Informer(), c.provisionQueue), queueAll(claims.Informer(), c.expandQueue), queueAll(claims.Informer(), c.modifyQueue), queueAll(volumes.Informer(), c.reclaimQueue), queueAll(attachments.Informer(), c.attachQueue),
 	}
 	return c, errors.Join(
 		attachments.Informer().AddIndexers(cache.Indexers{bySource: func(o any) ([]string, error) {
@@ -84,58 +84,58 @@ func New(d controller.Deps) (controller.Controller, error) {
 		}}),
 		controller.OnChange(claims.Informer(), func(_, claim *v1.PersistentVolumeClaim) {
 			if claim != nil {
-				c.making.AddObject(claim)
-				c.growth.AddObject(claim)
-				c.changing.AddObject(claim)
+				c.provisionQueue.AddObject(claim)
+				c.expandQueue.AddObject(claim)
+				c.modifyQueue.AddObject(claim)
 			}
 		}),
 		controller.OnChange(storage.VolumeAttributesClasses().Informer(), func(old, _ *storagev1.VolumeAttributesClass) {
 			if old == nil { // claims may wait for the driver
-				again(claims.Informer(), c.changing)()
-				again(claims.Informer(), c.making)()
+				queueAll(claims.Informer(), c.modifyQueue)()
+				queueAll(claims.Informer(), c.provisionQueue)()
 			}
 		}),
 		controller.OnChange(volumes.Informer(), func(old, v *v1.PersistentVolume) {
 			if one := controller.Latest(old, v); (old == nil || v == nil) && one.Spec.CSI != nil {
-				c.space.AddPaced(one.Spec.CSI.Driver)
+				c.capacityQueue.AddPaced(one.Spec.CSI.Driver)
 			}
 			if v != nil && v.Spec.CSI != nil {
-				c.going.AddObject(v)
+				c.reclaimQueue.AddObject(v)
 			}
 			// A claim that was not bound yet needs a new volume if its volume is deleted.
 			if one := controller.Latest(old, v); one.Spec.CSI != nil && one.Spec.ClaimRef != nil {
-				c.making.Add(one.Spec.ClaimRef.Namespace + "/" + one.Spec.ClaimRef.Name)
+				c.provisionQueue.Add(one.Spec.ClaimRef.Namespace + "/" + one.Spec.ClaimRef.Name)
 			}
 		}),
 		controller.OnChange(attachments.Informer(), func(old, a *storagev1.VolumeAttachment) {
 			if a != nil {
-				c.joining.AddObject(a)
+				c.attachQueue.AddObject(a)
 			} else if old.Spec.Source.PersistentVolumeName != nil {
-				c.going.Add(*old.Spec.Source.PersistentVolumeName)
+				c.reclaimQueue.Add(*old.Spec.Source.PersistentVolumeName)
 			}
 		}),
 		controller.OnChange(storage.CSIDrivers().Informer(), func(old, d *storagev1.CSIDriver) {
-			c.space.Add(controller.Latest(old, d).Name) // its label may have been removed
-			c.lookAtAll()
+			c.capacityQueue.Add(controller.Latest(old, d).Name) // its label may have been removed
+			c.syncAll()
 		}),
-		controller.OnChange(storage.StorageClasses().Informer(), func(old, s *storagev1.StorageClass) { c.space.Add(controller.Latest(old, s).Provisioner) }),
+		controller.OnChange(storage.StorageClasses().Informer(), func(old, s *storagev1.StorageClass) { c.capacityQueue.Add(controller.Latest(old, s).Provisioner) }),
 		controller.OnChange(storage.CSIStorageCapacities().Informer(), func(old, o *storagev1.CSIStorageCapacity) {
 			// Handle objects of an earlier process and objects that another client deleted, but not
 			// own writes.
 			if one := controller.Latest(old, o); (old == nil || o == nil) && one.Labels[managedBy] == Name {
-				c.space.Add(one.Labels[driverName])
+				c.capacityQueue.Add(one.Labels[driverName])
 			}
 		}),
 		controller.OnChange(storage.CSINodes().Informer(), func(old, n *storagev1.CSINode) {
 			if n != nil && (old == nil || !equality.Semantic.DeepEqual(old.Spec, n.Spec)) {
-				c.lookAtAll()
+				c.syncAll()
 			}
 		}),
 	)
 }
 
 // queueAll returns a function that queues all objects in a cache.
-func again(informer cache.SharedIndexInformer, l *controller.Queue) func() {
+func queueAll(informer cache.SharedIndexInformer, l *controller.Queue) func() {
 	return func() {
 		for _, o := range informer.GetStore().List() {
 			l.AddObject(o)
@@ -144,13 +144,13 @@ func again(informer cache.SharedIndexInformer, l *controller.Queue) func() {
 }
 
 // syncAll queues all objects, because a driver was added.
-func (c *Controller) lookAtAll() {
+func (c *Controller) syncAll() {
 	drivers := c.served()
 	if len(drivers) == 0 {
 		return
 	}
 	for _, d := range drivers {
-		c.space.Add(d)
+		c.capacityQueue.Add(d)
 	}
 	for _, f := range c.refollow {
 		f()
@@ -160,11 +160,11 @@ func (c *Controller) lookAtAll() {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, l := range []*controller.Queue{c.making, c.growth, c.changing, c.going, c.joining, c.space} {
+	for _, l := range []*controller.Queue{c.provisionQueue, c.expandQueue, c.modifyQueue, c.reclaimQueue, c.attachQueue, c.capacityQueue} {
 		g.Go(func() error { return l.Run(ctx) })
 	}
 	// Retry calls of drivers that did not respond, even if the back-off of their volumes is long by
 	// now.
-	controller.RunEvery(ctx, c.Clock, c.Options.Periods.Attachments, func(context.Context) { c.lookAtAll() })
+	controller.RunEvery(ctx, c.Clock, c.Options.Periods.Attachments, func(context.Context) { c.syncAll() })
 	return g.Wait()
 }

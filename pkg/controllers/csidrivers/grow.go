@@ -42,14 +42,14 @@ func (c *Controller) unfinished(key string, done func(*v1.PersistentVolumeClaim)
 // syncSize expands the volume of a claim that requests more. The kubelet expands the file system.
 // The claim's status says which of the two comes next.
 func (c *Controller) syncSize(ctx context.Context, key string) error {
-	claim, v, err := c.unfinished(key, settled)
+	claim, v, err := c.unfinished(key, sizeSettled)
 	if claim == nil || err != nil {
 		return err
 	}
 	if allocated, nodes := nodesTurn(claim); nodes {
 		// An earlier process was killed between the writes of the claim and of the volume.
 		if has := v.Spec.Capacity[v1.ResourceStorage]; has.Cmp(allocated) < 0 {
-			return c.volumeSize(ctx, v, allocated)
+			return c.setVolumeSize(ctx, v, allocated)
 		}
 		return nil
 	}
@@ -63,9 +63,9 @@ func nodesTurn(claim *v1.PersistentVolumeClaim) (resource.Quantity, bool) {
 	return allocated, allocated.Cmp(want) >= 0 && (step == v1.PersistentVolumeClaimNodeResizePending || step == v1.PersistentVolumeClaimNodeResizeInProgress)
 }
 
-// settled reports whether nothing is to do for a claim's size: it has the size, or the driver
+// sizeSettled reports whether nothing is to do for a claim's size: it has the size, or the driver
 // rejected the size.
-func settled(claim *v1.PersistentVolumeClaim) bool {
+func sizeSettled(claim *v1.PersistentVolumeClaim) bool {
 	want, allocated := claim.Spec.Resources.Requests[v1.ResourceStorage], claim.Status.AllocatedResources[v1.ResourceStorage]
 	step := claim.Status.AllocatedResourceStatuses[v1.ResourceStorage]
 	infeasible := step == v1.PersistentVolumeClaimControllerResizeInfeasible || step == v1.PersistentVolumeClaimNodeResizeInfeasible
@@ -84,35 +84,35 @@ func target(claim *v1.PersistentVolumeClaim) resource.Quantity {
 
 func (c *Controller) grow(ctx context.Context, claim *v1.PersistentVolumeClaim, v *v1.PersistentVolume) error {
 	size := target(claim)
-	claim, err := c.sizeStatus(ctx, claim, size, v1.PersistentVolumeClaimControllerResizeInProgress, v1.PersistentVolumeClaimResizing, "")
+	claim, err := c.updateSizeStatus(ctx, claim, size, v1.PersistentVolumeClaimControllerResizeInProgress, v1.PersistentVolumeClaimResizing, "")
 	if err != nil {
 		return err
 	}
 	got, err := c.expand(ctx, v, size)
 	if err != nil {
 		c.Events.Eventf(claim, v1.EventTypeWarning, "VolumeResizeFailed", "resize volume %q by resizer %q failed: %v", v.Name, v.Spec.CSI.Driver, err)
-		if !refused(err) {
+		if !nothingCreated(err) {
 			return err
 		}
-		_, told := c.sizeStatus(ctx, claim, size, v1.PersistentVolumeClaimControllerResizeInfeasible, v1.PersistentVolumeClaimControllerResizeError, err.Error())
+		_, told := c.updateSizeStatus(ctx, claim, size, v1.PersistentVolumeClaimControllerResizeInfeasible, v1.PersistentVolumeClaimControllerResizeError, err.Error())
 		return told
 	}
 	now := *resource.NewQuantity(got.GetCapacityBytes(), resource.BinarySI)
 	if got.GetNodeExpansionRequired() {
 		// Write the claim first: the volume's new size makes the kubelet start, and it then looks
 		// at the claim.
-		_, err = c.sizeStatus(ctx, claim, now, v1.PersistentVolumeClaimNodeResizePending, v1.PersistentVolumeClaimFileSystemResizePending,
+		_, err = c.updateSizeStatus(ctx, claim, now, v1.PersistentVolumeClaimNodeResizePending, v1.PersistentVolumeClaimFileSystemResizePending,
 			"Waiting for user to (re-)start a pod to finish file system resize of volume on node.")
 		if err == nil {
 			c.Events.Event(claim, v1.EventTypeNormal, "FileSystemResizeRequired", "Require file system resize of volume on node")
-			err = c.volumeSize(ctx, v, now)
+			err = c.setVolumeSize(ctx, v, now)
 		}
 		return err
 	}
-	if err := c.volumeSize(ctx, v, now); err != nil {
+	if err := c.setVolumeSize(ctx, v, now); err != nil {
 		return err
 	}
-	if _, err := c.sizeStatus(ctx, claim, now, "", "", ""); err != nil {
+	if _, err := c.updateSizeStatus(ctx, claim, now, "", "", ""); err != nil {
 		return err
 	}
 	c.Events.Event(claim, v1.EventTypeNormal, "VolumeResizeSuccessful", "Resize volume succeeded")
@@ -123,7 +123,7 @@ func (c *Controller) grow(ctx context.Context, claim *v1.PersistentVolumeClaim, 
 // call is left to the kubelet.
 func (c *Controller) expand(ctx context.Context, v *v1.PersistentVolume, size resource.Quantity) (*csi.ControllerExpandVolumeResponse, error) {
 	driver := v.Spec.CSI.Driver
-	node, err := c.where(driver, "", reaches(v.Spec.NodeAffinity))
+	node, err := c.selectNode(driver, "", accessibleFrom(v.Spec.NodeAffinity))
 	if err != nil {
 		return nil, err
 	}
@@ -135,15 +135,15 @@ func (c *Controller) expand(ctx context.Context, v *v1.PersistentVolume, size re
 		return &csi.ControllerExpandVolumeResponse{CapacityBytes: size.Value(), NodeExpansionRequired: true}, nil
 	}
 	got := &csi.ControllerExpandVolumeResponse{}
-	err = c.ask(ctx, node.Name, driver, "ControllerExpandVolume", &csi.ControllerExpandVolumeRequest{
+	err = c.callController(ctx, node.Name, driver, "ControllerExpandVolume", &csi.ControllerExpandVolumeRequest{
 		VolumeId: v.Spec.CSI.VolumeHandle, CapacityRange: &csi.CapacityRange{RequiredBytes: size.Value()},
-		VolumeCapability: wantedOf(v, able[csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER]),
+		VolumeCapability: capabilityOf(v, able[csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER]),
 	}, got)
 	return got, err
 }
 
 // setVolumeSize writes a volume's size.
-func (c *Controller) volumeSize(ctx context.Context, v *v1.PersistentVolume, size resource.Quantity) error {
+func (c *Controller) setVolumeSize(ctx context.Context, v *v1.PersistentVolume, size resource.Quantity) error {
 	now, err := c.Client.CoreV1().PersistentVolumes().Get(ctx, v.Name, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("volume: %w", err)
@@ -160,7 +160,7 @@ func (c *Controller) volumeSize(ctx context.Context, v *v1.PersistentVolume, siz
 
 // updateSizeStatus writes the progress of a claim's expansion. An empty step means that the
 // expansion is complete.
-func (c *Controller) sizeStatus(ctx context.Context, claim *v1.PersistentVolumeClaim, size resource.Quantity, step v1.ClaimResourceStatus,
+func (c *Controller) updateSizeStatus(ctx context.Context, claim *v1.PersistentVolumeClaim, size resource.Quantity, step v1.ClaimResourceStatus,
 	condition v1.PersistentVolumeClaimConditionType, message string,
 ) (*v1.PersistentVolumeClaim, error) {
 	next := claim.DeepCopy()

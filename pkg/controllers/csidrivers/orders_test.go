@@ -281,7 +281,7 @@ func (s *stage) setUp(t *testing.T, o *order) {
 		if err == nil {
 			o.handle = v.Spec.CSI.VolumeHandle
 		}
-		return v, err == nil && v.Status.Phase == v1.VolumeBound && slices.Contains(v.Finalizers, made) == (o.policy == v1.PersistentVolumeReclaimDelete)
+		return v, err == nil && v.Status.Phase == v1.VolumeBound && slices.Contains(v.Finalizers, deletionFinalizer) == (o.policy == v1.PersistentVolumeReclaimDelete)
 	})
 	s.storage.set(s.storage.mounted, o.handle, true)
 	controllertest.Eventually(t, "the kubelet knows what it has mounted", func(ctx context.Context) (any, bool) {

@@ -25,15 +25,15 @@ import (
 )
 
 const (
-	// being is the finalizer of a claim for which the driver may have created a volume that has no
+	// provisioningFinalizer is the finalizer of a claim for which the driver may have created a volume that has no
 	// API object yet.
-	being = "storage.keelson.dev/provisioning"
-	// made is the finalizer of a volume with the reclaim policy Delete whose storage is not deleted
+	provisioningFinalizer = "storage.keelson.dev/provisioning"
+	// deletionFinalizer is the finalizer of a volume with the reclaim policy Delete whose storage is not deleted
 	// yet. It is the same as that of Kubernetes' provisioner.
-	made = "external-provisioner.volume.kubernetes.io/finalizer"
-	// reserved is the prefix of class parameters that are not passed to the driver.
-	reserved = "csi.storage.k8s.io/"
-	fsType   = reserved + "fstype"
+	deletionFinalizer = "external-provisioner.volume.kubernetes.io/finalizer"
+	// reservedPrefix is the prefix of class parameters that are not passed to the driver.
+	reservedPrefix = "csi.storage.k8s.io/"
+	fsType         = reservedPrefix + "fstype"
 )
 
 // served returns the names of the drivers that this controller manages.
@@ -74,47 +74,47 @@ func (c *Controller) syncClaim(ctx context.Context, key string) error {
 		return err
 	}
 	driver := claim.Annotations[volume.AnnStorageProvisioner]
-	begun := slices.Contains(claim.Finalizers, being)
+	begun := slices.Contains(claim.Finalizers, provisioningFinalizer)
 	wanted := claim.Spec.VolumeName == "" && claim.DeletionTimestamp == nil
 	if !begun && !wanted {
 		return nil
 	}
 	if !c.serves(driver) { // also if the claim no longer names a provisioner
-		return c.settle(ctx, claim)
+		return c.removeClaimFinalizer(ctx, claim)
 	}
 	class, err := c.classes.Get(volume.GetPersistentVolumeClaimClass(claim))
 	if apierrors.IsNotFound(err) || err == nil && class.Provisioner != driver {
-		return c.settle(ctx, claim)
+		return c.removeClaimFinalizer(ctx, claim)
 	}
 	if err != nil {
 		return fmt.Errorf("class: %w", err)
 	}
 	delayed := class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 	if delayed && claim.Annotations[volume.AnnSelectedNode] == "" {
-		return c.settle(ctx, claim)
+		return c.removeClaimFinalizer(ctx, claim)
 	}
 	// The cache may not show a volume yet that was just created.
 	_, err = c.Client.CoreV1().PersistentVolumes().Get(ctx, volumeName(claim), metav1.GetOptions{})
 	switch {
 	case err == nil || !wanted && claim.Spec.VolumeName != "":
-		return c.settle(ctx, claim)
+		return c.removeClaimFinalizer(ctx, claim)
 	case !apierrors.IsNotFound(err):
 		return fmt.Errorf("volume: %w", err)
 	case wanted:
-		return c.provide(ctx, claim, class)
+		return c.provision(ctx, claim, class)
 	}
-	return c.abandon(ctx, claim, class)
+	return c.deleteAbandoned(ctx, claim, class)
 }
 
 func volumeName(claim *v1.PersistentVolumeClaim) string { return "pvc-" + string(claim.UID) }
 
-// settle removes the finalizer from a claim for which no volume is being created.
-func (c *Controller) settle(ctx context.Context, claim *v1.PersistentVolumeClaim) error {
-	if !slices.Contains(claim.Finalizers, being) {
+// removeClaimFinalizer removes the finalizer from a claim for which no volume is being created.
+func (c *Controller) removeClaimFinalizer(ctx context.Context, claim *v1.PersistentVolumeClaim) error {
+	if !slices.Contains(claim.Finalizers, provisioningFinalizer) {
 		return nil
 	}
 	next := claim.DeepCopy()
-	next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == being })
+	next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == provisioningFinalizer })
 	_, err := c.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, next, metav1.UpdateOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("finalizer of claim: %w", err)
@@ -122,11 +122,11 @@ func (c *Controller) settle(ctx context.Context, claim *v1.PersistentVolumeClaim
 	return nil
 }
 
-// provide creates the volume and its API object.
-func (c *Controller) provide(ctx context.Context, claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
-	if !slices.Contains(claim.Finalizers, being) {
+// provision creates the volume and its API object.
+func (c *Controller) provision(ctx context.Context, claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
+	if !slices.Contains(claim.Finalizers, provisioningFinalizer) {
 		next := claim.DeepCopy()
-		next.Finalizers = append(next.Finalizers, being)
+		next.Finalizers = append(next.Finalizers, provisioningFinalizer)
 		var err error
 		if claim, err = c.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, next, metav1.UpdateOptions{}); err != nil {
 			return fmt.Errorf("finalizer of claim: %w", err)
@@ -139,23 +139,23 @@ func (c *Controller) provide(ctx context.Context, claim *v1.PersistentVolumeClai
 	}
 	if gone {
 		c.Events.Eventf(claim, v1.EventTypeWarning, "ProvisioningFailed", "node %q not found", claim.Annotations[volume.AnnSelectedNode])
-		return c.elsewhere(ctx, claim, nil)
+		return c.selectOtherNode(ctx, claim, nil)
 	}
 	got, err := c.create(ctx, claim, class)
 	if err != nil {
 		c.Events.Eventf(claim, v1.EventTypeWarning, "ProvisioningFailed", "failed to provision volume with StorageClass %q: %v", class.Name, err)
 		if status.Code(err) == codes.ResourceExhausted {
-			c.space.AddPaced(class.Provisioner) // the published capacity is wrong
-			return c.elsewhere(ctx, claim, err)
+			c.capacityQueue.AddPaced(class.Provisioner) // the published capacity is wrong
+			return c.selectOtherNode(ctx, claim, err)
 		}
 		return err
 	}
-	v := persistent(claim, class, got)
+	v := newVolume(claim, class, got)
 	if _, err := c.Client.CoreV1().PersistentVolumes().Create(ctx, v, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("volume: %w", err)
 	}
 	c.Events.Eventf(claim, v1.EventTypeNormal, "ProvisioningSucceeded", "Successfully provisioned volume %s", v.Name)
-	return c.settle(ctx, claim)
+	return c.removeClaimFinalizer(ctx, claim)
 }
 
 // selectedNodeGone reports whether the node that the scheduler selected for a claim was deleted. It
@@ -183,24 +183,24 @@ func (c *Controller) selectedNodeGone(ctx context.Context, claim *v1.PersistentV
 	return false, nil
 }
 
-// elsewhere makes the scheduler select another node, because the present one has no capacity or was
+// selectOtherNode makes the scheduler select another node, because the present one has no capacity or was
 // deleted.
-func (c *Controller) elsewhere(ctx context.Context, claim *v1.PersistentVolumeClaim, cause error) error {
+func (c *Controller) selectOtherNode(ctx context.Context, claim *v1.PersistentVolumeClaim, cause error) error {
 	if claim.Annotations[volume.AnnSelectedNode] == "" {
 		return cause
 	}
 	next := claim.DeepCopy()
 	delete(next.Annotations, volume.AnnSelectedNode)
-	next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == being })
+	next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == provisioningFinalizer })
 	if _, err := c.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, next, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("selected node: %w", err)
 	}
 	return nil
 }
 
-// abandon deletes a volume that may have been created for a deleted claim. It first repeats the
+// deleteAbandoned deletes a volume that may have been created for a deleted claim. It first repeats the
 // create call, which returns the volume's handle.
-func (c *Controller) abandon(ctx context.Context, claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
+func (c *Controller) deleteAbandoned(ctx context.Context, claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
 	gone, err := c.selectedNodeGone(ctx, claim)
 	if err != nil {
 		return err
@@ -210,24 +210,24 @@ func (c *Controller) abandon(ctx context.Context, claim *v1.PersistentVolumeClai
 		delete(claim.Annotations, volume.AnnSelectedNode)
 	}
 	got, err := c.create(ctx, claim, class)
-	if refused(err) {
-		return c.settle(ctx, claim)
+	if nothingCreated(err) {
+		return c.removeClaimFinalizer(ctx, claim)
 	}
 	if err != nil {
 		return err
 	}
-	node, err := c.where(class.Provisioner, claim.Annotations[volume.AnnSelectedNode], reaches(affinity(got)))
+	node, err := c.selectNode(class.Provisioner, claim.Annotations[volume.AnnSelectedNode], accessibleFrom(affinity(got)))
 	if err != nil {
 		return err
 	}
-	if err := c.ask(ctx, node.Name, class.Provisioner, "DeleteVolume", &csi.DeleteVolumeRequest{VolumeId: got.GetVolumeId()}, &csi.DeleteVolumeResponse{}); err != nil {
+	if err := c.callController(ctx, node.Name, class.Provisioner, "DeleteVolume", &csi.DeleteVolumeRequest{VolumeId: got.GetVolumeId()}, &csi.DeleteVolumeResponse{}); err != nil {
 		return fmt.Errorf("delete volume: %w", err)
 	}
-	return c.settle(ctx, claim)
+	return c.removeClaimFinalizer(ctx, claim)
 }
 
-// refused reports whether an error means that the driver has created no volume and will not.
-func refused(err error) bool {
+// nothingCreated reports whether an error means that the driver has created no volume and will not.
+func nothingCreated(err error) bool {
 	switch status.Code(err) {
 	case codes.InvalidArgument, codes.NotFound, codes.OutOfRange, codes.AlreadyExists, codes.ResourceExhausted, codes.FailedPrecondition,
 		codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented:
@@ -244,7 +244,7 @@ func (c *Controller) create(ctx context.Context, claim *v1.PersistentVolumeClaim
 	if err != nil {
 		return nil, err
 	}
-	node, err := c.where(driver, claim.Annotations[volume.AnnSelectedNode], allowed(class))
+	node, err := c.selectNode(driver, claim.Annotations[volume.AnnSelectedNode], allowedNodes(class))
 	if err != nil {
 		return nil, err
 	}
@@ -259,7 +259,7 @@ func (c *Controller) create(ctx context.Context, claim *v1.PersistentVolumeClaim
 	if err != nil {
 		return nil, err
 	}
-	mutable, err := c.mutable(claim, able, driver)
+	mutable, err := c.mutableParameters(claim, able, driver)
 	if err != nil {
 		return nil, err
 	}
@@ -274,7 +274,7 @@ func (c *Controller) create(ctx context.Context, claim *v1.PersistentVolumeClaim
 		req.AccessibilityRequirements = requirements(registered(n, driver), node)
 	}
 	got := &csi.CreateVolumeResponse{}
-	if err := c.ask(ctx, node.Name, driver, "CreateVolume", req, got); err != nil {
+	if err := c.callController(ctx, node.Name, driver, "CreateVolume", req, got); err != nil {
 		return nil, err
 	}
 	return got.GetVolume(), nil
@@ -285,9 +285,9 @@ func parameters(class *storagev1.StorageClass) (map[string]string, error) {
 	out := map[string]string{}
 	for k, v := range class.Parameters {
 		switch {
-		case strings.HasPrefix(k, reserved) && strings.Contains(k, "secret"):
+		case strings.HasPrefix(k, reservedPrefix) && strings.Contains(k, "secret"):
 			return nil, status.Errorf(codes.InvalidArgument, "storage class %s refers to secrets, which are not supported", class.Name)
-		case !strings.HasPrefix(k, reserved):
+		case !strings.HasPrefix(k, reservedPrefix):
 			out[k] = v
 		}
 	}
@@ -312,9 +312,9 @@ func segments(d *storagev1.CSINodeDriver, node *v1.Node) map[string]string {
 	return out
 }
 
-// allowed returns a function that reports whether volumes of a class may be created through a node,
+// allowedNodes returns a function that reports whether volumes of a class may be created through a node,
 // or nil if all nodes are allowed.
-func allowed(class *storagev1.StorageClass) func(*v1.Node) bool {
+func allowedNodes(class *storagev1.StorageClass) func(*v1.Node) bool {
 	if len(class.AllowedTopologies) == 0 {
 		return nil
 	}
@@ -343,19 +343,19 @@ func affinity(v *csi.Volume) *v1.VolumeNodeAffinity {
 	return &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: terms}}
 }
 
-// reaches returns a function that reports whether a node can access a volume.
-func reaches(a *v1.VolumeNodeAffinity) func(*v1.Node) bool {
+// accessibleFrom returns a function that reports whether a node can access a volume.
+func accessibleFrom(a *v1.VolumeNodeAffinity) func(*v1.Node) bool {
 	v := &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{NodeAffinity: a}}
 	return func(n *v1.Node) bool { return volume.CheckNodeAffinity(v, n.Labels) == nil }
 }
 
 // newVolume returns the API object for a volume that the driver created.
-func persistent(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass, got *csi.Volume) *v1.PersistentVolume {
+func newVolume(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass, got *csi.Volume) *v1.PersistentVolume {
 	size := claim.Spec.Resources.Requests[v1.ResourceStorage]
 	if n := got.GetCapacityBytes(); n > 0 {
 		size = *resource.NewQuantity(n, resource.BinarySI)
 	}
-	policy, finalizers := v1.PersistentVolumeReclaimDelete, []string{made}
+	policy, finalizers := v1.PersistentVolumeReclaimDelete, []string{deletionFinalizer}
 	if class.ReclaimPolicy != nil {
 		policy = *class.ReclaimPolicy
 	}

@@ -56,7 +56,7 @@ func (c *Controller) syncVolume(ctx context.Context, name string) error {
 			return fmt.Errorf("delete volume: %w", err)
 		}
 	}
-	return c.forget(ctx, v)
+	return c.removeFinalizers(ctx, v)
 }
 
 // reclaimed reports whether this controller carries out the reclaim policy Delete of a volume: it
@@ -71,7 +71,7 @@ func reclaimed(v *v1.PersistentVolume) bool {
 // If an administrator created the object, the storage is deleted only after the claim.
 func mustErase(v *v1.PersistentVolume) bool {
 	going := v.DeletionTimestamp != nil
-	if !reclaimed(v) || going && !slices.Contains(v.Finalizers, made) {
+	if !reclaimed(v) || going && !slices.Contains(v.Finalizers, deletionFinalizer) {
 		return false
 	}
 	unused := going && v.Status.Phase != v1.VolumeBound && metav1.HasAnnotation(v.ObjectMeta, volume.AnnDynamicallyProvisioned)
@@ -81,12 +81,12 @@ func mustErase(v *v1.PersistentVolume) bool {
 // protect adds the finalizer to a bound volume whose storage must be deleted with it, and removes
 // it if the storage must be kept. It returns nil if the volume was deleted.
 func (c *Controller) protect(ctx context.Context, v *v1.PersistentVolume) (*v1.PersistentVolume, error) {
-	next, has := v.DeepCopy(), slices.Contains(v.Finalizers, made)
+	next, has := v.DeepCopy(), slices.Contains(v.Finalizers, deletionFinalizer)
 	switch {
 	case !has && reclaimed(v) && v.DeletionTimestamp == nil && v.Status.Phase == v1.VolumeBound:
-		next.Finalizers = append(next.Finalizers, made)
+		next.Finalizers = append(next.Finalizers, deletionFinalizer)
 	case has && v.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete:
-		next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == made })
+		next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == deletionFinalizer })
 	default:
 		return v, nil
 	}
@@ -102,16 +102,16 @@ func (c *Controller) protect(ctx context.Context, v *v1.PersistentVolume) (*v1.P
 
 // erase calls the driver to delete a volume.
 func (c *Controller) erase(ctx context.Context, v *v1.PersistentVolume) error {
-	node, err := c.where(v.Spec.CSI.Driver, "", reaches(v.Spec.NodeAffinity))
+	node, err := c.selectNode(v.Spec.CSI.Driver, "", accessibleFrom(v.Spec.NodeAffinity))
 	if err != nil {
 		return err
 	}
-	return c.ask(ctx, node.Name, v.Spec.CSI.Driver, "DeleteVolume", &csi.DeleteVolumeRequest{VolumeId: v.Spec.CSI.VolumeHandle}, &csi.DeleteVolumeResponse{})
+	return c.callController(ctx, node.Name, v.Spec.CSI.Driver, "DeleteVolume", &csi.DeleteVolumeRequest{VolumeId: v.Spec.CSI.VolumeHandle}, &csi.DeleteVolumeResponse{})
 }
 
-// forget removes the finalizers from a volume that is being deleted.
-func (c *Controller) forget(ctx context.Context, v *v1.PersistentVolume) error {
-	ours := func(f string) bool { return f == made || f == attached(v.Spec.CSI.Driver) }
+// removeFinalizers removes the finalizers from a volume that is being deleted.
+func (c *Controller) removeFinalizers(ctx context.Context, v *v1.PersistentVolume) error {
+	ours := func(f string) bool { return f == deletionFinalizer || f == attacherFinalizer(v.Spec.CSI.Driver) }
 	now, err := c.Client.CoreV1().PersistentVolumes().Get(ctx, v.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && (now.UID != v.UID || !slices.ContainsFunc(now.Finalizers, ours)) {
 		return nil

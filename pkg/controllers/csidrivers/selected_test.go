@@ -46,7 +46,7 @@ func TestSelectedNodeGone(t *testing.T) {
 			pvc.Annotations = map[string]string{volume.AnnSelectedNode: name}
 		}
 		// The state that an earlier process left before a user deleted the claim.
-		begun.Finalizers = []string{being}
+		begun.Finalizers = []string{provisioningFinalizer}
 		begun.Annotations[volume.AnnStorageProvisioner] = "o"
 		begun, err := claims.Create(t.Context(), begun, metav1.CreateOptions{})
 		if err != nil {

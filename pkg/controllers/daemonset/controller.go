@@ -167,7 +167,7 @@ func (c *Controller) nodeChanged(old, node *v1.Node) {
 		return // a cache never fails
 	}
 	for _, set := range sets {
-		if j := newJudge(set); j.on(old) != j.on(node) {
+		if j := newJudge(set); j.evaluate(old) != j.evaluate(node) {
 			c.queue.AddObject(set)
 		}
 	}
@@ -204,14 +204,14 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		return fmt.Errorf("nodes: %w", err)
 	}
 	s := &state{
-		set: set, hash: hash, places: lay(set, nodes, pods), now: c.Clock.Now(),
+		set: set, hash: hash, places: assignPods(set, nodes, pods), now: c.Clock.Now(),
 		held: func(node string) time.Duration { return c.held(backoffKey(set, node)) },
 	}
 	if !met {
 		c.skip(v1.Resource("pods"))
 		return c.writeStatus(ctx, s, false)
 	}
-	if err := c.bring(ctx, key, s); err != nil {
+	if err := c.carryOut(ctx, key, s); err != nil {
 		return errors.Join(err, c.writeStatus(ctx, s, true))
 	}
 	return errors.Join(c.truncate(ctx, set, old, pods), c.writeStatus(ctx, s, true))
@@ -261,8 +261,8 @@ func (c *Controller) held(key string) time.Duration {
 	return c.backoff.Get(key)
 }
 
-// bring carries out the set's plan.
-func (c *Controller) bring(ctx context.Context, key string, s *state) error {
+// carryOut carries out the set's plan.
+func (c *Controller) carryOut(ctx context.Context, key string, s *state) error {
 	p, err := decide(s)
 	if err != nil {
 		return err

@@ -43,7 +43,7 @@ func newJudge(set *appsv1.DaemonSet) *judge {
 // evaluate reports whether a daemon pod should run and may stay on a node; node may be nil. Only
 // its name, labels and taints matter, not whether it is ready or has resources. An existing pod
 // stays on a tainted node unless the taint's effect is NoExecute.
-func (j *judge) on(node *v1.Node) verdict {
+func (j *judge) evaluate(node *v1.Node) verdict {
 	if node == nil {
 		return verdict{}
 	}

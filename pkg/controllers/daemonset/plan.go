@@ -52,12 +52,12 @@ type plan struct {
 
 func (p *plan) idle() bool { return len(p.create) == 0 && len(p.delete) == 0 }
 
-// lay assigns pods to nodes.
-func lay(set *appsv1.DaemonSet, nodes []*v1.Node, pods []*v1.Pod) []place {
+// assignPods assigns pods to nodes.
+func assignPods(set *appsv1.DaemonSet, nodes []*v1.Node, pods []*v1.Pod) []place {
 	byName := map[string]*place{}
 	j := newJudge(set)
 	for _, node := range nodes {
-		byName[node.Name] = &place{name: node.Name, exists: true, verdict: j.on(node)}
+		byName[node.Name] = &place{name: node.Name, exists: true, verdict: j.evaluate(node)}
 	}
 	for _, pod := range pods {
 		name := target(pod)
@@ -71,14 +71,14 @@ func lay(set *appsv1.DaemonSet, nodes []*v1.Node, pods []*v1.Pod) []place {
 	}
 	out := make([]place, 0, len(byName))
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		slices.SortFunc(byName[name].pods, firstFirst)
+		slices.SortFunc(byName[name].pods, comparePods)
 		out = append(out, *byName[name])
 	}
 	return out
 }
 
-// firstFirst orders the pods of a node: bound pods first, then by age.
-func firstFirst(a, b *v1.Pod) int {
+// comparePods orders the pods of a node: bound pods first, then by age.
+func comparePods(a, b *v1.Pod) int {
 	if (a.Spec.NodeName != "") != (b.Spec.NodeName != "") {
 		return -cmp.Compare(len(a.Spec.NodeName), len(b.Spec.NodeName))
 	}

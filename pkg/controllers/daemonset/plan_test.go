@@ -216,7 +216,7 @@ func TestLay(t *testing.T) {
 	there := podOf("t", "ready", "new", "n1", noon)
 	first := podOf("f", "ready", "new", "n1", noon.Add(-time.Second))
 	var out []string
-	for _, at := range lay(sample(), nodes, []*v1.Pod{waiting, lost, over, there, first, podOf("x", "ready", "new", "n3", noon)}) {
+	for _, at := range assignPods(sample(), nodes, []*v1.Pod{waiting, lost, over, there, first, podOf("x", "ready", "new", "n3", noon)}) {
 		text := fmt.Sprint(at.name, " ", at.exists, " ", at.run)
 		for _, pod := range at.pods {
 			text += " " + pod.Name

@@ -39,7 +39,7 @@ type Controller struct {
 	deployments appslisters.DeploymentLister
 	setCache    cache.SharedIndexInformer
 	podCache    cache.SharedIndexInformer
-	spaces      corelisters.NamespaceLister
+	namespaces  corelisters.NamespaceLister
 	// expected are ReplicaSets that were created for a Deployment and that the cache does not show
 	// yet. Without it, a Deployment whose template changes again would seem to have no old
 	// ReplicaSet, and its new one would be scaled to full size at once.
@@ -52,8 +52,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 	c := &Controller{
 		Deps: d, deployments: apps.Deployments().Lister(),
 		setCache: apps.ReplicaSets().Informer(), podCache: d.Informers.Core().V1().Pods().Informer(),
-		spaces:   d.Informers.Core().V1().Namespaces().Lister(),
-		expected: controller.NewExpectations(d.Clock),
+		namespaces: d.Informers.Core().V1().Namespaces().Lister(),
+		expected:   controller.NewExpectations(d.Clock),
 	}
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
@@ -74,7 +74,7 @@ func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 func (c *Controller) changed(old, d *appsv1.Deployment) {
 	if old != nil && d != nil && controller.OnlyStatusChanged(old, d) {
-		c.queue.AddForStatus(c.spaces, controller.Key(d))
+		c.queue.AddForStatus(c.namespaces, controller.Key(d))
 		return
 	}
 	c.queue.AddObject(controller.Latest(old, d))
@@ -88,7 +88,7 @@ func (c *Controller) setChanged(old, set *appsv1.ReplicaSet) {
 		if ref := metav1.GetControllerOfNoCopy(s); ref != nil && ref.Kind == kind.Kind {
 			key := s.Namespace + "/" + ref.Name
 			c.expected.Created(key, s.UID)
-			c.queue.AddForStatus(c.spaces, key)
+			c.queue.AddForStatus(c.namespaces, key)
 		}
 	}
 	if set == nil || metav1.GetControllerOfNoCopy(set) != nil {
@@ -175,7 +175,7 @@ func (c *Controller) step(ctx context.Context, key string) error {
 		return w.writeStatus(ctx)
 	case d.Spec.Paused:
 		return errors.Join(w.checkPaused(ctx), w.scaleOnly(ctx))
-	case w.scaled():
+	case w.wasScaled():
 		return errors.Join(w.checkPaused(ctx), w.scaleOnly(ctx))
 	}
 	if err := w.checkPaused(ctx); err != nil {
@@ -276,12 +276,12 @@ func (w *work) roll(ctx context.Context) error {
 	if len(steps) > 0 {
 		return w.writeStatus(ctx)
 	}
-	return w.settle(ctx)
+	return w.finish(ctx)
 }
 
-// settle finishes a sync that had nothing to scale.
-func (w *work) settle(ctx context.Context) error {
-	if complete(w.d, w.total()) {
+// finish finishes a sync that had nothing to scale.
+func (w *work) finish(ctx context.Context) error {
+	if complete(w.d, w.totals()) {
 		if err := w.cleanup(ctx); err != nil {
 			return err
 		}
@@ -329,7 +329,7 @@ func (w *work) recreate(ctx context.Context) error {
 			return err
 		}
 	}
-	return w.settle(ctx)
+	return w.finish(ctx)
 }
 
 // cleanup deletes old ReplicaSets that exceed the history limit, oldest first.

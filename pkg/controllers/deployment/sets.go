@@ -54,7 +54,7 @@ func (w *work) findOrCreate(ctx context.Context, create bool) error {
 	}
 	revision := strconv.FormatInt(highest+1, 10)
 	if w.newest != nil {
-		return w.refresh(ctx, revision)
+		return w.updateNewest(ctx, revision)
 	}
 	if !create {
 		return nil
@@ -62,9 +62,9 @@ func (w *work) findOrCreate(ctx context.Context, create bool) error {
 	return w.create(ctx, revision)
 }
 
-// refresh updates the annotations and minReadySeconds of the newest ReplicaSet, and the revision of
+// updateNewest updates the annotations and minReadySeconds of the newest ReplicaSet, and the revision of
 // the Deployment.
-func (w *work) refresh(ctx context.Context, revision string) error {
+func (w *work) updateNewest(ctx context.Context, revision string) error {
 	set := w.newest.DeepCopy()
 	changed := w.annotate(set, revision)
 	if set.Spec.MinReadySeconds != w.d.Spec.MinReadySeconds {
@@ -77,7 +77,7 @@ func (w *work) refresh(ctx context.Context, revision string) error {
 		}
 		w.replace(got)
 	}
-	w.noteFound()
+	w.setFound()
 	w.setRevision(w.newest.Annotations[annotationRevision])
 	return nil
 }
@@ -252,8 +252,8 @@ func (w *work) replace(set *appsv1.ReplicaSet) {
 	}
 }
 
-// scaled reports whether the Deployment was scaled after its ReplicaSets were.
-func (w *work) scaled() bool {
+// wasScaled reports whether the Deployment was scaled after its ReplicaSets were.
+func (w *work) wasScaled() bool {
 	for _, s := range w.sets {
 		if *s.Spec.Replicas == 0 {
 			continue

@@ -47,8 +47,8 @@ func conditionOf(s *appsv1.DeploymentStatus, t appsv1.DeploymentConditionType) *
 	return nil
 }
 
-// put sets a condition with the present time, unless its status and reason are unchanged.
-func put(s *appsv1.DeploymentStatus, c appsv1.DeploymentCondition, now time.Time) {
+// putCondition sets a condition with the present time, unless its status and reason are unchanged.
+func putCondition(s *appsv1.DeploymentStatus, c appsv1.DeploymentCondition, now time.Time) {
 	c.LastUpdateTime, c.LastTransitionTime = metav1.NewTime(now), metav1.NewTime(now)
 	old := conditionOf(s, c.Type)
 	if old != nil && old.Status == c.Status && old.Reason == c.Reason {
@@ -57,34 +57,36 @@ func put(s *appsv1.DeploymentStatus, c appsv1.DeploymentCondition, now time.Time
 	if old != nil && old.Status == c.Status {
 		c.LastTransitionTime = old.LastTransitionTime
 	}
-	drop(s, c.Type)
+	dropCondition(s, c.Type)
 	s.Conditions = append(s.Conditions, c)
 }
 
-func drop(s *appsv1.DeploymentStatus, t appsv1.DeploymentConditionType) {
+func dropCondition(s *appsv1.DeploymentStatus, t appsv1.DeploymentConditionType) {
 	s.Conditions = slices.DeleteFunc(s.Conditions, func(c appsv1.DeploymentCondition) bool { return c.Type == t })
 }
 
-func (w *work) setCondition(c appsv1.DeploymentCondition) { put(&w.d.Status, c, w.Clock.Now()) }
+func (w *work) setCondition(c appsv1.DeploymentCondition) {
+	putCondition(&w.d.Status, c, w.Clock.Now())
+}
 
-// noteFound sets the condition that the present template already has a ReplicaSet.
-func (w *work) noteFound() {
-	if conditionOf(&w.d.Status, appsv1.DeploymentProgressing) == nil && w.watched() {
-		w.setCondition(w.found())
+// setFound sets the condition that the present template already has a ReplicaSet.
+func (w *work) setFound() {
+	if conditionOf(&w.d.Status, appsv1.DeploymentProgressing) == nil && w.hasDeadline() {
+		w.setCondition(w.foundCondition())
 	}
 }
 
 const neverTimesOut = 1<<31 - 1
 
-// watched reports whether the Deployment has a progress deadline.
-func (w *work) watched() bool {
+// hasDeadline reports whether the Deployment has a progress deadline.
+func (w *work) hasDeadline() bool {
 	p := w.d.Spec.ProgressDeadlineSeconds
 	return p != nil && *p != neverTimesOut
 }
 
 // checkPaused updates the Progressing condition after the Deployment was paused or resumed.
 func (w *work) checkPaused(ctx context.Context) error {
-	if !w.watched() {
+	if !w.hasDeadline() {
 		return nil
 	}
 	c := conditionOf(&w.d.Status, appsv1.DeploymentProgressing)
@@ -94,7 +96,7 @@ func (w *work) checkPaused(ctx context.Context) error {
 	shown := c != nil && c.Reason == reasonPaused
 	switch {
 	case w.d.Spec.Paused && !shown:
-		w.setCondition(paused())
+		w.setCondition(pausedCondition())
 	case !w.d.Spec.Paused && shown:
 		w.setCondition(condition(appsv1.DeploymentProgressing, v1.ConditionUnknown, reasonResumed, "Deployment is resumed"))
 	default:
@@ -108,8 +110,8 @@ func (w *work) checkPaused(ctx context.Context) error {
 	return nil
 }
 
-// total returns the status without conditions.
-func (w *work) total() appsv1.DeploymentStatus {
+// totals returns the status without conditions.
+func (w *work) totals() appsv1.DeploymentStatus {
 	s := appsv1.DeploymentStatus{ObservedGeneration: w.d.Generation, CollisionCount: w.d.Status.CollisionCount}
 	terminating := int32(0)
 	for _, set := range w.sets {
@@ -141,13 +143,13 @@ func progressed(old, s *appsv1.DeploymentStatus) bool {
 }
 
 func (w *work) writeStatus(ctx context.Context) error {
-	s := w.total()
+	s := w.totals()
 	s.Conditions = slices.Clone(w.d.Status.Conditions)
 	if err := w.availability(&s); err != nil {
 		return err
 	}
-	w.progress(&s)
-	w.failure(&s)
+	w.setProgressing(&s)
+	w.setFailure(&s)
 	known, err := w.deployments.Deployments(w.d.Namespace).Get(w.d.Name)
 	same := err == nil && known.ResourceVersion == w.d.ResourceVersion && known.Annotations[annotationRevision] == w.d.Annotations[annotationRevision]
 	if same && equality.Semantic.DeepEqual(known.Status, s) {
@@ -175,15 +177,15 @@ func (w *work) availability(s *appsv1.DeploymentStatus) error {
 	if s.AvailableReplicas >= *w.d.Spec.Replicas-unavailable {
 		c = condition(appsv1.DeploymentAvailable, v1.ConditionTrue, reasonAvailable, "Deployment has minimum availability.")
 	}
-	put(s, c, w.Clock.Now())
+	putCondition(s, c, w.Clock.Now())
 	return nil
 }
 
-// progress sets the Progressing condition, and queues the Deployment for the time when its deadline
+// setProgressing sets the Progressing condition, and queues the Deployment for the time when its deadline
 // passes.
-func (w *work) progress(s *appsv1.DeploymentStatus) {
-	if !w.watched() {
-		drop(s, appsv1.DeploymentProgressing)
+func (w *work) setProgressing(s *appsv1.DeploymentStatus) {
+	if !w.hasDeadline() {
+		dropCondition(s, appsv1.DeploymentProgressing)
 		return
 	}
 	now := w.Clock.Now()
@@ -193,7 +195,7 @@ func (w *work) progress(s *appsv1.DeploymentStatus) {
 	}
 	c := conditionOf(s, appsv1.DeploymentProgressing)
 	if c != nil && !w.ofTemplate(c) {
-		restamp(s, c, w.begun(), now)
+		restamp(s, c, w.begunCondition(), now)
 		c = conditionOf(s, appsv1.DeploymentProgressing)
 	}
 	done := condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonComplete, name+" has successfully progressed.")
@@ -208,7 +210,7 @@ func (w *work) progress(s *appsv1.DeploymentStatus) {
 		updated := condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonUpdated, name+" is progressing.")
 		restamp(s, c, updated, now)
 	case w.timedOut(c, now):
-		put(s, condition(appsv1.DeploymentProgressing, v1.ConditionFalse, reasonTimedOut, name+" has timed out progressing."), now)
+		putCondition(s, condition(appsv1.DeploymentProgressing, v1.ConditionFalse, reasonTimedOut, name+" has timed out progressing."), now)
 	}
 	w.awaitDeadline(conditionOf(s, appsv1.DeploymentProgressing), now)
 }
@@ -227,24 +229,24 @@ func (w *work) ofTemplate(c *appsv1.DeploymentCondition) bool {
 	return strings.HasPrefix(c.Message, fmt.Sprintf("Deployment %q ", w.d.Name)) && w.d.Status.ObservedGeneration >= w.d.Generation
 }
 
-// begun returns the Progressing condition of a template whose rollout begins.
-func (w *work) begun() appsv1.DeploymentCondition {
+// begunCondition returns the Progressing condition of a template whose rollout begins.
+func (w *work) begunCondition() appsv1.DeploymentCondition {
 	switch {
 	case w.d.Spec.Paused:
-		return paused()
+		return pausedCondition()
 	case w.newest == nil:
 		return condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonUpdated, fmt.Sprintf("Deployment %q is progressing.", w.d.Name))
 	}
-	return w.found()
+	return w.foundCondition()
 }
 
-// paused returns the Progressing condition of a paused Deployment.
-func paused() appsv1.DeploymentCondition {
+// pausedCondition returns the Progressing condition of a paused Deployment.
+func pausedCondition() appsv1.DeploymentCondition {
 	return condition(appsv1.DeploymentProgressing, v1.ConditionUnknown, reasonPaused, "Deployment is paused")
 }
 
-// found returns the Progressing condition of a template that already has a ReplicaSet.
-func (w *work) found() appsv1.DeploymentCondition {
+// foundCondition returns the Progressing condition of a template that already has a ReplicaSet.
+func (w *work) foundCondition() appsv1.DeploymentCondition {
 	return condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonFound, fmt.Sprintf("Found new replica set %q", w.newest.Name))
 }
 
@@ -254,7 +256,7 @@ func restamp(s *appsv1.DeploymentStatus, old *appsv1.DeploymentCondition, c apps
 	if old != nil && old.Status == c.Status {
 		c.LastTransitionTime = old.LastTransitionTime
 	}
-	drop(s, c.Type)
+	dropCondition(s, c.Type)
 	s.Conditions = append(s.Conditions, c)
 }
 
@@ -277,18 +279,18 @@ func (w *work) awaitDeadline(c *appsv1.DeploymentCondition, now time.Time) {
 	w.queue.AddAfter(controller.Key(w.d), max(left, 0)+time.Second)
 }
 
-// failure shows why the ReplicaSets cannot create pods.
-func (w *work) failure(s *appsv1.DeploymentStatus) {
+// setFailure shows why the ReplicaSets cannot create pods.
+func (w *work) setFailure(s *appsv1.DeploymentStatus) {
 	for _, set := range append([]*appsv1.ReplicaSet{w.newest}, w.old...) {
 		if set == nil {
 			continue
 		}
 		for _, c := range set.Status.Conditions {
 			if c.Type == appsv1.ReplicaSetReplicaFailure && c.Status == v1.ConditionTrue {
-				put(s, condition(appsv1.DeploymentReplicaFailure, v1.ConditionTrue, c.Reason, c.Message), w.Clock.Now())
+				putCondition(s, condition(appsv1.DeploymentReplicaFailure, v1.ConditionTrue, c.Reason, c.Message), w.Clock.Now())
 				return
 			}
 		}
 	}
-	drop(s, appsv1.DeploymentReplicaFailure)
+	dropCondition(s, appsv1.DeploymentReplicaFailure)
 }

@@ -63,7 +63,7 @@ func TestProgress(t *testing.T) {
 				Status:     status(tc.old),
 			}}
 			s := status(tc.new)
-			w.progress(&s)
+			w.setProgressing(&s)
 			got := conditionOf(&s, appsv1.DeploymentProgressing)
 			if got.Reason != tc.reason || got.Status != tc.status {
 				t.Errorf("%s %s, want %s %s", got.Reason, got.Status, tc.reason, tc.status)

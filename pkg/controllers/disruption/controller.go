@@ -35,11 +35,11 @@ const Name = "disruption-controller"
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	queue   *controller.Queue // keys are budgets
-	stale   *controller.Queue // keys are pods
-	budgets policylisters.PodDisruptionBudgetLister
-	pods    corelisters.PodLister
-	scales  *scales
+	queue      *controller.Queue // keys are budgets
+	staleQueue *controller.Queue // keys are pods
+	budgets    policylisters.PodDisruptionBudgetLister
+	pods       corelisters.PodLister
+	scales     *scales
 }
 
 // New returns the controller.
@@ -47,7 +47,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	budgets, pods := d.Informers.Policy().V1().PodDisruptionBudgets(), d.Informers.Core().V1().Pods()
 	c := &Controller{Deps: d, budgets: budgets.Lister(), pods: pods.Lister(), scales: newScales(d)}
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
-	c.stale = controller.NewQueue(Name+"/stale", d.Clock, d.Log, 1, c.syncStale)
+	c.staleQueue = controller.NewQueue(Name+"/stale", d.Clock, d.Log, 1, c.syncStale)
 	return c, errors.Join(
 		controller.OnChange(budgets.Informer(), func(_, b *policyv1.PodDisruptionBudget) {
 			if b != nil {
@@ -62,7 +62,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 func (c *Controller) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.queue.Run(ctx) })
-	g.Go(func() error { return c.stale.Run(ctx) })
+	g.Go(func() error { return c.staleQueue.Run(ctx) })
 	return g.Wait()
 }
 
@@ -70,10 +70,10 @@ func (c *Controller) Run(ctx context.Context) error {
 func (c *Controller) podChanged(old, pod *v1.Pod) {
 	if pod != nil {
 		if in, announced := staleIn(pod, c.Clock.Now()); announced {
-			c.stale.AddAfter(controller.Key(pod), in)
+			c.staleQueue.AddAfter(controller.Key(pod), in)
 		}
 	}
-	if old != nil && pod != nil && !matters(old, pod) {
+	if old != nil && pod != nil && !podMatters(old, pod) {
 		return
 	}
 	for _, p := range []*v1.Pod{old, pod} {
@@ -101,8 +101,8 @@ func (c *Controller) warnOfMany(pod *v1.Pod) {
 	}
 }
 
-// matters reports whether a pod may count differently after a change.
-func matters(old, pod *v1.Pod) bool {
+// podMatters reports whether a pod may count differently after a change.
+func podMatters(old, pod *v1.Pod) bool {
 	return old.UID != pod.UID || controller.Ready(old) != controller.Ready(pod) || (old.DeletionTimestamp == nil) != (pod.DeletionTimestamp == nil) ||
 		!maps.Equal(old.Labels, pod.Labels) || !equality.Semantic.DeepEqual(old.OwnerReferences, pod.OwnerReferences)
 }
@@ -121,7 +121,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		return err
 	}
 	// If the number is unknown, no disruption is allowed.
-	return errors.Join(err, c.write(ctx, b, failed(b, err)))
+	return errors.Join(err, c.write(ctx, b, failedStatus(b, err)))
 }
 
 func (c *Controller) update(ctx context.Context, b *policyv1.PodDisruptionBudget) error {
@@ -196,7 +196,7 @@ func (c *Controller) syncStale(ctx context.Context, key string) error {
 		return nil
 	}
 	if in > 0 {
-		c.stale.AddAfter(key, in)
+		c.staleQueue.AddAfter(key, in)
 		return nil
 	}
 	next := pod.DeepCopy()
@@ -209,8 +209,8 @@ func (c *Controller) syncStale(ctx context.Context, key string) error {
 	return nil
 }
 
-// failed returns the status of a budget that cannot be computed.
-func failed(b *policyv1.PodDisruptionBudget, err error) policyv1.PodDisruptionBudgetStatus {
+// failedStatus returns the status of a budget that cannot be computed.
+func failedStatus(b *policyv1.PodDisruptionBudget, err error) policyv1.PodDisruptionBudgetStatus {
 	out := *b.Status.DeepCopy()
 	out.DisruptionsAllowed = 0
 	meta.SetStatusCondition(&out.Conditions, metav1.Condition{

@@ -63,7 +63,7 @@ func (s *scales) sum(ctx context.Context, pods []*v1.Pod) (total int32, unmanage
 			continue
 		}
 		seen[ref.UID] = true
-		o, err := s.of(ctx, pod.Namespace, ref)
+		o, err := s.find(ctx, pod.Namespace, ref)
 		if err != nil {
 			return 0, false, err
 		}
@@ -78,8 +78,8 @@ func (s *scales) sum(ctx context.Context, pods []*v1.Pod) (total int32, unmanage
 	return total, unmanaged, nil
 }
 
-// of returns the owner that a reference names, or nil if it does not exist.
-func (s *scales) of(ctx context.Context, namespace string, ref *metav1.OwnerReference) (*owner, error) {
+// find returns the owner that a reference names, or nil if it does not exist.
+func (s *scales) find(ctx context.Context, namespace string, ref *metav1.OwnerReference) (*owner, error) {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
 		return nil, fmt.Errorf("owner %s: %w", ref.Name, err)
@@ -87,7 +87,7 @@ func (s *scales) of(ctx context.Context, namespace string, ref *metav1.OwnerRefe
 	var o *owner
 	switch gk := (schema.GroupKind{Group: gv.Group, Kind: ref.Kind}); gk {
 	case schema.GroupKind{Group: "apps", Kind: "ReplicaSet"}:
-		o = s.ofSet(namespace, ref)
+		o = s.findSet(namespace, ref)
 	case schema.GroupKind{Group: "apps", Kind: "StatefulSet"}:
 		if set, err := s.statefulSets.StatefulSets(namespace).Get(ref.Name); err == nil && set.UID == ref.UID {
 			o = &owner{set.UID, ptr.Deref(set.Spec.Replicas, 1)}
@@ -100,11 +100,11 @@ func (s *scales) of(ctx context.Context, namespace string, ref *metav1.OwnerRefe
 	if o != nil {
 		return o, nil
 	}
-	return s.ofOther(ctx, namespace, gv.WithKind(ref.Kind), ref)
+	return s.findOther(ctx, namespace, gv.WithKind(ref.Kind), ref)
 }
 
-// ofSet returns a ReplicaSet, or the Deployment that owns it.
-func (s *scales) ofSet(namespace string, ref *metav1.OwnerReference) *owner {
+// findSet returns a ReplicaSet, or the Deployment that owns it.
+func (s *scales) findSet(namespace string, ref *metav1.OwnerReference) *owner {
 	set, err := s.sets.ReplicaSets(namespace).Get(ref.Name)
 	if err != nil || set.UID != ref.UID {
 		return nil
@@ -120,7 +120,7 @@ func (s *scales) ofSet(namespace string, ref *metav1.OwnerReference) *owner {
 	return &owner{d.UID, ptr.Deref(d.Spec.Replicas, 1)}
 }
 
-func (s *scales) ofOther(ctx context.Context, namespace string, kind schema.GroupVersionKind, ref *metav1.OwnerReference) (*owner, error) {
+func (s *scales) findOther(ctx context.Context, namespace string, kind schema.GroupVersionKind, ref *metav1.OwnerReference) (*owner, error) {
 	mapping, err := s.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if meta.IsNoMatchError(err) {
 		s.mapper.Reset() // the kind may be served by now

@@ -83,12 +83,12 @@ func New(d controller.Deps) (controller.Controller, error) {
 func (c *Controller) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.queue.Run(ctx) })
-	c.leftovers()
+	c.queueLeftovers()
 	return g.Wait()
 }
 
-// leftovers queues Endpoints whose Service may have been deleted while the controller was down.
-func (c *Controller) leftovers() {
+// queueLeftovers queues Endpoints whose Service may have been deleted while the controller was down.
+func (c *Controller) queueLeftovers() {
 	all, err := c.endpoints.List(labels.Everything())
 	if err != nil {
 		return // a cache never fails

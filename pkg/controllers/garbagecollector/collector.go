@@ -22,7 +22,7 @@ import (
 
 // collect handles one object: it deletes the object or changes its references if that is due.
 func (c *Controller) collect(ctx context.Context, key string) error {
-	if !c.whole() {
+	if !c.graphComplete() {
 		c.queue.AddAfter(key, retry)
 		return nil
 	}
@@ -40,7 +40,7 @@ func (c *Controller) collect(ctx context.Context, key string) error {
 	live, err := c.get(ctx, v.identity)
 	switch {
 	case apierrors.IsNotFound(err):
-		c.lookAt(c.graph.remove(uid))
+		c.queueAll(c.graph.remove(uid))
 		return nil
 	case errors.Is(err, errUnresolvable):
 		// The kind was removed or changed its scope. Discovery will notice.
@@ -57,7 +57,7 @@ func (c *Controller) collect(ctx context.Context, key string) error {
 	case live.DeletionTimestamp != nil || len(live.OwnerReferences) == 0:
 		return nil
 	}
-	return c.judge(ctx, live, v.identity)
+	return c.decideOwners(ctx, live, v.identity)
 }
 
 // collectKnown deletes an object if the graph shows that all of its owners were deleted. It sends
@@ -72,7 +72,7 @@ func (c *Controller) collectKnown(ctx context.Context, v vertex) (bool, error) {
 			return false, nil
 		}
 	}
-	if wait := c.leaving(v.namespace); wait > 0 {
+	if wait := c.delayFor(v.namespace); wait > 0 {
 		c.queue.AddAfter(string(v.uid), wait)
 		return true, nil
 	}
@@ -85,8 +85,8 @@ func (c *Controller) collectKnown(ctx context.Context, v vertex) (bool, error) {
 }
 
 // delayFor returns how long to leave a namespace to the namespace controller.
-func (c *Controller) leaving(namespace string) time.Duration {
-	ns, err := c.spaces.Get(namespace)
+func (c *Controller) delayFor(namespace string) time.Duration {
+	ns, err := c.namespaces.Get(namespace)
 	if err != nil || ns.DeletionTimestamp == nil {
 		return 0
 	}
@@ -156,7 +156,7 @@ func notFound(id identity) error {
 
 // decideOwners deletes an object if all of its owners were deleted. If some were, it removes the
 // references to them. As in Kubernetes, it changes nothing if an owner cannot be resolved.
-func (c *Controller) judge(ctx context.Context, live *metav1.PartialObjectMetadata, id identity) error {
+func (c *Controller) decideOwners(ctx context.Context, live *metav1.PartialObjectMetadata, id identity) error {
 	var solid, waiting, gone []metav1.OwnerReference
 	for _, r := range live.OwnerReferences {
 		there, err := c.ownerThere(ctx, r, id)
@@ -204,7 +204,7 @@ func (c *Controller) deleteDependent(ctx context.Context, live *metav1.PartialOb
 func (c *Controller) unblock(ctx context.Context, live *metav1.PartialObjectMetadata, id identity) error {
 	var refs []map[string]any
 	for _, r := range live.OwnerReferences {
-		if blocks(r) {
+		if isBlocking(r) {
 			refs = append(refs, map[string]any{"uid": r.UID, "blockOwnerDeletion": false})
 		}
 	}

@@ -45,10 +45,10 @@ const (
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	graph  *graph
-	queue  *controller.Queue
-	pods   cache.SharedIndexInformer
-	spaces corelisters.NamespaceLister
+	graph      *graph
+	queue      *controller.Queue
+	pods       cache.SharedIndexInformer
+	namespaces corelisters.NamespaceLister
 
 	mu       sync.Mutex
 	monitors map[schema.GroupVersionResource]*monitor
@@ -74,8 +74,8 @@ type monitor struct {
 func New(d controller.Deps) (controller.Controller, error) {
 	c := &Controller{
 		Deps: d, graph: newGraph(), monitors: map[schema.GroupVersionResource]*monitor{},
-		pods:   d.Informers.Core().V1().Pods().Informer(),
-		spaces: d.Informers.Core().V1().Namespaces().Lister(),
+		pods:       d.Informers.Core().V1().Pods().Informer(),
+		namespaces: d.Informers.Core().V1().Namespaces().Lister(),
 	}
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.collect)
 	return c, nil
@@ -93,9 +93,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// whole reports whether the graph shows all objects. While it does not, the dependents of an object
+// graphComplete reports whether the graph shows all objects. While it does not, the dependents of an object
 // are not known, and orphaning would miss some, which would then be deleted.
-func (c *Controller) whole() bool {
+func (c *Controller) graphComplete() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, m := range c.monitors {
@@ -134,7 +134,7 @@ func (c *Controller) discover(ctx context.Context) {
 		if k, served := want[gvr]; served && k != m.kind || !served && err == nil {
 			m.stop()
 			delete(c.monitors, gvr)
-			c.lookAt(c.graph.forget(m.kind.GroupVersionKind))
+			c.queueAll(c.graph.forget(m.kind.GroupVersionKind))
 		}
 	}
 	changed := c.partial || err != nil
@@ -147,7 +147,7 @@ func (c *Controller) discover(ctx context.Context) {
 	}
 	if changed {
 		c.Mapper.Reset()
-		c.lookAt(c.graph.unsettled())
+		c.queueAll(c.graph.unsettled())
 	}
 }
 
@@ -190,7 +190,7 @@ func (c *Controller) share(k kind) *monitor {
 func (c *Controller) follow(gvk schema.GroupVersionKind) cache.ResourceEventHandler {
 	set := func(o any) {
 		if m, ok := o.(metav1.Object); ok {
-			c.lookAt(c.graph.set(identity{gvk, m.GetNamespace(), m.GetName(), m.GetUID()}, m))
+			c.queueAll(c.graph.set(identity{gvk, m.GetNamespace(), m.GetName(), m.GetUID()}, m))
 		}
 	}
 	remove := func(o any) {
@@ -198,7 +198,7 @@ func (c *Controller) follow(gvk schema.GroupVersionKind) cache.ResourceEventHand
 			o = gone.Obj
 		}
 		if m, ok := o.(metav1.Object); ok {
-			c.lookAt(c.graph.remove(m.GetUID()))
+			c.queueAll(c.graph.remove(m.GetUID()))
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
@@ -230,7 +230,7 @@ func onlyOwners(o any) (any, error) {
 	}, nil
 }
 
-func (c *Controller) lookAt(uids []types.UID) {
+func (c *Controller) queueAll(uids []types.UID) {
 	for _, uid := range uids {
 		c.queue.Add(string(uid))
 	}

@@ -99,10 +99,10 @@ func (g *graph) stays(r metav1.OwnerReference, namespace string) bool {
 }
 
 func sameOwner(a, b metav1.OwnerReference) bool {
-	return a.UID == b.UID && blocks(a) == blocks(b)
+	return a.UID == b.UID && isBlocking(a) == isBlocking(b)
 }
 
-func blocks(r metav1.OwnerReference) bool {
+func isBlocking(r metav1.OwnerReference) bool {
 	return r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion
 }
 
@@ -112,7 +112,7 @@ func blocks(r metav1.OwnerReference) bool {
 func (g *graph) link(v *vertex, before []metav1.OwnerReference) []types.UID {
 	var look []types.UID
 	for _, r := range before {
-		if o := g.byUID[r.UID]; o != nil && !slices.ContainsFunc(v.owners, func(n metav1.OwnerReference) bool { return n.UID == r.UID && blocks(n) == blocks(r) }) {
+		if o := g.byUID[r.UID]; o != nil && !slices.ContainsFunc(v.owners, func(n metav1.OwnerReference) bool { return n.UID == r.UID && isBlocking(n) == isBlocking(r) }) {
 			// The owner may no longer need to wait for v.
 			if o.deleting && o.foreground {
 				look = append(look, o.uid)
@@ -258,7 +258,7 @@ func (g *graph) dependents(uid types.UID) []dependent {
 	for _, d := range v.dependents {
 		// A reference that cannot refer to v does not block it, because it would never be removed.
 		blocking := slices.ContainsFunc(d.owners, func(r metav1.OwnerReference) bool {
-			return r.UID == uid && blocks(r) && v.namedBy(r, d.namespace)
+			return r.UID == uid && isBlocking(r) && v.namedBy(r, d.namespace)
 		})
 		out = append(out, dependent{d.identity, d.deleting, blocking})
 	}

@@ -42,11 +42,11 @@ func testLeaving(t *testing.T) {
 		if err := spaces.Add(ns); err != nil {
 			t.Fatal(err)
 		}
-		gc := &Controller{Deps: controller.Deps{Clock: clock.Real()}, spaces: corelisters.NewNamespaceLister(spaces)}
-		if got := gc.leaving("a"); got != c.want {
+		gc := &Controller{Deps: controller.Deps{Clock: clock.Real()}, namespaces: corelisters.NewNamespaceLister(spaces)}
+		if got := gc.delayFor("a"); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
-		if got := gc.leaving("b"); got != 0 {
+		if got := gc.delayFor("b"); got != 0 {
 			t.Errorf("an unknown namespace is left alone for %v", got)
 		}
 	}

@@ -22,7 +22,7 @@ func TestWhole(t *testing.T) {
 		c := &Controller{Deps: controller.Deps{Clock: clock.Real()}, monitors: map[schema.GroupVersionResource]*monitor{}}
 		want := func(what string, yes bool) {
 			t.Helper()
-			if c.whole() != yes {
+			if c.graphComplete() != yes {
 				t.Errorf("%s: %v", what, !yes)
 			}
 		}

@@ -40,15 +40,15 @@ type failure struct {
 	err          error
 }
 
-// all evaluates all metrics and returns the highest proposal. If a metric is missing, it ignores
+// evaluateAll evaluates all metrics and returns the highest proposal. If a metric is missing, it ignores
 // proposals to scale down, because the missing metric might require more pods.
-func (p *pass) all(ctx context.Context) (proposal, []autoscalingv2.MetricStatus, error) {
+func (p *pass) evaluateAll(ctx context.Context) (proposal, []autoscalingv2.MetricStatus, error) {
 	statuses := make([]autoscalingv2.MetricStatus, len(p.hpa.Spec.Metrics))
 	var out proposal
 	var first *failure
 	invalid := 0
 	for i, spec := range p.hpa.Spec.Metrics {
-		got, failed := p.one(ctx, spec)
+		got, failed := p.evaluateMetric(ctx, spec)
 		if failed != nil {
 			p.Events.Event(p.hpa, v1.EventTypeWarning, failed.reason, failed.err.Error())
 			if first == nil {
@@ -70,8 +70,8 @@ func (p *pass) all(ctx context.Context) (proposal, []autoscalingv2.MetricStatus,
 	return out, statuses, nil
 }
 
-// one evaluates one metric.
-func (p *pass) one(ctx context.Context, spec autoscalingv2.MetricSpec) (proposal, *failure) {
+// evaluateMetric evaluates one metric.
+func (p *pass) evaluateMetric(ctx context.Context, spec autoscalingv2.MetricSpec) (proposal, *failure) {
 	switch spec.Type {
 	case autoscalingv2.ResourceMetricSourceType:
 		m := spec.Resource
@@ -137,7 +137,7 @@ func (p *pass) ofResource(ctx context.Context, name v1.ResourceName, container s
 			label = string(name) + " container resource utilization (percentage of request)"
 		}
 	}
-	starts := never
+	starts := neverStarting
 	if now := p.Clock.Now(); name == v1.ResourceCPU {
 		starts = func(pod *v1.Pod, x sample) bool { return starting(pod, x, p.Options.Autoscaling, now) }
 	}
@@ -165,7 +165,7 @@ func (p *pass) ofPods(ctx context.Context, m *autoscalingv2.PodsMetricSource) (p
 	if err != nil {
 		return proposal{}, fmt.Errorf("unable to get metric %s: %w", m.Metric.Name, err)
 	}
-	n, u, err := propose(p.scale.Spec.Replicas, p.pods, s, ofAverage(quantity.Milli(*m.Target.AverageValue)), p.tolerance(), never)
+	n, u, err := propose(p.scale.Spec.Replicas, p.pods, s, ofAverage(quantity.Milli(*m.Target.AverageValue)), p.tolerance(), neverStarting)
 	if err != nil {
 		return proposal{}, err
 	}

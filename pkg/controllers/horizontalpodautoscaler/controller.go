@@ -93,7 +93,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	}
 	c.queue.AddAfter(key, max(c.Options.Autoscaling.Period, leastPeriod))
 	next := hpa.DeepCopy()
-	if err := c.look(ctx, next); err != nil {
+	if err := c.evaluate(ctx, next); err != nil {
 		// The status and events show the error. It does not make the next evaluation earlier.
 		c.Log.Debug("No metrics available for autoscaler", "controller", Name, "key", key, "err", err)
 	}
@@ -111,7 +111,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 
 // evaluate evaluates an autoscaler's metrics, scales its target if necessary, and updates the
 // status in hpa.
-func (c *Controller) look(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler) error {
+func (c *Controller) evaluate(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler) error {
 	target, resource, err := c.target(ctx, hpa)
 	if err != nil {
 		c.Events.Event(hpa, v1.EventTypeWarning, "FailedGetScale", err.Error())
@@ -150,7 +150,7 @@ func (c *Controller) look(ctx context.Context, hpa *autoscalingv2.HorizontalPodA
 	}
 	c.setCondition(hpa, autoscalingv2.AbleToScale, v1.ConditionTrue, "SucceededRescale", fmt.Sprintf("the HPA controller was able to update the target scale to %d", desired))
 	c.Events.Eventf(hpa, v1.EventTypeNormal, "SuccessfulRescale", "New size: %d; reason: %s", desired, why)
-	h.scaled(current, desired, now)
+	h.recordChange(current, desired, now)
 	setStatus(hpa, current, desired, statuses)
 	hpa.Status.LastScaleTime = ptr.To(metav1.NewTime(now))
 	return nil
@@ -163,7 +163,7 @@ func (c *Controller) byMetrics(ctx context.Context, hpa *autoscalingv2.Horizonta
 	if err != nil {
 		return current, "", nil, err
 	}
-	got, statuses, err := p.all(ctx)
+	got, statuses, err := p.evaluateAll(ctx)
 	if err != nil {
 		return current, "", statuses, err
 	}

@@ -61,8 +61,8 @@ func longest(r *autoscalingv2.HPAScalingRules) time.Duration {
 	return time.Duration(out) * time.Second
 }
 
-// scaled records a change.
-func (h *history) scaled(from, to int32, now time.Time) {
+// recordChange records a change.
+func (h *history) recordChange(from, to int32, now time.Time) {
 	if to > from {
 		h.added = append(h.added, at{to - from, now})
 	} else {

@@ -109,8 +109,8 @@ func group(pods []*v1.Pod, s samples, starts func(*v1.Pod, sample) bool) (ready 
 	return ready, unready, missing
 }
 
-// never is used for metrics other than CPU, whose samples are valid from the start of a pod.
-func never(*v1.Pod, sample) bool { return false }
+// neverStarting is used for metrics other than CPU, whose samples are valid from the start of a pod.
+func neverStarting(*v1.Pod, sample) bool { return false }
 
 // starting reports whether a sample is from the start of a pod and does not predict its later
 // usage.

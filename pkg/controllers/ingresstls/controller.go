@@ -55,7 +55,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, 1, c.sync)
 	return c, errors.Join(
 		controller.OnChange(ingresses.Informer(), func(old, i *networkingv1.Ingress) { c.queue.Add(controller.Latest(old, i).Namespace) }),
-		controller.OnChange(classes.Informer(), func(_, _ *networkingv1.IngressClass) { c.all() }),
+		controller.OnChange(classes.Informer(), func(_, _ *networkingv1.IngressClass) { c.queueAll() }),
 		controller.OnChange(roles.Informer(), func(old, r *rbacv1.Role) {
 			if r := controller.Latest(old, r); r.Name == roleName {
 				c.queue.Add(r.Namespace)
@@ -73,7 +73,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 // queueAll queues every namespace with an Ingress.
-func (c *Controller) all() {
+func (c *Controller) queueAll() {
 	list, err := c.ingresses.List(labels.Everything())
 	if err != nil {
 		return // a cache never fails
@@ -84,7 +84,7 @@ func (c *Controller) all() {
 }
 
 func (c *Controller) sync(ctx context.Context, namespace string) error {
-	names, err := c.named(namespace)
+	names, err := c.namedSecrets(namespace)
 	if err != nil {
 		return err
 	}
@@ -94,9 +94,9 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 	return c.grant(ctx, namespace, names)
 }
 
-// named returns the Secrets that the namespace's Ingresses of the proxy's classes name, at most
+// namedSecrets returns the Secrets that the namespace's Ingresses of the proxy's classes name, at most
 // service.MaxIngressSecrets.
-func (c *Controller) named(namespace string) ([]string, error) {
+func (c *Controller) namedSecrets(namespace string) ([]string, error) {
 	list, err := c.ingresses.Ingresses(namespace).List(labels.Everything())
 	if err != nil {
 		return nil, fmt.Errorf("ingresses: %w", err)
@@ -126,7 +126,7 @@ func (c *Controller) grant(ctx context.Context, namespace string, names []string
 	if has, err := c.roles.Roles(namespace).Get(roleName); err != nil || !equality.Semantic.DeepEqual(has.Rules, want) {
 		rule := rbacapply.PolicyRule().WithAPIGroups("").WithResources("secrets").WithVerbs(want[0].Verbs...).WithResourceNames(names...)
 		if _, err := c.Client.RbacV1().Roles(namespace).Apply(ctx, rbacapply.Role(roleName, namespace).WithRules(rule), c.applying()); err != nil {
-			return ending(err, "role")
+			return ignoreTerminating(err, "role")
 		}
 	}
 	account := c.Options.IngressAccount
@@ -138,7 +138,7 @@ func (c *Controller) grant(ctx context.Context, namespace string, names []string
 		WithRoleRef(rbacapply.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("Role").WithName(roleName)).
 		WithSubjects(rbacapply.Subject().WithKind(rbacv1.ServiceAccountKind).WithNamespace(account.Namespace).WithName(account.Name))
 	_, err := c.Client.RbacV1().RoleBindings(namespace).Apply(ctx, binding, c.applying())
-	return ending(err, "binding")
+	return ignoreTerminating(err, "binding")
 }
 
 // revoke deletes the Role and its binding.
@@ -160,8 +160,8 @@ func (c *Controller) applying() metav1.ApplyOptions {
 	return metav1.ApplyOptions{FieldManager: Name, Force: true}
 }
 
-// ending ignores errors that occur because the namespace is terminating.
-func ending(err error, what string) error {
+// ignoreTerminating ignores errors that occur because the namespace is terminating.
+func ignoreTerminating(err error, what string) error {
 	if err == nil || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
 		return nil
 	}

@@ -59,7 +59,7 @@ func (s *survey) account(end *batchv1.JobCondition) *ledger {
 			if wasFailed.Has(pod.UID) || !s.valid(indexOf(pod)) {
 				break
 			}
-			r := judge(s.job.Spec.PodFailurePolicy, pod)
+			r := applyPolicy(s.job.Spec.PodFailurePolicy, pod)
 			if r.matched {
 				l.policy = append(l.policy, r.action)
 			}

@@ -28,7 +28,7 @@ type backoff struct {
 func (b backoff) after(succeeded, failed []*v1.Pod) backoff {
 	var success time.Time
 	for _, pod := range succeeded {
-		if at := ended(pod); at.After(success) {
+		if at := endTime(pod); at.After(success) {
 			success = at
 		}
 	}
@@ -36,7 +36,7 @@ func (b backoff) after(succeeded, failed []*v1.Pod) backoff {
 		b = backoff{}
 	}
 	for _, pod := range failed {
-		at := ended(pod)
+		at := endTime(pod)
 		if len(succeeded) > 0 && !at.After(success) {
 			continue
 		}
@@ -49,7 +49,7 @@ func (b backoff) after(succeeded, failed []*v1.Pod) backoff {
 }
 
 // remaining returns how long to wait until the next pod may be created.
-func (b backoff) left(now time.Time) time.Duration {
+func (b backoff) remaining(now time.Time) time.Duration {
 	if b.failures == 0 {
 		return 0
 	}
@@ -61,7 +61,7 @@ func (b backoff) left(now time.Time) time.Duration {
 }
 
 // endTime returns when a pod ended: when its last container did, or an estimate.
-func ended(pod *v1.Pod) time.Time {
+func endTime(pod *v1.Pod) time.Time {
 	if at := containersEnded(pod); !at.IsZero() {
 		return at
 	}

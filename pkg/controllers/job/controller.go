@@ -78,13 +78,13 @@ func (c *Controller) Run(ctx context.Context) error {
 
 func (c *Controller) jobChanged(old, job *batchv1.Job) {
 	if old != nil && (job == nil || old.UID != job.UID) {
-		c.freePods(old)
+		c.releasePods(old)
 	}
 	switch {
 	case job == nil:
 		c.queue.AddObject(old) // the sync forgets the job
 	case finished(job):
-		c.freePods(job)
+		c.releasePods(job)
 		c.queue.AddObject(job)
 	case old == nil || old.Generation != job.Generation:
 		c.queue.AddObject(job)
@@ -93,8 +93,8 @@ func (c *Controller) jobChanged(old, job *batchv1.Job) {
 	}
 }
 
-// freePods queues the pods with the finalizer of a job that no longer counts them.
-func (c *Controller) freePods(job *batchv1.Job) {
+// releasePods queues the pods with the finalizer of a job that no longer counts them.
+func (c *Controller) releasePods(job *batchv1.Job) {
 	pods, err := c.podCache.GetIndexer().ByIndex(controller.ByController, string(job.UID))
 	if err != nil {
 		panic(err) // a programming error: New adds the index
@@ -109,7 +109,7 @@ func (c *Controller) freePods(job *batchv1.Job) {
 // podChanged queues the jobs that a change of a pod affects, or the pod itself if it has the
 // finalizer and no such job.
 func (c *Controller) podChanged(old, pod *v1.Pod) {
-	c.syncer.metrics.seen(old, pod)
+	c.syncer.metrics.observePod(old, pod)
 	controller.Follower{
 		Owner: func(pod *v1.Pod) string {
 			if job := c.ownerOf(pod); job != nil {
@@ -232,7 +232,7 @@ func (c *Controller) syncOrphan(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	if counted, err := c.counted(ctx, pod); counted || err != nil {
+	if counted, err := c.willBeCounted(ctx, pod); counted || err != nil {
 		return err
 	}
 	if err := c.client.releaseOrphan(ctx, pod); err != nil && !apierrors.IsNotFound(err) {
@@ -241,10 +241,10 @@ func (c *Controller) syncOrphan(ctx context.Context, key string) error {
 	return nil
 }
 
-// counted reports whether a job will count a pod, or the pod belongs to another controller. It asks
+// willBeCounted reports whether a job will count a pod, or the pod belongs to another controller. It asks
 // the API server for a job that the cache does not have, because removing the finalizer too early
 // would lose a count.
-func (c *Controller) counted(ctx context.Context, pod *v1.Pod) (bool, error) {
+func (c *Controller) willBeCounted(ctx context.Context, pod *v1.Pod) (bool, error) {
 	ref := metav1.GetControllerOfNoCopy(pod)
 	if ref == nil {
 		return false, nil

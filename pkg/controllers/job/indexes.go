@@ -36,7 +36,7 @@ func parseIndexes(text string, limit int) indexes {
 		}
 		out = append(out, interval{first, min(last, limit-1)})
 	}
-	return normal(out)
+	return normalize(out)
 }
 
 // indexSet returns the set of indexes in a list of any order.
@@ -45,11 +45,11 @@ func indexSet(list []int) indexes {
 	for i, index := range list {
 		out[i] = interval{index, index}
 	}
-	return normal(out)
+	return normalize(out)
 }
 
 // normalize sorts intervals and joins those that touch.
-func normal(list []interval) indexes {
+func normalize(list []interval) indexes {
 	slices.SortFunc(list, func(a, b interval) int { return cmp.Compare(a.first, b.first) })
 	var out indexes
 	for _, next := range list {
@@ -64,7 +64,7 @@ func normal(list []interval) indexes {
 	return out
 }
 
-func (x indexes) union(y indexes) indexes { return normal(slices.Concat(x, y)) }
+func (x indexes) union(y indexes) indexes { return normalize(slices.Concat(x, y)) }
 
 // common returns how many indexes are in both sets.
 func (x indexes) common(y indexes) int {

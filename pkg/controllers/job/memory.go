@@ -25,7 +25,7 @@ type memories struct {
 type memory struct {
 	uid types.UID
 	// taken are pods that have lost the finalizer although the cache still shows it.
-	taken sets.Set[types.UID]
+	released sets.Set[types.UID]
 	// version is the resource version of the job's last write.
 	version string
 	backoff backoff
@@ -35,11 +35,11 @@ func newMemories() *memories { return &memories{byKey: map[string]*memory{}} }
 
 // entry returns the memory of a job. It starts a new one if the job replaced another one of the
 // same name. The caller holds the lock.
-func (m *memories) of(job *batchv1.Job) *memory {
+func (m *memories) entry(job *batchv1.Job) *memory {
 	key := controller.Key(job)
 	x := m.byKey[key]
 	if x == nil || x.uid != job.UID {
-		x = &memory{uid: job.UID, taken: sets.New[types.UID]()}
+		x = &memory{uid: job.UID, released: sets.New[types.UID]()}
 		m.byKey[key] = x
 	}
 	return x
@@ -49,7 +49,7 @@ func (m *memories) of(job *batchv1.Job) *memory {
 func (m *memories) stale(job *batchv1.Job) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	version := m.of(job).version
+	version := m.entry(job).version
 	if version == "" {
 		return false
 	}
@@ -62,37 +62,37 @@ func (m *memories) stale(job *batchv1.Job) bool {
 func (m *memories) recall(job *batchv1.Job, pods []*v1.Pod) (sets.Set[types.UID], backoff) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	x := m.of(job)
+	x := m.entry(job)
 	taken := sets.New[types.UID]()
 	for _, pod := range pods {
-		if tracked(pod) && x.taken.Has(pod.UID) {
+		if tracked(pod) && x.released.Has(pod.UID) {
 			taken.Insert(pod.UID)
 		}
 	}
-	x.taken = taken
+	x.released = taken
 	return taken.Clone(), x.backoff
 }
 
-// wrote records a write of the job and its back-off.
-func (m *memories) wrote(job *batchv1.Job, b backoff) {
+// recordWrite records a write of the job and its back-off.
+func (m *memories) recordWrite(job *batchv1.Job, b backoff) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	x := m.of(job)
+	x := m.entry(job)
 	x.version, x.backoff = job.ResourceVersion, b
 }
 
-// take records that the finalizer is about to be removed from a pod.
-func (m *memories) take(job *batchv1.Job, pod types.UID) {
+// recordRelease records that the finalizer is about to be removed from a pod.
+func (m *memories) recordRelease(job *batchv1.Job, pod types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.of(job).taken.Insert(pod)
+	m.entry(job).released.Insert(pod)
 }
 
-// keep records that removing the finalizer may have failed.
-func (m *memories) keep(job *batchv1.Job, pod types.UID) {
+// undoRelease records that removing the finalizer may have failed.
+func (m *memories) undoRelease(job *batchv1.Job, pod types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.of(job).taken.Delete(pod)
+	m.entry(job).released.Delete(pod)
 }
 
 func (m *memories) forget(key string) {

@@ -74,17 +74,17 @@ func (m *metrics) ended(job *batchv1.Job, end *batchv1.JobCondition) {
 	m.finished.WithLabelValues(mode(job), result, end.Reason).Inc()
 }
 
-// counted adds what a write of the status counted. An Indexed job that was scaled down may have
+// addCounted adds what a write of the status counted. An Indexed job that was scaled down may have
 // fewer successes than before.
-func (m *metrics) counted(job *batchv1.Job, was *batchv1.JobStatus) {
+func (m *metrics) addCounted(job *batchv1.Job, was *batchv1.JobStatus) {
 	m.podsFinished.WithLabelValues(mode(job), "succeeded").Add(float64(max(0, job.Status.Succeeded-was.Succeeded)))
 	m.podsFinished.WithLabelValues(mode(job), "failed").Add(float64(max(0, job.Status.Failed-was.Failed)))
 }
 
-// seen counts ended pods with the finalizer, and those that lose it.
-func (m *metrics) seen(old, pod *v1.Pod) {
+// observePod counts ended pods with the finalizer, and those that lose it.
+func (m *metrics) observePod(old, pod *v1.Pod) {
 	if old != nil && pod != nil && old.UID != pod.UID {
-		m.seen(old, nil)
+		m.observePod(old, nil)
 		old = nil
 	}
 	waits := func(p *v1.Pod) bool { return p != nil && terminal(p) && tracked(p) }

@@ -26,7 +26,7 @@ func (s *survey) verdict() *batchv1.JobCondition {
 	}
 	for _, pod := range s.pods {
 		if failed(job, pod) {
-			if r := judge(job.Spec.PodFailurePolicy, pod); r.action == batchv1.PodFailurePolicyActionFailJob {
+			if r := applyPolicy(job.Spec.PodFailurePolicy, pod); r.action == batchv1.PodFailurePolicyActionFailJob {
 				return s.failure(batchv1.JobReasonPodFailurePolicy, r.message)
 			}
 		}
@@ -57,8 +57,8 @@ func (s *survey) failure(reason, message string) *batchv1.JobCondition {
 	return trueCondition(batchv1.JobFailureTarget, reason, message, s.now)
 }
 
-// enough reports whether the job has as many successes as it asks for, and no pod runs.
-func (s *survey) enough() bool {
+// hasEnough reports whether the job has as many successes as it asks for, and no pod runs.
+func (s *survey) hasEnough() bool {
 	if n := s.job.Spec.Completions; n != nil {
 		return s.running == 0 && s.succeeded >= int(*n)
 	}
@@ -118,7 +118,7 @@ func (s *survey) plan() plan {
 		return plan{}
 	}
 	perIndex := s.job.Spec.BackoffLimitPerIndex != nil
-	if wait := s.backoff.left(s.now); wait > 0 && !perIndex {
+	if wait := s.backoff.remaining(s.now); wait > 0 && !perIndex {
 		return plan{wait: wait}
 	}
 	n = min(n, burst)
@@ -130,7 +130,7 @@ func (s *survey) plan() plan {
 		}
 		return p
 	case perIndex:
-		return s.ripe(s.pending(n))
+		return s.planReady(s.pending(n))
 	}
 	return plan{create: s.pending(n)}
 }
@@ -162,14 +162,14 @@ func (s *survey) pending(n int) []int {
 	return settled.missing(n, s.completions())
 }
 
-// ripe plans pods for the indexes whose own back-off is over. If there are none, it waits for the
+// planReady plans pods for the indexes whose own back-off is over. If there are none, it waits for the
 // first one.
-func (s *survey) ripe(candidates []int) plan {
+func (s *survey) planReady(candidates []int) plan {
 	var p plan
 	for _, index := range candidates {
 		var left time.Duration
 		if pod := s.predecessors[index]; pod != nil {
-			left = backoff{failures: allFailures(pod) + 1, last: ended(pod)}.left(s.now)
+			left = backoff{failures: allFailures(pod) + 1, last: endTime(pod)}.remaining(s.now)
 		}
 		if left == 0 {
 			p.create = append(p.create, index)

@@ -131,7 +131,7 @@ func TestVerdict(t *testing.T) {
 		"policy: enough done":  {jobOf(4, 4, successes("0-2", ptr.To[int32](2))), podsOf(of(0, 0, succeeds), of(2, 0, succeeds)), batchv1.JobSuccessCriteriaMet, "SuccessPolicy", "Matched rules at index 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := look(tc.job, tc.pods, nil, backoff{}, now).verdict()
+			got := newSurvey(tc.job, tc.pods, nil, backoff{}, now).verdict()
 			if got == nil {
 				got = &batchv1.JobCondition{}
 			}
@@ -169,7 +169,7 @@ func TestPlan(t *testing.T) {
 		"index failed":           {job: jobOf(2, 2, limit(0)), pods: podsOf(of(0, 0, failsLong)), create: []int{1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := look(tc.job, tc.pods, nil, backoff{}, now).plan()
+			p := newSurvey(tc.job, tc.pods, nil, backoff{}, now).plan()
 			var removed []string
 			for _, pod := range p.remove {
 				removed = append(removed, pod.Name)
@@ -200,14 +200,14 @@ func TestBackoff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := tc.before.after(tc.succeeded, tc.lost)
-			if b.failures != tc.failures || b.left(now) != tc.left {
-				t.Errorf("%d failures, %v left", b.failures, b.left(now))
+			if b.failures != tc.failures || b.remaining(now) != tc.left {
+				t.Errorf("%d failures, %v left", b.failures, b.remaining(now))
 			}
 		})
 	}
 }
 
-func TestJudge(t *testing.T) {
+func TestApplyPolicy(t *testing.T) {
 	rules := &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{
 		{Action: "Ignore", OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue}}},
 		{Action: "FailJob", OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{ContainerName: ptr.To("main"), Operator: "In", Values: []int32{3, 4}}},
@@ -239,17 +239,17 @@ func TestJudge(t *testing.T) {
 		"success matches nothing":   {code("main", 0), "Count", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := judge(rules, podsOf(tc.pod)[0]); got.action != tc.action || got.message != tc.message {
+			if got := applyPolicy(rules, podsOf(tc.pod)[0]); got.action != tc.action || got.message != tc.message {
 				t.Errorf("got %+v", got)
 			}
 		})
 	}
 }
 
-func TestPodOf(t *testing.T) {
+func TestNewPod(t *testing.T) {
 	job := jobOf(20, 1, limit(3))
 	job.Spec.Template.Spec.Containers = []v1.Container{{Name: "a"}, {Name: "b", Env: []v1.EnvVar{{Name: indexVariable, Value: "mine"}}}}
-	pod := podOf(job, 12, podsOf(of(12, 1, failsNow))[0])
+	pod := newPod(job, 12, podsOf(of(12, 1, failsNow))[0])
 	if pod.GenerateName != "j-12-" || pod.Spec.Hostname != "j-12" || pod.Labels[batchv1.JobCompletionIndexAnnotation] != "12" ||
 		pod.Annotations[batchv1.JobIndexFailureCountAnnotation] != "2" || indexOf(pod) != 12 || !tracked(pod) {
 		t.Errorf("pod: %+v", pod)

@@ -91,7 +91,7 @@ func count(pod *v1.Pod, annotation string) int32 {
 
 // newPod returns a pod of a job with an index or noIndex. predecessor is the last failed pod of the
 // index, or nil.
-func podOf(job *batchv1.Job, index int, predecessor *v1.Pod) *v1.Pod {
+func newPod(job *batchv1.Job, index int, predecessor *v1.Pod) *v1.Pod {
 	pod := controller.NewPodFromTemplate(&job.Spec.Template, job, kind)
 	if !tracked(pod) {
 		pod.Finalizers = append(pod.Finalizers, batchv1.JobTrackingFinalizer)
@@ -102,11 +102,11 @@ func podOf(job *batchv1.Job, index int, predecessor *v1.Pod) *v1.Pod {
 	text := strconv.Itoa(index)
 	pod.GenerateName = indexedPrefix(job.Name, index)
 	pod.Spec.Hostname = fmt.Sprintf("%s-%d", job.Name, index)
-	pod.Labels = with(pod.Labels, batchv1.JobCompletionIndexAnnotation, text)
-	pod.Annotations = with(pod.Annotations, batchv1.JobCompletionIndexAnnotation, text)
+	pod.Labels = withEntry(pod.Labels, batchv1.JobCompletionIndexAnnotation, text)
+	pod.Annotations = withEntry(pod.Annotations, batchv1.JobCompletionIndexAnnotation, text)
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
-			tellIndex(&list[i])
+			addIndexVariable(&list[i])
 		}
 	}
 	if job.Spec.BackoffLimitPerIndex != nil {
@@ -115,7 +115,7 @@ func podOf(job *batchv1.Job, index int, predecessor *v1.Pod) *v1.Pod {
 	return pod
 }
 
-func with(m map[string]string, key, value string) map[string]string {
+func withEntry(m map[string]string, key, value string) map[string]string {
 	m = maps.Clone(m)
 	if m == nil {
 		m = map[string]string{}
@@ -136,7 +136,7 @@ const indexVariable = "JOB_COMPLETION_INDEX"
 
 // addIndexVariable adds an environment variable with the index, unless the container has one of
 // that name.
-func tellIndex(c *v1.Container) {
+func addIndexVariable(c *v1.Container) {
 	if slices.ContainsFunc(c.Env, func(e v1.EnvVar) bool { return e.Name == indexVariable }) {
 		return
 	}
@@ -149,15 +149,15 @@ func inheritFailures(job *batchv1.Job, pod, predecessor *v1.Pod) {
 	var counted, ignored int32
 	if predecessor != nil {
 		counted, ignored = indexFailures(predecessor)
-		if judge(job.Spec.PodFailurePolicy, predecessor).counts() {
+		if applyPolicy(job.Spec.PodFailurePolicy, predecessor).counts() {
 			counted++
 		} else {
 			ignored++
 		}
 	}
-	pod.Annotations = with(pod.Annotations, batchv1.JobIndexFailureCountAnnotation, strconv.Itoa(int(counted)))
+	pod.Annotations = withEntry(pod.Annotations, batchv1.JobIndexFailureCountAnnotation, strconv.Itoa(int(counted)))
 	if ignored > 0 {
-		pod.Annotations = with(pod.Annotations, batchv1.JobIndexIgnoredFailureCountAnnotation, strconv.Itoa(int(ignored)))
+		pod.Annotations = withEntry(pod.Annotations, batchv1.JobIndexIgnoredFailureCountAnnotation, strconv.Itoa(int(ignored)))
 	}
 }
 

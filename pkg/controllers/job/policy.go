@@ -21,8 +21,8 @@ type ruling struct {
 // counts reports whether the failure counts towards the limits.
 func (r ruling) counts() bool { return r.action != batchv1.PodFailurePolicyActionIgnore }
 
-// judge applies the first rule that matches a failed pod. If none matches, the failure counts.
-func judge(policy *batchv1.PodFailurePolicy, pod *v1.Pod) ruling {
+// applyPolicy applies the first rule that matches a failed pod. If none matches, the failure counts.
+func applyPolicy(policy *batchv1.PodFailurePolicy, pod *v1.Pod) ruling {
 	if policy == nil {
 		return ruling{action: batchv1.PodFailurePolicyActionCount}
 	}

@@ -22,8 +22,8 @@ type survey struct {
 	job  *batchv1.Job
 	pods []*v1.Pod
 	// taken are pods that have lost the finalizer although the cache still shows it.
-	taken  sets.Set[types.UID]
-	active []*v1.Pod
+	released sets.Set[types.UID]
+	active   []*v1.Pod
 	// newFailed are failed pods that are not in the status yet.
 	newFailed []*v1.Pod
 	backoff   backoff
@@ -41,8 +41,8 @@ type survey struct {
 }
 
 // newSurvey returns the survey of a job with its pods and the back-off so far.
-func look(job *batchv1.Job, pods []*v1.Pod, taken sets.Set[types.UID], old backoff, now time.Time) *survey {
-	s := &survey{job: job, pods: slices.Clone(pods), taken: taken, now: now}
+func newSurvey(job *batchv1.Job, pods []*v1.Pod, taken sets.Set[types.UID], old backoff, now time.Time) *survey {
+	s := &survey{job: job, pods: slices.Clone(pods), released: taken, now: now}
 	if job.Status.UncountedTerminatedPods == nil {
 		job.Status.UncountedTerminatedPods = &batchv1.UncountedTerminatedPods{}
 	}
@@ -74,18 +74,18 @@ func look(job *batchv1.Job, pods []*v1.Pod, taken sets.Set[types.UID], old backo
 	s.succeeded = int(job.Status.Succeeded) + len(uncounted.Succeeded) + len(newSucceeded)
 	s.failed = int(job.Status.Failed) + len(uncounted.Failed)
 	for _, pod := range s.newFailed {
-		if judge(job.Spec.PodFailurePolicy, pod).counts() {
+		if applyPolicy(job.Spec.PodFailurePolicy, pod).counts() {
 			s.failed++
 		}
 	}
 	if indexed(job) {
-		s.lookAtIndexes()
+		s.surveyIndexes()
 	}
 	return s
 }
 
 // open reports whether a pod has not ended, or its end is not counted yet.
-func (s *survey) open(pod *v1.Pod) bool { return tracked(pod) && !s.taken.Has(pod.UID) }
+func (s *survey) open(pod *v1.Pod) bool { return tracked(pod) && !s.released.Has(pod.UID) }
 
 // countable reports whether a pod is open and has one of the job's indexes.
 func (s *survey) countable(pod *v1.Pod) bool { return s.open(pod) && s.valid(indexOf(pod)) }
@@ -97,7 +97,7 @@ func (s *survey) valid(index int) bool {
 // completions returns how many indexes an Indexed job has.
 func (s *survey) completions() int { return int(*s.job.Spec.Completions) }
 
-func (s *survey) lookAtIndexes() {
+func (s *survey) surveyIndexes() {
 	// Count the pods in the order of their indexes.
 	slices.SortStableFunc(s.pods, func(a, b *v1.Pod) int { return indexOf(a) - indexOf(b) })
 	limited := s.job.Spec.BackoffLimitPerIndex != nil
@@ -131,7 +131,7 @@ func (s *survey) exhausts(pod *v1.Pod) bool {
 	if !failed(s.job, pod) {
 		return false
 	}
-	r := judge(s.job.Spec.PodFailurePolicy, pod)
+	r := applyPolicy(s.job.Spec.PodFailurePolicy, pod)
 	if r.action == batchv1.PodFailurePolicyActionFailIndex {
 		return true
 	}
@@ -148,7 +148,7 @@ func (s *survey) findPredecessors() map[int]*v1.Pod {
 		if !s.countable(pod) || !failed(s.job, pod) || settled.has(index) {
 			continue
 		}
-		if have := out[index]; have == nil || allFailures(have) <= allFailures(pod) && !ended(pod).Before(ended(have)) {
+		if have := out[index]; have == nil || allFailures(have) <= allFailures(pod) && !endTime(pod).Before(endTime(have)) {
 			out[index] = pod
 		}
 	}

@@ -60,7 +60,7 @@ func (y *syncer) sync(ctx context.Context, cached *batchv1.Job, pods []*v1.Pod, 
 // advance is sync, and returns its action for the metrics.
 func (y *syncer) advance(ctx context.Context, cached *batchv1.Job, pods []*v1.Pod, complete bool, now time.Time) (string, error) {
 	taken, old := y.memories.recall(cached, pods)
-	s := look(cached.DeepCopy(), pods, taken, old, now)
+	s := newSurvey(cached.DeepCopy(), pods, taken, old, now)
 	end := s.verdict()
 	action := reconciling
 	var failure error
@@ -76,7 +76,7 @@ func (y *syncer) advance(ctx context.Context, cached *batchv1.Job, pods []*v1.Po
 		if managed {
 			action, failure = y.manage(ctx, s)
 		}
-		if s.enough() {
+		if s.hasEnough() {
 			end = trueCondition(batchv1.JobSuccessCriteriaMet, batchv1.JobReasonCompletionsReached, "Reached expected number of succeeded pods", s.now)
 		} else if managed {
 			y.showSuspension(s)
@@ -108,10 +108,10 @@ func (y *syncer) manage(ctx context.Context, s *survey) (string, error) {
 		}
 		return podsDeleted, y.discard(s, p.remove, func(pod *v1.Pod) error {
 			// A surplus pod counts neither as a success nor as a failure.
-			y.memories.take(s.job, pod.UID)
+			y.memories.recordRelease(s.job, pod.UID)
 			err := y.hands.release(ctx, pod)
 			if err != nil {
-				y.memories.keep(s.job, pod.UID)
+				y.memories.undoRelease(s.job, pod.UID)
 			} else {
 				err = y.hands.remove(ctx, s.job, pod)
 			}
@@ -128,7 +128,7 @@ func (y *syncer) manage(ctx context.Context, s *survey) (string, error) {
 
 // discard calls remove for pods, and no longer counts the removed ones as running.
 func (y *syncer) discard(s *survey, pods []*v1.Pod, remove func(*v1.Pod) error) error {
-	errs := each(pods, remove)
+	errs := forEachPod(pods, remove)
 	for i, pod := range pods {
 		if errs[i] != nil && !apierrors.IsNotFound(errs[i]) {
 			continue
@@ -140,12 +140,12 @@ func (y *syncer) discard(s *survey, pods []*v1.Pod, remove func(*v1.Pod) error) 
 			s.ready--
 		}
 	}
-	return first(errs)
+	return firstError(errs)
 }
 
 func (y *syncer) create(ctx context.Context, key string, s *survey, indexes []int) error {
 	made, err := y.expected.Create(key, len(indexes), func(i int) (types.UID, error) {
-		return y.hands.create(ctx, s.job, podOf(s.job, indexes[i], s.predecessors[indexes[i]]))
+		return y.hands.create(ctx, s.job, newPod(s.job, indexes[i], s.predecessors[indexes[i]]))
 	})
 	s.running += int32(made)
 	return err
@@ -188,7 +188,7 @@ func (y *syncer) track(ctx context.Context, s *survey, cached *batchv1.Job, end 
 		return errors.Join(failure, fmt.Errorf("count pods in status: %w", err))
 	}
 	if over {
-		y.tellEnd(s.job, end)
+		y.recordEnd(s.job, end)
 	}
 	return failure
 }
@@ -202,8 +202,8 @@ func (y *syncer) write(ctx context.Context, s *survey, was *batchv1.JobStatus) (
 	if err != nil {
 		return nil, err
 	}
-	y.memories.wrote(job, s.backoff)
-	y.metrics.counted(job, was)
+	y.memories.recordWrite(job, s.backoff)
+	y.metrics.addCounted(job, was)
 	s.job = job.DeepCopy()
 	if s.job.Status.UncountedTerminatedPods == nil {
 		s.job.Status.UncountedTerminatedPods = &batchv1.UncountedTerminatedPods{}
@@ -213,14 +213,14 @@ func (y *syncer) write(ctx context.Context, s *survey, was *batchv1.JobStatus) (
 
 // release removes the finalizer from the ledger's pods.
 func (y *syncer) release(ctx context.Context, s *survey, l *ledger) error {
-	errs := each(l.release, func(pod *v1.Pod) error {
-		y.memories.take(s.job, pod.UID)
+	errs := forEachPod(l.release, func(pod *v1.Pod) error {
+		y.memories.recordRelease(s.job, pod.UID)
 		err := y.hands.release(ctx, pod)
 		if apierrors.IsNotFound(err) {
 			return nil // the pod was deleted, and with it the finalizer
 		}
 		if err != nil {
-			y.memories.keep(s.job, pod.UID)
+			y.memories.undoRelease(s.job, pod.UID)
 		}
 		return err
 	})
@@ -229,10 +229,10 @@ func (y *syncer) release(ctx context.Context, s *survey, l *ledger) error {
 			l.open.Delete(pod.UID)
 		}
 	}
-	return first(errs)
+	return firstError(errs)
 }
 
-func (y *syncer) tellEnd(job *batchv1.Job, end *batchv1.JobCondition) {
+func (y *syncer) recordEnd(job *batchv1.Job, end *batchv1.JobCondition) {
 	y.metrics.ended(job, end)
 	if end.Type == batchv1.JobFailed {
 		y.events.Event(job, v1.EventTypeWarning, end.Reason, end.Message)
@@ -244,8 +244,8 @@ func (y *syncer) tellEnd(job *batchv1.Job, end *batchv1.JobCondition) {
 	y.events.Event(job, v1.EventTypeNormal, "Completed", "Job completed")
 }
 
-// each calls f for all pods, several at once, and returns each one's error.
-func each(pods []*v1.Pod, f func(*v1.Pod) error) []error {
+// forEachPod calls f for all pods, several at once, and returns each one's error.
+func forEachPod(pods []*v1.Pod, f func(*v1.Pod) error) []error {
 	errs := make([]error, len(pods))
 	var g errgroup.Group
 	g.SetLimit(parallel)
@@ -259,7 +259,7 @@ func each(pods []*v1.Pod, f func(*v1.Pod) error) []error {
 	return errs
 }
 
-func first(errs []error) error {
+func firstError(errs []error) error {
 	for _, err := range errs {
 		if err != nil {
 			return err

@@ -84,7 +84,7 @@ func (c *Controller) clean(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("date of tracking: %w", err)
 	}
-	if over(since, period).After(now) {
+	if endOf(since, period).After(now) {
 		return nil // it is not known yet which tokens are used
 	}
 	secrets, err := c.secrets.List(labels.Everything())
@@ -96,7 +96,7 @@ func (c *Controller) clean(ctx context.Context) error {
 		return err
 	}
 	for _, s := range secrets {
-		if s.Type != v1.SecretTypeServiceAccountToken || mounted.Has(controller.Key(s)) || !c.unasked(s) {
+		if s.Type != v1.SecretTypeServiceAccountToken || mounted.Has(controller.Key(s)) || !c.generated(s) {
 			continue
 		}
 		switch plan(s, since, now, period) {
@@ -125,7 +125,7 @@ func (c *Controller) mounted() (sets.Set[string], error) {
 }
 
 // generated reports whether a token was generated for its account, which then lists it.
-func (c *Controller) unasked(s *v1.Secret) bool {
+func (c *Controller) generated(s *v1.Secret) bool {
 	account, err := c.accounts.ServiceAccounts(s.Namespace).Get(s.Annotations[v1.ServiceAccountNameKey])
 	if err != nil || string(account.UID) != s.Annotations[v1.ServiceAccountUIDKey] {
 		return false // another controller deletes it
@@ -148,21 +148,21 @@ func plan(s *v1.Secret, since, now time.Time, period time.Duration) action {
 	if at, err := time.Parse(time.DateOnly, s.Labels[lastUsed]); err == nil && at.After(used) {
 		used = at
 	}
-	if s.CreationTimestamp.Add(period).After(now) || over(used, period).After(now) {
+	if s.CreationTimestamp.Add(period).After(now) || endOf(used, period).After(now) {
 		return keep
 	}
 	invalid, err := time.Parse(time.DateOnly, s.Labels[invalidSince])
 	switch {
 	case err != nil:
 		return mark
-	case over(invalid, period).After(now):
+	case endOf(invalid, period).After(now):
 		return keep
 	}
 	return remove
 }
 
-// over returns when a period that began on a day has ended.
-func over(from time.Time, period time.Duration) time.Time { return from.Add(day).Add(period) }
+// endOf returns when a period that began on a day has ended.
+func endOf(from time.Time, period time.Duration) time.Time { return from.Add(day).Add(period) }
 
 func (c *Controller) mark(ctx context.Context, s *v1.Secret, now time.Time) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
@@ -172,18 +172,18 @@ func (c *Controller) mark(ctx context.Context, s *v1.Secret, now time.Time) erro
 		return err
 	}
 	_, err = c.Client.CoreV1().Secrets(s.Namespace).Patch(ctx, s.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	return tolerate("mark token", err)
+	return ignoreChanged("mark token", err)
 }
 
 func (c *Controller) remove(ctx context.Context, s *v1.Secret) error {
 	err := c.Client.CoreV1().Secrets(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion},
 	})
-	return tolerate("remove token", err)
+	return ignoreChanged("remove token", err)
 }
 
-// tolerate ignores errors for tokens that were changed meanwhile; the next sweep retries.
-func tolerate(what string, err error) error {
+// ignoreChanged ignores errors for tokens that were changed meanwhile; the next sweep retries.
+func ignoreChanged(what string, err error) error {
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}

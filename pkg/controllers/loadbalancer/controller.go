@@ -60,13 +60,13 @@ func New(d controller.Deps) (controller.Controller, error) {
 	return c, errors.Join(
 		controller.OnChange(services.Informer(), func(old, s *v1.Service) {
 			c.queue.AddObject(controller.Latest(old, s))
-			if old != nil && (s == nil || len(has(old)) > len(has(s))) {
-				c.all(func(o *v1.Service) bool { return len(has(o)) < len(o.Spec.IPFamilies) })
+			if old != nil && (s == nil || len(statusAddresses(old)) > len(statusAddresses(s))) {
+				c.queueAll(func(o *v1.Service) bool { return len(statusAddresses(o)) < len(o.Spec.IPFamilies) })
 			}
 		}),
 		controller.OnChange(nodes.Informer(), func(old, n *v1.Node) {
 			if old == nil || n == nil || serves(old) != serves(n) {
-				c.all(func(*v1.Service) bool { return true })
+				c.queueAll(func(*v1.Service) bool { return true })
 			}
 		}),
 		controller.OnChange(endpoints.Informer(), func(old, s *discoveryv1.EndpointSlice) {
@@ -83,7 +83,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 // queueAll queues the Services for which a function returns true.
-func (c *Controller) all(which func(*v1.Service) bool) {
+func (c *Controller) queueAll(which func(*v1.Service) bool) {
 	list, err := c.services.List(labels.Everything())
 	if err != nil {
 		return // a cache never fails
@@ -130,14 +130,14 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	if len(addresses) == 0 {
 		node = ""
 	}
-	if slices.Equal(addresses, has(s)) && s.Annotations[service.AnnouncedBy] == node {
+	if slices.Equal(addresses, statusAddresses(s)) && s.Annotations[service.AnnouncedBy] == node {
 		delete(c.given, key)
 		return nil
 	}
 	if err := c.write(ctx, s, addresses, node); err != nil {
 		return err
 	}
-	if !slices.Equal(addresses, has(s)) && len(addresses) > 0 {
+	if !slices.Equal(addresses, statusAddresses(s)) && len(addresses) > 0 {
 		c.Events.Event(s, v1.EventTypeNormal, "EnsuredLoadBalancer", "Ensured load balancer")
 	}
 	c.given[key] = addresses
@@ -151,12 +151,12 @@ func (c *Controller) taken(s *v1.Service) (map[netip.Addr]bool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("services: %w", err)
 	}
-	out, mine := map[netip.Addr]bool{}, has(s)
+	out, mine := map[netip.Addr]bool{}, statusAddresses(s)
 	for _, o := range list {
 		if o.UID == s.UID || o.Spec.Type != v1.ServiceTypeLoadBalancer {
 			continue
 		}
-		for _, a := range slices.Concat(has(o), c.given[o.Namespace+"/"+o.Name]) {
+		for _, a := range slices.Concat(statusAddresses(o), c.given[o.Namespace+"/"+o.Name]) {
 			if !slices.Contains(mine, a) || compareServices(o, s) < 0 {
 				out[a] = true
 			}

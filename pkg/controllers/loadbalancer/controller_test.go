@@ -171,7 +171,7 @@ func TestServer(t *testing.T) {
 		}
 		out := map[string]string{}
 		for _, svc := range list.Items {
-			if a := has(&svc); len(a) == 1 && svc.Annotations[service.AnnouncedBy] != "" {
+			if a := statusAddresses(&svc); len(a) == 1 && svc.Annotations[service.AnnouncedBy] != "" {
 				out[svc.Name] = a[0].String()
 			}
 		}

@@ -24,7 +24,7 @@ func wants(s *v1.Service) bool {
 }
 
 // statusAddresses returns the addresses in a Service's status.
-func has(s *v1.Service) []netip.Addr {
+func statusAddresses(s *v1.Service) []netip.Addr {
 	var out []netip.Addr
 	for _, in := range s.Status.LoadBalancer.Ingress {
 		if a, err := netip.ParseAddr(in.IP); err == nil {
@@ -38,7 +38,7 @@ func has(s *v1.Service) []netip.Addr {
 // available: the requested one, otherwise the present one, otherwise the lowest free one. short
 // contains the families without a free address.
 func allocate(s *v1.Service, ranges []controller.AddressRange, taken map[netip.Addr]bool) (out []netip.Addr, short []v1.IPFamily) {
-	have := has(s)
+	have := statusAddresses(s)
 	asked, _ := netip.ParseAddr(s.Spec.LoadBalancerIP)
 	for _, family := range s.Spec.IPFamilies {
 		usable := func(a netip.Addr) bool {

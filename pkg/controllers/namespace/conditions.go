@@ -21,22 +21,22 @@ import (
 // conditions returns the conditions that show the progress of the deletion, with Kubernetes' texts.
 func conditions(left *remains) []v1.NamespaceCondition {
 	return []v1.NamespaceCondition{
-		either(v1.NamespaceDeletionDiscoveryFailure, left.discovery != nil,
+		newCondition(v1.NamespaceDeletionDiscoveryFailure, left.discovery != nil,
 			"DiscoveryFailed", discoveryMessage(left.discovery), "ResourcesDiscovered", "All resources successfully discovered"),
-		either(v1.NamespaceDeletionGVParsingFailure, false, "", "", "ParsedGroupVersions", "All legacy kube types successfully parsed"),
-		either(v1.NamespaceDeletionContentFailure, len(left.failures) > 0,
+		newCondition(v1.NamespaceDeletionGVParsingFailure, false, "", "", "ParsedGroupVersions", "All legacy kube types successfully parsed"),
+		newCondition(v1.NamespaceDeletionContentFailure, len(left.failures) > 0,
 			"ContentDeletionFailed", failureMessage(left.failures),
 			"ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
-		either(v1.NamespaceContentRemaining, len(left.counts) > 0,
+		newCondition(v1.NamespaceContentRemaining, len(left.counts) > 0,
 			"SomeResourcesRemain", "Some resources are remaining: "+counted(left.counts, "%s has %d resource instances"),
 			"ContentRemoved", "All content successfully removed"),
-		either(v1.NamespaceFinalizersRemaining, len(left.finalizers) > 0,
+		newCondition(v1.NamespaceFinalizersRemaining, len(left.finalizers) > 0,
 			"SomeFinalizersRemain", "Some content in the namespace has finalizers remaining: "+counted(left.finalizers, "%s in %d resource instances"),
 			"ContentHasNoFinalizers", "All content-preserving finalizers finished"),
 	}
 }
 
-func either(t v1.NamespaceConditionType, holds bool, reason, message, elseReason, elseMessage string) v1.NamespaceCondition {
+func newCondition(t v1.NamespaceConditionType, holds bool, reason, message, elseReason, elseMessage string) v1.NamespaceCondition {
 	if holds {
 		return v1.NamespaceCondition{Type: t, Status: v1.ConditionTrue, Reason: reason, Message: message}
 	}

@@ -47,14 +47,14 @@ type Controller struct {
 	namespaces corelisters.NamespaceLister
 
 	mu    sync.Mutex
-	looks map[string]int // number of syncs, by namespace
+	syncs map[string]int // number of syncs, by namespace
 	pods  map[string]int // number of pods, by namespace
 }
 
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
 	namespaces := d.Informers.Core().V1().Namespaces()
-	c := &Controller{Deps: d, namespaces: namespaces.Lister(), looks: map[string]int{}, pods: map[string]int{}}
+	c := &Controller{Deps: d, namespaces: namespaces.Lister(), syncs: map[string]int{}, pods: map[string]int{}}
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.OnChange(namespaces.Informer(), func(_, ns *v1.Namespace) {
@@ -71,14 +71,14 @@ func (c *Controller) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.queue.Run(ctx) })
 	g.Go(func() error {
-		controller.RunEvery(ctx, c.Clock, c.Options.Periods.Namespaces, func(context.Context) { c.again() })
+		controller.RunEvery(ctx, c.Clock, c.Options.Periods.Namespaces, func(context.Context) { c.queueTerminating() })
 		return nil
 	})
 	return g.Wait()
 }
 
 // queueTerminating queues all terminating namespaces.
-func (c *Controller) again() {
+func (c *Controller) queueTerminating() {
 	all, err := c.namespaces.List(labels.Everything())
 	if err != nil {
 		return // a cache never fails
@@ -124,7 +124,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	left := c.empty(ctx, name)
+	left := c.deleteContent(ctx, name)
 	if err := c.writeConditions(ctx, ns, left); err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 func (c *Controller) forget(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.looks, name)
+	delete(c.syncs, name)
 }
 
 // wait returns when a namespace must be synced again without an event. The deletion of its last pod
@@ -157,8 +157,8 @@ func (c *Controller) wait(name string, left *remains) time.Duration {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	d := againFirst << min(c.looks[name], 10)
-	c.looks[name]++
+	d := againFirst << min(c.syncs[name], 10)
+	c.syncs[name]++
 	return min(d, againMax)
 }
 
@@ -228,14 +228,14 @@ func withoutTwins(all []resource) []resource {
 	return slices.DeleteFunc(all, func(r resource) bool { return r.GroupResource() == older })
 }
 
-// empty deletes the content of the namespace and returns what is still there.
-func (c *Controller) empty(ctx context.Context, namespace string) *remains {
+// deleteContent deletes the content of the namespace and returns what is still there.
+func (c *Controller) deleteContent(ctx context.Context, namespace string) *remains {
 	left := &remains{counts: map[string]int{}, finalizers: map[string]int{}}
 	all, err := c.resources()
 	left.discovery = err
 	pods := slices.IndexFunc(all, func(r resource) bool { return r.Group == "" && r.Resource == "pods" })
 	if pods >= 0 {
-		c.clear(ctx, namespace, all[pods], left)
+		c.deleteResource(ctx, namespace, all[pods], left)
 		if !left.nothing() && len(left.counts) > 0 {
 			return left
 		}
@@ -244,15 +244,15 @@ func (c *Controller) empty(ctx context.Context, namespace string) *remains {
 	var g errgroup.Group
 	g.SetLimit(atOnce)
 	for _, r := range withoutTwins(all) {
-		g.Go(func() error { c.clear(ctx, namespace, r, left); return nil })
+		g.Go(func() error { c.deleteResource(ctx, namespace, r, left); return nil })
 	}
 	_ = g.Wait() // errors are in left
 	slices.SortFunc(left.failures, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return left
 }
 
-// clear deletes all objects of one resource and counts the remaining ones.
-func (c *Controller) clear(ctx context.Context, namespace string, r resource, left *remains) {
+// deleteResource deletes all objects of one resource and counts the remaining ones.
+func (c *Controller) deleteResource(ctx context.Context, namespace string, r resource, left *remains) {
 	client := c.Metadata.Resource(r.GroupVersionResource).Namespace(namespace)
 	var all metav1.ListOptions
 	if r.collection {

@@ -126,7 +126,7 @@ func (c *Controller) refuse(nodes []*v1.Node) {
 	_, refused := nodeclaims.Settle(claims, c.Options.ClusterCIDRs)
 	for _, r := range refused {
 		n := by[r.Node]
-		if !slices.Contains(nodeclaims.Of(n).PodRanges, r.What) || !c.first(n.UID) {
+		if !slices.Contains(nodeclaims.Of(n).PodRanges, r.What) || !c.firstRefusal(n.UID) {
 			continue // an address, which is not this controller's concern
 		}
 		c.Log.Warn("Node has a pod range that is not its own", "node", n.Name, "range", r.What, "reason", r.Cause)
@@ -135,8 +135,8 @@ func (c *Controller) refuse(nodes []*v1.Node) {
 	}
 }
 
-// first reports whether a node is refused for the first time.
-func (c *Controller) first(uid types.UID) bool {
+// firstRefusal reports whether a node is refused for the first time.
+func (c *Controller) firstRefusal(uid types.UID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.refused[uid]

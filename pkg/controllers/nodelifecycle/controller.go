@@ -37,12 +37,12 @@ type Controller struct {
 	podCache cache.SharedIndexInformer
 	zones    *zones
 
-	mu    sync.Mutex
-	heard map[string]heard // last heartbeat of each node
+	mu         sync.Mutex
+	heartbeats map[string]heartbeat // last heartbeat of each node
 }
 
-// heard is a node's last heartbeat.
-type heard struct {
+// heartbeat is a node's last heartbeat.
+type heartbeat struct {
 	at     time.Time // by this process's clock
 	lease  metav1.MicroTime
 	status metav1.Time
@@ -51,14 +51,14 @@ type heard struct {
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
 	core, leases := d.Informers.Core().V1(), d.Informers.Coordination().V1().Leases().Informer()
-	c := &Controller{Deps: d, lister: core.Nodes().Lister(), podCache: core.Pods().Informer(), heard: map[string]heard{}, zones: newZones(d.Options.Evictions)}
+	c := &Controller{Deps: d, lister: core.Nodes().Lister(), podCache: core.Pods().Informer(), heartbeats: map[string]heartbeat{}, zones: newZones(d.Options.Evictions)}
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.IndexByNode(c.podCache),
 		controller.OnChange(core.Nodes().Informer(), c.nodeChanged),
 		controller.OnChange(leases, func(_, l *coordinationv1.Lease) {
 			if l != nil && l.Namespace == v1.NamespaceNodeLease && l.Spec.RenewTime != nil {
-				c.hear(l.Name, func(h *heard) bool {
+				c.recordHeartbeat(l.Name, func(h *heartbeat) bool {
 					fresh := !l.Spec.RenewTime.Equal(&h.lease)
 					h.lease = *l.Spec.RenewTime
 					return fresh
@@ -79,11 +79,11 @@ func (c *Controller) Run(ctx context.Context) error {
 func (c *Controller) nodeChanged(old, n *v1.Node) {
 	if n == nil {
 		c.mu.Lock()
-		delete(c.heard, old.Name)
+		delete(c.heartbeats, old.Name)
 		c.mu.Unlock()
 		return
 	}
-	c.hear(n.Name, func(h *heard) bool {
+	c.recordHeartbeat(n.Name, func(h *heartbeat) bool {
 		beat := controller.NodeReady(n).LastHeartbeatTime
 		fresh := !beat.Equal(&h.status) && controller.NodeReady(n).Status != v1.ConditionUnknown
 		h.status = beat
@@ -92,15 +92,15 @@ func (c *Controller) nodeChanged(old, n *v1.Node) {
 	c.queue.Add(n.Name)
 }
 
-// hear records a heartbeat. fresh updates h and reports whether it has a new one.
-func (c *Controller) hear(node string, fresh func(h *heard) bool) {
+// recordHeartbeat records a heartbeat. fresh updates h and reports whether it has a new one.
+func (c *Controller) recordHeartbeat(node string, fresh func(h *heartbeat) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h, known := c.heard[node]
+	h, known := c.heartbeats[node]
 	if fresh(&h) || !known {
 		h.at = c.Clock.Now()
 	}
-	c.heard[node] = h
+	c.heartbeats[node] = h
 }
 
 // monitor marks nodes that have become silent.
@@ -110,13 +110,13 @@ func (c *Controller) monitor(ctx context.Context) {
 		return // a cache never fails
 	}
 	if c.zones.update(nodes, c.Clock.Now()) {
-		c.hearAll()
+		c.restartGrace()
 	}
 	for _, n := range nodes {
 		if controller.NodeReady(n).Status != v1.ConditionTrue {
 			c.queue.Add(n.Name) // whether pods may be evicted also depends on other nodes
 		}
-		if c.silent(n) {
+		if c.isSilent(n) {
 			if err := c.markUnknown(ctx, n); err != nil && ctx.Err() == nil {
 				c.Log.Warn("Failed to mark node as unknown", "node", n.Name, "err", err)
 			}
@@ -124,23 +124,23 @@ func (c *Controller) monitor(ctx context.Context) {
 	}
 }
 
-// hearAll restarts the grace period of all nodes. If no node was heard, the control plane was
+// restartGrace restarts the grace period of all nodes. If no node was heard, the control plane was
 // probably cut off.
-func (c *Controller) hearAll() {
+func (c *Controller) restartGrace() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.Clock.Now()
-	for name, h := range c.heard {
+	for name, h := range c.heartbeats {
 		h.at = now
-		c.heard[name] = h
+		c.heartbeats[name] = h
 	}
 }
 
-// silent reports whether no heartbeat of a node was received within its grace period.
-func (c *Controller) silent(n *v1.Node) bool {
+// isSilent reports whether no heartbeat of a node was received within its grace period.
+func (c *Controller) isSilent(n *v1.Node) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h, known := c.heard[n.Name]
+	h, known := c.heartbeats[n.Name]
 	grace := c.Options.NodeGrace
 	if controller.NodeReady(n).Status == "" {
 		grace = c.Options.NodeStartupGrace
@@ -186,7 +186,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	taints, changed := merge(n.Spec.Taints, wanted(n, c.mayEvict(n)), c.Clock.Now())
+	taints, changed := mergeTaints(n.Spec.Taints, wantedTaints(n, c.mayEvict(n)), c.Clock.Now())
 	if changed {
 		next := n.DeepCopy()
 		next.Spec.Taints = taints
@@ -206,7 +206,7 @@ func (c *Controller) mayEvict(n *v1.Node) bool {
 	if controller.NodeReady(n).Status == v1.ConditionTrue || c.zones.stopped() {
 		return false
 	}
-	return evicting(n) || c.zones.take(n, c.Clock.Now())
+	return isEvicting(n) || c.zones.take(n, c.Clock.Now())
 }
 
 // markPods marks the pods on a node that is not ready as not ready.

@@ -11,13 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// evicting reports whether a node has a taint of this controller that evicts pods.
-func evicting(n *v1.Node) bool {
-	return slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute && ours(t) })
+// isEvicting reports whether a node has a taint of this controller that evicts pods.
+func isEvicting(n *v1.Node) bool {
+	return slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute && isManaged(t) })
 }
 
-// ours reports whether this controller sets and removes a taint.
-func ours(t v1.Taint) bool {
+// isManaged reports whether this controller sets and removes a taint.
+func isManaged(t v1.Taint) bool {
 	switch t.Key {
 	case v1.TaintNodeNotReady, v1.TaintNodeUnreachable:
 		return t.Effect == v1.TaintEffectNoSchedule || t.Effect == v1.TaintEffectNoExecute
@@ -27,9 +27,9 @@ func ours(t v1.Taint) bool {
 	return false
 }
 
-// wanted returns the taints for a node's conditions. evict says whether pods may be evicted from
+// wantedTaints returns the taints for a node's conditions. evict says whether pods may be evicted from
 // it.
-func wanted(n *v1.Node, evict bool) []v1.Taint {
+func wantedTaints(n *v1.Node, evict bool) []v1.Taint {
 	var out []v1.Taint
 	add := func(key string, effect v1.TaintEffect) { out = append(out, v1.Taint{Key: key, Effect: effect}) }
 	if n.Spec.Unschedulable {
@@ -59,13 +59,13 @@ func wanted(n *v1.Node, evict bool) []v1.Taint {
 	return out
 }
 
-// merge replaces the controller's taints by the wanted ones, and reports whether that changes
+// mergeTaints replaces the controller's taints by the wanted ones, and reports whether that changes
 // anything. Taints that remain keep their time.
-func merge(have, want []v1.Taint, now time.Time) ([]v1.Taint, bool) {
+func mergeTaints(have, want []v1.Taint, now time.Time) ([]v1.Taint, bool) {
 	var out []v1.Taint
 	changed := false
 	for _, t := range have {
-		if ours(t) && !slices.ContainsFunc(want, func(w v1.Taint) bool { return w.MatchTaint(&t) }) {
+		if isManaged(t) && !slices.ContainsFunc(want, func(w v1.Taint) bool { return w.MatchTaint(&t) }) {
 			changed = true
 			continue
 		}

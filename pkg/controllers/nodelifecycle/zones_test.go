@@ -103,7 +103,7 @@ func TestWantedTaints(t *testing.T) {
 		{Key: v1.TaintNodeNotReady, Effect: v1.TaintEffectNoExecute},
 		{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoSchedule, TimeAdded: &metav1.Time{Time: now.Add(-time.Hour)}},
 	}
-	got, changed := merge(n.Spec.Taints, wanted(n, true), now)
+	got, changed := mergeTaints(n.Spec.Taints, wantedTaints(n, true), now)
 	want := map[string]bool{
 		"mine:NoExecute": true, v1.TaintNodeUnreachable + ":NoSchedule": true, v1.TaintNodeUnreachable + ":NoExecute": true, v1.TaintNodeUnschedulable + ":NoSchedule": true,
 	}
@@ -118,7 +118,7 @@ func TestWantedTaints(t *testing.T) {
 			t.Error("a remaining taint lost its time")
 		}
 	}
-	if again, changed := merge(got, wanted(n, true), now.Add(time.Minute)); changed {
+	if again, changed := mergeTaints(got, wantedTaints(n, true), now.Add(time.Minute)); changed {
 		t.Errorf("changed again: %v", again)
 	}
 }

@@ -74,9 +74,9 @@ func (c *Controller) sweep(ctx context.Context) error {
 			errs = append(errs, c.fail(ctx, pod, c.orphaned(pod)))
 		case pod.DeletionTimestamp != nil && c.outOfService(pod.Spec.NodeName):
 			errs = append(errs, c.fail(ctx, pod, nil))
-		case over(pod) && doomed(pod):
+		case hasEnded(pod) && markedForRemoval(pod):
 			errs = append(errs, c.remove(ctx, pod)) // and does not count as one of those to keep
-		case over(pod):
+		case hasEnded(pod):
 			ended = append(ended, pod)
 		}
 	}
@@ -91,8 +91,8 @@ func (c *Controller) sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// over reports whether a pod has ended.
-func over(pod *v1.Pod) bool {
+// hasEnded reports whether a pod has ended.
+func hasEnded(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 }
 
@@ -146,7 +146,7 @@ func (c *Controller) nodeMissing(ctx context.Context, name string, seen map[stri
 const reasonOrphaned = "DeletionByPodGC"
 
 // markedForRemoval reports whether the pod was failed by this controller so that it can be deleted.
-func doomed(pod *v1.Pod) bool {
+func markedForRemoval(pod *v1.Pod) bool {
 	c := controller.Condition(pod, v1.DisruptionTarget)
 	return c != nil && c.Status == v1.ConditionTrue && c.Reason == reasonOrphaned
 }
@@ -161,7 +161,7 @@ func (c *Controller) orphaned(pod *v1.Pod) *v1.PodCondition {
 
 // fail marks a pod as failed, because no kubelet will, and deletes it.
 func (c *Controller) fail(ctx context.Context, pod *v1.Pod, condition *v1.PodCondition) error {
-	if over(pod) {
+	if hasEnded(pod) {
 		return c.remove(ctx, pod)
 	}
 	status := map[string]any{"phase": v1.PodFailed}

@@ -39,12 +39,12 @@ const showWithin = 500 * time.Millisecond
 // Controller implements controller.Controller for sets of type T.
 type Controller[T any] struct {
 	controller.Deps
-	kind     Kind[T]
-	queue    *controller.Queue
-	pods     controller.Pods
-	expected *controller.Expectations
-	podCache cache.SharedIndexInformer
-	spaces   corelisters.NamespaceLister
+	kind       Kind[T]
+	queue      *controller.Queue
+	pods       controller.Pods
+	expected   *controller.Expectations
+	podCache   cache.SharedIndexInformer
+	namespaces corelisters.NamespaceLister
 }
 
 // New returns the controller of ReplicaSets.
@@ -58,8 +58,8 @@ func NewFor[T any](d controller.Deps, kind Kind[T]) (controller.Controller, erro
 	expected := controller.NewExpectations(d.Clock)
 	c := &Controller[T]{
 		Deps: d, kind: kind, expected: expected, podCache: pods,
-		pods:   controller.Pods{Client: d.Client, Events: d.Events, Cache: pods.GetIndexer(), Expected: expected},
-		spaces: d.Informers.Core().V1().Namespaces().Lister(),
+		pods:       controller.Pods{Client: d.Client, Events: d.Events, Cache: pods.GetIndexer(), Expected: expected},
+		namespaces: d.Informers.Core().V1().Namespaces().Lister(),
 	}
 	c.queue = controller.NewQueue(kind.Controller, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
@@ -78,13 +78,13 @@ func (c *Controller[T]) follower() controller.Follower {
 
 // podsChanged queues a set whose pods have changed. In a terminating namespace only its status is
 // affected.
-func (c *Controller[T]) podsChanged(key string) { c.queue.AddForStatus(c.spaces, key) }
+func (c *Controller[T]) podsChanged(key string) { c.queue.AddForStatus(c.namespaces, key) }
 
 func (c *Controller[T]) setChanged(old, obj *T) {
 	set := c.kind.Read(controller.Latest(old, obj))
 	key := controller.Key(set)
 	if old != nil && obj != nil && controller.OnlyStatusChanged(c.kind.Read(old), set) {
-		c.queue.AddForStatus(c.spaces, key)
+		c.queue.AddForStatus(c.namespaces, key)
 		return
 	}
 	c.queue.Add(key)
@@ -184,7 +184,7 @@ func (c *Controller[T]) sync(ctx context.Context, key string) error {
 func (c *Controller[T]) scale(ctx context.Context, key string, set *appsv1.ReplicaSet, active []*v1.Pod) (bool, error) {
 	diff := len(active) - int(*set.Spec.Replicas)
 	switch {
-	case diff < 0 && controller.NamespaceTerminating(c.spaces, set.Namespace):
+	case diff < 0 && controller.NamespaceTerminating(c.namespaces, set.Namespace):
 		return false, nil // the namespace accepts no new pods, and the set will be deleted with it
 	case diff < 0:
 		return true, c.create(ctx, key, set, min(-diff, burst))

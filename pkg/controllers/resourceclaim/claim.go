@@ -60,7 +60,7 @@ func (c *Controller) consumers(ctx context.Context, claim *resourcev1.ResourceCl
 // ended reports whether a pod no longer uses its claims. It asks the API server for a pod that the
 // cache does not have, because the pod may be too new.
 func (c *Controller) ended(ctx context.Context, namespace string, r resourcev1.ResourceClaimConsumerReference) (bool, error) {
-	if _, gone := c.gone.Get(r.UID); gone {
+	if _, gone := c.deletedPods.Get(r.UID); gone {
 		return true, nil
 	}
 	pod, err := c.pods.Pods(namespace).Get(r.Name)
@@ -127,7 +127,7 @@ func (c *Controller) deleteUnused(ctx context.Context, claim *resourcev1.Resourc
 		return nil
 	}
 	if pod.UID != ref.UID {
-		if _, gone := c.gone.Get(ref.UID); !gone {
+		if _, gone := c.deletedPods.Get(ref.UID); !gone {
 			return nil // the cache may lag behind; the garbage collector asks the API server
 		}
 	}

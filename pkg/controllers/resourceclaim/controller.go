@@ -49,15 +49,15 @@ const remembered = 500
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	queue     *controller.Queue
-	pods      corelisters.PodLister
-	podCache  cache.Indexer
-	claims    resourcelisters.ResourceClaimLister
-	owned     cache.Indexer // index of claims by owner
-	templates resourcelisters.ResourceClaimTemplateLister
-	gone      *lru.Cache // UIDs of deleted pods
-	made      *creations
-	metrics   *metrics
+	queue       *controller.Queue
+	pods        corelisters.PodLister
+	podCache    cache.Indexer
+	claims      resourcelisters.ResourceClaimLister
+	owned       cache.Indexer // index of claims by owner
+	templates   resourcelisters.ResourceClaimTemplateLister
+	deletedPods *lru.Cache // UIDs of deleted pods
+	made        *creations
+	metrics     *metrics
 }
 
 // New returns the controller.
@@ -66,7 +66,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	c := &Controller{
 		Deps: d, pods: pods.Lister(), podCache: pods.Informer().GetIndexer(),
 		claims: resources.ResourceClaims().Lister(), owned: resources.ResourceClaims().Informer().GetIndexer(),
-		templates: resources.ResourceClaimTemplates().Lister(), gone: lru.New(remembered), made: newCreations(),
+		templates: resources.ResourceClaimTemplates().Lister(), deletedPods: lru.New(remembered), made: newCreations(),
 		metrics: newMetrics(d.Metrics, resources.ResourceClaims().Lister()),
 	}
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
@@ -77,7 +77,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 		controller.OnChange(resources.ResourceClaims().Informer(), c.claimChanged),
 		controller.OnChange(resources.ResourceClaimTemplates().Informer(), func(_, t *resourcev1.ResourceClaimTemplate) {
 			if t != nil {
-				c.podsBy(byTemplate, controller.Key(t))
+				c.queuePods(byTemplate, controller.Key(t))
 			}
 		}),
 	)
@@ -96,7 +96,7 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 		return
 	}
 	if pod == nil {
-		c.gone.Add(p.UID, struct{}{})
+		c.deletedPods.Add(p.UID, struct{}{})
 		c.made.forget(p)
 	} else if !done(p) {
 		c.queue.Add(podKey + controller.Key(p))
@@ -111,11 +111,11 @@ func (c *Controller) claimChanged(old, claim *resourcev1.ResourceClaim) {
 	if claim != nil {
 		c.queue.Add(claimKey + controller.Key(claim))
 	}
-	c.podsBy(byClaim, controller.Key(controller.Latest(old, claim)))
+	c.queuePods(byClaim, controller.Key(controller.Latest(old, claim)))
 }
 
 // queuePods queues the pods that an index has under a key.
-func (c *Controller) podsBy(index, key string) {
+func (c *Controller) queuePods(index, key string) {
 	pods, err := c.podCache.ByIndex(index, key)
 	if err != nil {
 		return // the index exists

@@ -94,7 +94,7 @@ func (c *Controller) claimFor(ctx context.Context, pod *v1.Pod, r *v1.PodResourc
 	default:
 		claim, err := c.claims.ResourceClaims(pod.Namespace).Get(*told)
 		if err == nil && resourceclaim.IsForPod(pod, claim, false) == nil {
-			c.made.seen(pod.UID, r.Name)
+			c.made.remove(pod.UID, r.Name)
 			return *told, false, nil
 		}
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -117,11 +117,11 @@ func (c *Controller) findClaim(ctx context.Context, pod *v1.Pod, r *v1.PodResour
 	}
 	for _, o := range objects {
 		if claim := o.(*resourcev1.ResourceClaim); isFor(claim, pod, r) {
-			c.made.seen(pod.UID, r.Name)
+			c.made.remove(pod.UID, r.Name)
 			return claim.Name, nil
 		}
 	}
-	name, doubt := c.made.of(pod.UID, r.Name)
+	name, doubt := c.made.lookup(pod.UID, r.Name)
 	if name == "" && !doubt {
 		return "", nil
 	}
@@ -131,11 +131,11 @@ func (c *Controller) findClaim(ctx context.Context, pod *v1.Pod, r *v1.PodResour
 	}
 	for i := range list.Items {
 		if isFor(&list.Items[i], pod, r) {
-			c.made.note(pod.UID, r.Name, list.Items[i].Name)
+			c.made.recordName(pod.UID, r.Name, list.Items[i].Name)
 			return list.Items[i].Name, nil
 		}
 	}
-	c.made.seen(pod.UID, r.Name)
+	c.made.remove(pod.UID, r.Name)
 	return "", nil
 }
 
@@ -151,13 +151,13 @@ func (c *Controller) make(ctx context.Context, pod *v1.Pod, r *v1.PodResourceCla
 		return "", fmt.Errorf("resource claim template %q: %w", *r.ResourceClaimTemplateName, err)
 	}
 	want := claimOf(pod, r, template)
-	c.made.begin(pod.UID, r.Name)
+	c.made.recordStart(pod.UID, r.Name)
 	got, err := c.Client.ResourceV1().ResourceClaims(pod.Namespace).Create(ctx, want, metav1.CreateOptions{})
 	c.metrics.created(want, err)
 	if err != nil {
 		return "", fmt.Errorf("create ResourceClaim: %w", err)
 	}
-	c.made.note(pod.UID, r.Name, got.Name)
+	c.made.recordName(pod.UID, r.Name, got.Name)
 	return got.Name, nil
 }
 
@@ -234,19 +234,19 @@ type creation struct {
 
 func newCreations() *creations { return &creations{by: map[creation]string{}} }
 
-// begin records that a claim is about to be created.
-func (m *creations) begin(pod types.UID, claim string) { m.note(pod, claim, "") }
+// recordStart records that a claim is about to be created.
+func (m *creations) recordStart(pod types.UID, claim string) { m.recordName(pod, claim, "") }
 
-// note records that a claim was created.
-func (m *creations) note(pod types.UID, claim, name string) {
+// recordName records that a claim was created.
+func (m *creations) recordName(pod types.UID, claim, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.by[creation{pod, claim}] = name
 }
 
-// of returns the name of a created claim. doubt is true if a claim may have been created whose name
+// lookup returns the name of a created claim. doubt is true if a claim may have been created whose name
 // is unknown.
-func (m *creations) of(pod types.UID, claim string) (name string, doubt bool) {
+func (m *creations) lookup(pod types.UID, claim string) (name string, doubt bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	name, there := m.by[creation{pod, claim}]
@@ -256,12 +256,12 @@ func (m *creations) of(pod types.UID, claim string) (name string, doubt bool) {
 // forget removes the entries of a deleted pod.
 func (m *creations) forget(pod *v1.Pod) {
 	for _, r := range pod.Spec.ResourceClaims {
-		m.seen(pod.UID, r.Name)
+		m.remove(pod.UID, r.Name)
 	}
 }
 
-// seen removes the entry of a claim that the cache shows.
-func (m *creations) seen(pod types.UID, claim string) {
+// remove removes the entry of a claim that the cache shows.
+func (m *creations) remove(pod types.UID, claim string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.by, creation{pod, claim})

@@ -290,7 +290,7 @@ func (c *Controller) evaluators(q *v1.ResourceQuota) (out []quotav1.Evaluator, u
 }
 
 // resetMapper makes the mapper discover resources again, unless it did so recently.
-func (c *Controller) askAgain() bool {
+func (c *Controller) resetMapper() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.Clock.Now()
@@ -305,7 +305,7 @@ func (c *Controller) askAgain() bool {
 // resolve returns the served version of a namespaced resource.
 func (c *Controller) resolve(resource schema.GroupResource) (schema.GroupVersionResource, error) {
 	gvr, err := c.Mapper.ResourceFor(resource.WithVersion(""))
-	if meta.IsNoMatchError(err) && c.askAgain() {
+	if meta.IsNoMatchError(err) && c.resetMapper() {
 		gvr, err = c.Mapper.ResourceFor(resource.WithVersion(""))
 	}
 	if err != nil {

@@ -58,12 +58,12 @@ func newController(d controller.Deps, grace time.Duration) (controller.Controlle
 		controller.OnChange(networking.ServiceCIDRs().Informer(), func(old, r *networkingv1.ServiceCIDR) {
 			c.queue.AddObject(controller.Latest(old, r))
 			if old == nil || r == nil {
-				c.related(prefixes(controller.Latest(old, r)))
+				c.queueOverlapping(prefixes(controller.Latest(old, r)))
 			}
 		}),
 		controller.OnChange(networking.IPAddresses().Informer(), func(old, ip *networkingv1.IPAddress) {
 			if a, ok := addressOf(controller.Latest(old, ip)); ok && (old == nil || ip == nil) {
-				c.related([]netip.Prefix{netip.PrefixFrom(a, a.BitLen())})
+				c.queueOverlapping([]netip.Prefix{netip.PrefixFrom(a, a.BitLen())})
 			}
 		}),
 	)
@@ -73,7 +73,7 @@ func newController(d controller.Deps, grace time.Duration) (controller.Controlle
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 // queueOverlapping queues the ranges that overlap with others.
-func (c *Controller) related(with []netip.Prefix) {
+func (c *Controller) queueOverlapping(with []netip.Prefix) {
 	all, err := c.ranges.List(labels.Everything())
 	if err != nil {
 		return // a cache never fails

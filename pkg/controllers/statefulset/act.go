@@ -65,9 +65,9 @@ func (a *actor) do(ctx context.Context, s step) error {
 		if err := a.createClaims(ctx, s.pod); err != nil {
 			return err
 		}
-		return a.settleAndTell(ctx, s.pod)
+		return a.setClaimOwnersRecorded(ctx, s.pod)
 	case settle:
-		return a.settle(ctx, s.pod)
+		return a.setClaimOwners(ctx, s.pod)
 	case replace:
 		if err := a.delete(ctx, s.pod); err != nil {
 			return err
@@ -88,7 +88,7 @@ func (a *actor) create(ctx context.Context, pod *v1.Pod) error {
 	}
 	pod = newPod(a.set, r, ordinalOf(pod))
 	if err := a.createClaims(ctx, pod); err != nil {
-		a.tell("Create", pod, err)
+		a.recordEvent("Create", pod, err)
 		return err
 	}
 	got, err := a.Client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
@@ -97,48 +97,48 @@ func (a *actor) create(ctx context.Context, pod *v1.Pod) error {
 		return fmt.Errorf("create pod: %w", err)
 	case err != nil:
 		if ctx.Err() == nil {
-			a.tell("Create", pod, err)
+			a.recordEvent("Create", pod, err)
 		}
 		if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
 			return nil // the set will be deleted with its namespace
 		}
 		return fmt.Errorf("create pod: %w", err)
 	}
-	a.written.note(controller.Key(a.set), a.podCache, got.ResourceVersion)
-	if err := a.settleAndTell(ctx, pod); err != nil {
+	a.written.record(controller.Key(a.set), a.podCache, got.ResourceVersion)
+	if err := a.setClaimOwnersRecorded(ctx, pod); err != nil {
 		return err
 	}
-	a.tell("Create", pod, nil)
+	a.recordEvent("Create", pod, nil)
 	return nil
 }
 
 // repair restores a pod's identity, volumes and claims.
 func (a *actor) repair(ctx context.Context, pod *v1.Pod) error {
-	if pod.Status.Phase == v1.PodPending || !mounted(a.set, pod) {
+	if pod.Status.Phase == v1.PodPending || !hasVolumes(a.set, pod) {
 		if err := a.createClaims(ctx, pod); err != nil {
-			a.tell("Update", pod, err)
+			a.recordEvent("Update", pod, err)
 			return err
 		}
 	}
-	if err := a.settleAndTell(ctx, pod); err != nil {
+	if err := a.setClaimOwnersRecorded(ctx, pod); err != nil {
 		return err
 	}
-	if identified(pod) && mounted(a.set, pod) {
-		a.tell("Update", pod, nil)
+	if hasIdentity(pod) && hasVolumes(a.set, pod) {
+		a.recordEvent("Update", pod, nil)
 		return nil
 	}
 	pod = pod.DeepCopy()
-	identify(pod)
-	mount(a.set, pod)
+	setIdentity(pod)
+	setVolumes(a.set, pod)
 	got, err := a.Client.CoreV1().Pods(pod.Namespace).Update(ctx, pod, metav1.UpdateOptions{})
 	if apierrors.IsConflict(err) {
 		return fmt.Errorf("update pod: %w", err) // retried with the latest version
 	}
-	a.tell("Update", pod, err)
+	a.recordEvent("Update", pod, err)
 	if err != nil {
 		return fmt.Errorf("update pod: %w", err)
 	}
-	a.written.note(controller.Key(a.set), a.podCache, got.ResourceVersion)
+	a.written.record(controller.Key(a.set), a.podCache, got.ResourceVersion)
 	return nil
 }
 
@@ -153,10 +153,10 @@ func (a *actor) delete(ctx context.Context, pod *v1.Pod) error {
 		return fmt.Errorf("delete pod: %w", err)
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
-		a.tell("Delete", pod, err)
+		a.recordEvent("Delete", pod, err)
 		return fmt.Errorf("delete pod: %w", err)
 	}
-	a.tell("Delete", pod, nil)
+	a.recordEvent("Delete", pod, nil)
 	return nil
 }
 
@@ -174,7 +174,7 @@ func (a *actor) createClaims(ctx context.Context, pod *v1.Pod) error {
 		got, err := a.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Create(ctx, claim, metav1.CreateOptions{})
 		switch {
 		case err == nil:
-			a.written.note(controller.Key(a.set), a.claimCache, got.ResourceVersion)
+			a.written.record(controller.Key(a.set), a.claimCache, got.ResourceVersion)
 			a.Events.Eventf(a.set, v1.EventTypeNormal, "SuccessfulCreate", "Create Claim %s Pod %s in StatefulSet %s success", claim.Name, pod.Name, a.set.Name)
 			continue
 		case !apierrors.IsAlreadyExists(err) && ctx.Err() == nil:
@@ -185,22 +185,22 @@ func (a *actor) createClaims(ctx context.Context, pod *v1.Pod) error {
 	return errors.Join(errs...)
 }
 
-func (a *actor) settleAndTell(ctx context.Context, pod *v1.Pod) error {
-	err := a.settle(ctx, pod)
+func (a *actor) setClaimOwnersRecorded(ctx context.Context, pod *v1.Pod) error {
+	err := a.setClaimOwners(ctx, pod)
 	if err != nil {
-		a.tell("Update", pod, err)
+		a.recordEvent("Update", pod, err)
 	}
 	return err
 }
 
-// settle sets the owners of a pod's claims.
-func (a *actor) settle(ctx context.Context, pod *v1.Pod) error {
+// setClaimOwners sets the owners of a pod's claims.
+func (a *actor) setClaimOwners(ctx context.Context, pod *v1.Pod) error {
 	for i := range a.set.Spec.VolumeClaimTemplates {
 		claim := a.claim(claimName(a.set, a.set.Spec.VolumeClaimTemplates[i].Name, ordinalOf(pod)))
 		if claim == nil {
 			continue // the set is synced again when the cache shows the claim
 		}
-		refs, change, contested := owners(claim, a.set, pod)
+		refs, change, contested := claimOwners(claim, a.set, pod)
 		if contested {
 			a.Events.Eventf(a.set, v1.EventTypeWarning, "ConflictingController",
 				"PersistentVolumeClaim %s has a conflicting OwnerReference that acts as a manging controller, the retention policy is ignored for this claim", claim.Name)
@@ -214,13 +214,13 @@ func (a *actor) settle(ctx context.Context, pod *v1.Pod) error {
 		if err != nil {
 			return fmt.Errorf("could not update claim %s for delete policy ownerRefs: %w", claim.Name, err)
 		}
-		a.written.note(controller.Key(a.set), a.claimCache, got.ResourceVersion)
+		a.written.record(controller.Key(a.set), a.claimCache, got.ResourceVersion)
 	}
 	return nil
 }
 
 // recordEvent records an event about a change of a pod.
-func (a *actor) tell(did string, pod *v1.Pod, err error) {
+func (a *actor) recordEvent(did string, pod *v1.Pod, err error) {
 	if err != nil {
 		a.Events.Eventf(a.set, v1.EventTypeWarning, "Failed"+did, "%s Pod %s in StatefulSet %s failed error: %s", did, pod.Name, a.set.Name, err)
 		return

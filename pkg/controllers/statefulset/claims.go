@@ -18,8 +18,8 @@ const (
 	remove = appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 )
 
-// policy returns the retention policy of the set's claims.
-func policy(set *appsv1.StatefulSet) appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy {
+// retentionPolicy returns the retention policy of the set's claims.
+func retentionPolicy(set *appsv1.StatefulSet) appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy {
 	if set.Spec.PersistentVolumeClaimRetentionPolicy == nil {
 		return appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{WhenDeleted: retain, WhenScaled: retain}
 	}
@@ -41,31 +41,31 @@ func newClaims(set *appsv1.StatefulSet, ordinal int) []*v1.PersistentVolumeClaim
 	return out
 }
 
-// names reports whether a reference names an object of this kind and name, with any UID.
-func names(ref metav1.OwnerReference, o metav1.Object, kind schema.GroupVersionKind) bool {
+// refersTo reports whether a reference names an object of this kind and name, with any UID.
+func refersTo(ref metav1.OwnerReference, o metav1.Object, kind schema.GroupVersionKind) bool {
 	return ref.APIVersion == kind.GroupVersion().String() && ref.Kind == kind.Kind && ref.Name == o.GetName()
 }
 
 // stale reports whether a claim belongs to an earlier object with the same name. It will be deleted
 // with that object and must not be changed.
 func stale(claim *v1.PersistentVolumeClaim, o metav1.Object, kind schema.GroupVersionKind) bool {
-	i := slices.IndexFunc(claim.OwnerReferences, func(ref metav1.OwnerReference) bool { return names(ref, o, kind) })
+	i := slices.IndexFunc(claim.OwnerReferences, func(ref metav1.OwnerReference) bool { return refersTo(ref, o, kind) })
 	return i >= 0 && claim.OwnerReferences[i].UID != o.GetUID()
 }
 
-// owners returns the owner references that a claim must have, so that the garbage collector carries
+// claimOwners returns the owner references that a claim must have, so that the garbage collector carries
 // out the set's retention policy: none if the claim is kept, the set if it is deleted with the set,
 // and the pod if the set was scaled down below it. If another object controls the claim, nothing
 // changes and contested is true.
-func owners(claim *v1.PersistentVolumeClaim, set *appsv1.StatefulSet, pod *v1.Pod) (refs []metav1.OwnerReference, change, contested bool) {
+func claimOwners(claim *v1.PersistentVolumeClaim, set *appsv1.StatefulSet, pod *v1.Pod) (refs []metav1.OwnerReference, change, contested bool) {
 	if stale(claim, set, kind) || stale(claim, pod, podKind) {
-		return nil, false, contends(claim, set, pod)
+		return nil, false, hasOtherController(claim, set, pod)
 	}
-	p := policy(set)
-	gone := !within(set, ordinalOf(pod))
+	p := retentionPolicy(set)
+	gone := !inRange(set, ordinalOf(pod))
 	bySet := p.WhenDeleted == remove && (p.WhenScaled != remove || !gone)
 	byPod := p.WhenScaled == remove && gone
-	if contends(claim, set, pod) {
+	if hasOtherController(claim, set, pod) {
 		bySet, byPod, contested = false, false, true
 	}
 	var hasSet, hasPod, weak bool
@@ -73,7 +73,7 @@ func owners(claim *v1.PersistentVolumeClaim, set *appsv1.StatefulSet, pod *v1.Po
 		isSet, isPod := ref.UID == set.UID, ref.UID == pod.UID
 		hasSet, hasPod = hasSet || isSet, hasPod || isPod
 		weak = weak || (isSet || isPod) && (ref.Controller == nil || !*ref.Controller)
-		if !names(ref, set, kind) && !names(ref, pod, podKind) {
+		if !refersTo(ref, set, kind) && !refersTo(ref, pod, podKind) {
 			refs = append(refs, ref)
 		}
 	}
@@ -89,16 +89,16 @@ func owners(claim *v1.PersistentVolumeClaim, set *appsv1.StatefulSet, pod *v1.Po
 	return refs, true, contested
 }
 
-// contends reports whether a claim to which the set's policy applies has another controller.
-func contends(claim *v1.PersistentVolumeClaim, set *appsv1.StatefulSet, pod *v1.Pod) bool {
-	if p := policy(set); p.WhenDeleted == retain && p.WhenScaled == retain {
+// hasOtherController reports whether a claim to which the set's policy applies has another controller.
+func hasOtherController(claim *v1.PersistentVolumeClaim, set *appsv1.StatefulSet, pod *v1.Pod) bool {
+	if p := retentionPolicy(set); p.WhenDeleted == retain && p.WhenScaled == retain {
 		return false // the policy never sets owners
 	}
 	return slices.ContainsFunc(claim.OwnerReferences, func(ref metav1.OwnerReference) bool {
 		switch {
-		case names(ref, set, kind):
+		case refersTo(ref, set, kind):
 			return ref.UID != set.UID
-		case names(ref, pod, podKind):
+		case refersTo(ref, pod, podKind):
 			return ref.UID != pod.UID
 		}
 		return ref.Controller != nil && *ref.Controller

@@ -83,7 +83,7 @@ func TestOwners(t *testing.T) {
 				set.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{WhenDeleted: tc.whenDeleted, WhenScaled: tc.whenScaled}
 				pod := podsOf(set, "0:ready:new")[0]
 				claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{OwnerReferences: refsOf(set, pod, tc.has)}}
-				refs, change, contested := owners(claim, set, pod)
+				refs, change, contested := claimOwners(claim, set, pod)
 				got := unchanged
 				if change {
 					got = showRefs(refs)
@@ -123,7 +123,7 @@ func TestDecideClaims(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := stateOf(tc.set, tc.pods)
 			for _, pod := range s.pods {
-				mount(tc.set, pod)
+				setVolumes(tc.set, pod)
 			}
 			zero := podsOf(tc.set, "0:ready:new")[0]
 			s.claim = func(string) *v1.PersistentVolumeClaim {
@@ -147,7 +147,7 @@ func TestNewPod(t *testing.T) {
 	set := setOf(1, withClaim)
 	set.Spec.Template.Spec.Volumes = []v1.Volume{{Name: "data"}, {Name: "other"}}
 	pod := newPod(set, revision{"rev", &set.Spec.Template}, 4)
-	if pod.Name != "web-4" || pod.GenerateName != "" || pod.Spec.Hostname != "web-4" || pod.Spec.Subdomain != "svc" || !identified(pod) || !mounted(set, pod) {
+	if pod.Name != "web-4" || pod.GenerateName != "" || pod.Spec.Hostname != "web-4" || pod.Spec.Subdomain != "svc" || !hasIdentity(pod) || !hasVolumes(set, pod) {
 		t.Errorf("pod: %+v", pod)
 	}
 	if l := pod.Labels; l["app"] != "web" || l[appsv1.PodIndexLabel] != "4" || revisionOf(pod) != "rev" {

@@ -110,7 +110,7 @@ func (c *Controller) claimChanged(old, claim *v1.PersistentVolumeClaim) {
 		return
 	}
 	last := controller.Latest(old, claim)
-	parent, _, ok := parse(last.Name)
+	parent, _, ok := parsePodName(last.Name)
 	if !ok {
 		return
 	}
@@ -159,11 +159,11 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	r, err := c.revise(ctx, set, sorted)
+	r, err := c.syncRevisions(ctx, set, sorted)
 	if err != nil || r.update == nil {
 		return err
 	}
-	return errors.Join(c.bring(ctx, set, pods, r), c.truncate(ctx, set, pods, sorted, r))
+	return errors.Join(c.syncSet(ctx, set, pods, r), c.truncateHistory(ctx, set, pods, sorted, r))
 }
 
 // claimRevisions returns the set's revisions in order.
@@ -187,13 +187,13 @@ func (c *Controller) claimPods(ctx context.Context, owner controller.Owner, set 
 	owner.Patch = func(pod metav1.Object, patch []byte) error {
 		got, err := c.Client.CoreV1().Pods(set.Namespace).Patch(ctx, pod.GetName(), types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 		if err == nil {
-			c.written.note(controller.Key(set), c.podCache, got.ResourceVersion)
+			c.written.record(controller.Key(set), c.podCache, got.ResourceVersion)
 		}
 		return err
 	}
 	var members, others []*v1.Pod
 	for _, pod := range candidates {
-		if member(set, pod) {
+		if isMember(set, pod) {
 			members = append(members, pod)
 		} else {
 			others = append(others, pod)
@@ -205,8 +205,8 @@ func (c *Controller) claimPods(ctx context.Context, owner controller.Owner, set 
 	return mine, errors.Join(err, failure)
 }
 
-// bring carries out the next steps for a set and writes its status.
-func (c *Controller) bring(ctx context.Context, set *appsv1.StatefulSet, pods []*v1.Pod, r revisions) error {
+// syncSet carries out the next steps for a set and writes its status.
+func (c *Controller) syncSet(ctx context.Context, set *appsv1.StatefulSet, pods []*v1.Pod, r revisions) error {
 	s := state{set: set, pods: pods, now: c.Clock.Now(), claim: func(name string) *v1.PersistentVolumeClaim { return c.lookUp(set.Namespace, name) }}
 	var err error
 	if s.current, err = template(r.current); err != nil {
@@ -219,7 +219,7 @@ func (c *Controller) bring(ctx context.Context, set *appsv1.StatefulSet, pods []
 	if err != nil {
 		return err
 	}
-	c.metrics.planned(set, p)
+	c.metrics.recordPlan(set, p)
 	a := &actor{Controller: c, state: s}
 	failure := a.carryOut(ctx, p)
 	st, again := status(s, r.collisions, a.replaced.Load())
@@ -268,6 +268,6 @@ func (c *Controller) writeStatus(ctx context.Context, set *appsv1.StatefulSet, s
 	if err != nil {
 		return fmt.Errorf("status: %w", err)
 	}
-	c.written.note(controller.Key(set), c.setCache, got.ResourceVersion)
+	c.written.record(controller.Key(set), c.setCache, got.ResourceVersion)
 	return nil
 }

@@ -14,9 +14,9 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// parse returns the set's name and the ordinal in the name of a pod. ok is false if no set has pods
+// parsePodName returns the set's name and the ordinal in the name of a pod. ok is false if no set has pods
 // with such a name.
-func parse(pod string) (set string, ordinal int, ok bool) {
+func parsePodName(pod string) (set string, ordinal int, ok bool) {
 	i := strings.LastIndexByte(pod, '-')
 	if i < 0 {
 		return "", 0, false
@@ -32,31 +32,31 @@ func parse(pod string) (set string, ordinal int, ok bool) {
 	return pod[:i], int(n), true
 }
 
-// member reports whether a pod has a name of the set's form. A name with leading zeros in the
+// isMember reports whether a pod has a name of the set's form. A name with leading zeros in the
 // ordinal does not, so each ordinal has one name.
-func member(set *appsv1.StatefulSet, pod *v1.Pod) bool {
-	_, n, ok := parse(pod.Name)
+func isMember(set *appsv1.StatefulSet, pod *v1.Pod) bool {
+	_, n, ok := parsePodName(pod.Name)
 	return ok && pod.Name == podName(set, n)
 }
 
 // ordinalOf returns the ordinal of a member.
 func ordinalOf(pod *v1.Pod) int {
-	_, n, _ := parse(pod.Name)
+	_, n, _ := parsePodName(pod.Name)
 	return n
 }
 
-func first(set *appsv1.StatefulSet) int {
+func startOrdinal(set *appsv1.StatefulSet) int {
 	if set.Spec.Ordinals == nil {
 		return 0
 	}
 	return int(set.Spec.Ordinals.Start)
 }
 
-func size(set *appsv1.StatefulSet) int { return int(*set.Spec.Replicas) }
+func replicaCount(set *appsv1.StatefulSet) int { return int(*set.Spec.Replicas) }
 
-// within reports whether an ordinal is in the set's range.
-func within(set *appsv1.StatefulSet, ordinal int) bool {
-	return ordinal >= first(set) && ordinal < first(set)+size(set)
+// inRange reports whether an ordinal is in the set's range.
+func inRange(set *appsv1.StatefulSet, ordinal int) bool {
+	return ordinal >= startOrdinal(set) && ordinal < startOrdinal(set)+replicaCount(set)
 }
 
 func podName(set *appsv1.StatefulSet, ordinal int) string {
@@ -68,7 +68,7 @@ func claimName(set *appsv1.StatefulSet, template string, ordinal int) string {
 }
 
 // placeholder returns an object that stands for a missing pod of an ordinal at a revision.
-func toBe(set *appsv1.StatefulSet, r revision, ordinal int) *v1.Pod {
+func placeholder(set *appsv1.StatefulSet, r revision, ordinal int) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: set.Namespace, Name: podName(set, ordinal), Labels: map[string]string{appsv1.StatefulSetRevisionLabel: r.name},
 	}}
@@ -81,17 +81,17 @@ func newPod(set *appsv1.StatefulSet, r revision, ordinal int) *v1.Pod {
 	pod.Name = podName(set, ordinal)
 	// These two fields are immutable, so identify does not repair them.
 	pod.Spec.Hostname, pod.Spec.Subdomain = pod.Name, set.Spec.ServiceName
-	identify(pod)
-	mount(set, pod)
+	setIdentity(pod)
+	setVolumes(set, pod)
 	pod.Labels[appsv1.StatefulSetRevisionLabel] = r.name
 	return pod
 }
 
-// identified reports whether a pod has the label of its identity.
-func identified(pod *v1.Pod) bool { return pod.Labels[appsv1.StatefulSetPodNameLabel] == pod.Name }
+// hasIdentity reports whether a pod has the label of its identity.
+func hasIdentity(pod *v1.Pod) bool { return pod.Labels[appsv1.StatefulSetPodNameLabel] == pod.Name }
 
-// identify sets the labels of a pod's identity.
-func identify(pod *v1.Pod) {
+// setIdentity sets the labels of a pod's identity.
+func setIdentity(pod *v1.Pod) {
 	if pod.Labels == nil {
 		pod.Labels = map[string]string{}
 	}
@@ -99,8 +99,8 @@ func identify(pod *v1.Pod) {
 	pod.Labels[appsv1.PodIndexLabel] = strconv.Itoa(ordinalOf(pod))
 }
 
-// mounted reports whether a pod has the volumes of the set's claims.
-func mounted(set *appsv1.StatefulSet, pod *v1.Pod) bool {
+// hasVolumes reports whether a pod has the volumes of the set's claims.
+func hasVolumes(set *appsv1.StatefulSet, pod *v1.Pod) bool {
 	for i := range set.Spec.VolumeClaimTemplates {
 		template := set.Spec.VolumeClaimTemplates[i].Name
 		found := false
@@ -116,8 +116,8 @@ func mounted(set *appsv1.StatefulSet, pod *v1.Pod) bool {
 	return true
 }
 
-// mount adds the volumes of the set's claims to a pod and replaces volumes with the same names.
-func mount(set *appsv1.StatefulSet, pod *v1.Pod) {
+// setVolumes adds the volumes of the set's claims to a pod and replaces volumes with the same names.
+func setVolumes(set *appsv1.StatefulSet, pod *v1.Pod) {
 	ours := map[string]bool{}
 	var volumes []v1.Volume
 	for i := range set.Spec.VolumeClaimTemplates {

@@ -30,8 +30,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}
 }
 
-// planned records the numbers in a plan.
-func (m *metrics) planned(set *appsv1.StatefulSet, p plan) {
+// recordPlan records the numbers in a plan.
+func (m *metrics) recordPlan(set *appsv1.StatefulSet, p plan) {
 	labels := []string{set.Namespace, set.Name, string(set.Spec.PodManagementPolicy)}
 	m.most.WithLabelValues(labels...).Set(float64(p.most))
 	if p.update {

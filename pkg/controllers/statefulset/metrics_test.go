@@ -13,7 +13,7 @@ import (
 )
 
 // gather returns the registered metrics in the form "name{value value} 3".
-func tell(t *testing.T, r prometheus.Gatherer) []string {
+func gather(t *testing.T, r prometheus.Gatherer) []string {
 	t.Helper()
 	families, err := r.Gather()
 	if err != nil {
@@ -56,16 +56,16 @@ func TestMetrics(t *testing.T) {
 			}
 			r := prometheus.NewRegistry()
 			m := newMetrics(r)
-			m.planned(set, p)
-			if got := tell(t, r); !slices.Equal(got, tc.want) {
+			m.recordPlan(set, p)
+			if got := gather(t, r); !slices.Equal(got, tc.want) {
 				t.Errorf("%q, want %q", got, tc.want)
 			}
 			m.forget(set.Namespace, set.Name)
-			if got := tell(t, r); len(got) > 0 {
+			if got := gather(t, r); len(got) > 0 {
 				t.Errorf("the set is gone, and there is %q", got)
 			}
 			m.skip(v1.Resource("pods"))
-			if got := tell(t, r); !slices.Equal(got, []string{"statefulset_controller_stale_sync_skips_total[ pods] 1"}) {
+			if got := gather(t, r); !slices.Equal(got, []string{"statefulset_controller_stale_sync_skips_total[ pods] 1"}) {
 				t.Errorf("%q", got)
 			}
 		})

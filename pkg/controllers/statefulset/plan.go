@@ -62,9 +62,9 @@ type decision struct {
 	// the other pods, the highest ordinal first.
 	replicas, condemned []*v1.Pod
 	// troubled is the first pod that is not available.
-	troubled *v1.Pod
-	phases   [][]step
-	doomed   map[*v1.Pod]bool
+	firstUnavailable *v1.Pod
+	phases           [][]step
+	deleting         map[*v1.Pod]bool
 }
 
 // decide makes the plan. With OrderedReady, a pod is created only after all pods before it are
@@ -74,13 +74,13 @@ func decide(s state) (plan, error) {
 	if s.set.DeletionTimestamp != nil {
 		return plan{}, nil
 	}
-	d := &decision{state: s, ordered: s.set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement, doomed: map[*v1.Pod]bool{}}
+	d := &decision{state: s, ordered: s.set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement, deleting: map[*v1.Pod]bool{}}
 	d.sort()
 	most, err := mostUnavailable(s.set)
 	if err != nil {
 		return plan{}, err
 	}
-	if !d.keep() || !d.settleCondemned() || !d.shrink() || s.set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
+	if !d.keepReplicas() || !d.settleCondemned() || !d.shrink() || s.set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
 		return plan{phases: d.phases, most: most}, nil
 	}
 	unavailable := 0
@@ -99,7 +99,7 @@ func mostUnavailable(set *appsv1.StatefulSet) (int, error) {
 	if rolling == nil || rolling.MaxUnavailable == nil {
 		return 1, nil
 	}
-	most, err := intstr.GetScaledValueFromIntOrPercent(rolling.MaxUnavailable, size(set), false)
+	most, err := intstr.GetScaledValueFromIntOrPercent(rolling.MaxUnavailable, replicaCount(set), false)
 	if err != nil {
 		return 0, fmt.Errorf("maxUnavailable: %w", err)
 	}
@@ -108,23 +108,23 @@ func mostUnavailable(set *appsv1.StatefulSet) (int, error) {
 
 // sort divides the pods into replicas and condemned, and adds placeholders for missing pods.
 func (d *decision) sort() {
-	d.replicas = make([]*v1.Pod, size(d.set))
+	d.replicas = make([]*v1.Pod, replicaCount(d.set))
 	for _, pod := range d.pods {
-		if n := ordinalOf(pod); within(d.set, n) {
-			d.replicas[n-first(d.set)] = pod
+		if n := ordinalOf(pod); inRange(d.set, n) {
+			d.replicas[n-startOrdinal(d.set)] = pod
 		} else {
 			d.condemned = append(d.condemned, pod)
 		}
 	}
 	for i, pod := range d.replicas {
 		if pod == nil {
-			d.replicas[i] = toBe(d.set, d.revisionFor(i), first(d.set)+i)
+			d.replicas[i] = placeholder(d.set, d.revisionFor(i), startOrdinal(d.set)+i)
 		}
 	}
 	slices.SortFunc(d.condemned, func(a, b *v1.Pod) int { return cmp.Compare(ordinalOf(b), ordinalOf(a)) })
 	for _, pod := range slices.Concat(d.replicas, reversed(d.condemned)) {
 		if !d.available(pod) {
-			d.troubled = pod
+			d.firstUnavailable = pod
 			break
 		}
 	}
@@ -160,12 +160,14 @@ func partition(set *appsv1.StatefulSet) int {
 	return 0
 }
 
-// created reports whether the pod exists in the API server.
-func created(pod *v1.Pod) bool { return pod.Status.Phase != "" }
+// exists reports whether the pod exists in the API server.
+func exists(pod *v1.Pod) bool { return pod.Status.Phase != "" }
 
 func terminating(pod *v1.Pod) bool { return pod.DeletionTimestamp != nil }
 
-func runs(pod *v1.Pod) bool { return pod.Status.Phase == v1.PodRunning && controller.Ready(pod) }
+func isRunningReady(pod *v1.Pod) bool {
+	return pod.Status.Phase == v1.PodRunning && controller.Ready(pod)
+}
 
 func ended(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodFailed || pod.Status.Phase == v1.PodSucceeded
@@ -191,7 +193,7 @@ func (d *decision) each(pods []*v1.Pod, f func(pod *v1.Pod) (step, bool)) bool {
 		s, stop := f(pod)
 		if s.verb != "" {
 			phase = append(phase, s)
-			d.doomed[pod] = d.doomed[pod] || s.verb == destroy
+			d.deleting[pod] = d.deleting[pod] || s.verb == destroy
 		}
 		if stop && d.ordered {
 			stopped = true
@@ -204,28 +206,28 @@ func (d *decision) each(pods []*v1.Pod, f func(pod *v1.Pod) (step, bool)) bool {
 	return !stopped
 }
 
-// keep creates, repairs and recreates the wanted pods.
-func (d *decision) keep() bool { return d.each(d.replicas, d.keepOne) }
+// keepReplicas creates, repairs and recreates the wanted pods.
+func (d *decision) keepReplicas() bool { return d.each(d.replicas, d.keepReplica) }
 
-func (d *decision) keepOne(pod *v1.Pod) (step, bool) {
+func (d *decision) keepReplica(pod *v1.Pod) (step, bool) {
 	switch {
 	case ended(pod) && terminating(pod):
 		return step{}, true
 	case ended(pod):
 		return step{destroy, pod}, true // it is recreated when the API server has deleted it
-	case !created(pod) && d.blocked(pod):
+	case !exists(pod) && d.blocked(pod):
 		return step{}, true
-	case !created(pod):
+	case !exists(pod):
 		return step{create, pod}, true
 	}
 	var s step
 	if pod.Status.Phase == v1.PodPending && len(d.set.Spec.VolumeClaimTemplates) > 0 && d.wantsClaims(pod) {
 		s = step{claims, pod}
 	}
-	if d.ordered && (terminating(pod) || !runs(pod) || !d.ready(pod)) {
+	if d.ordered && (terminating(pod) || !isRunningReady(pod) || !d.ready(pod)) {
 		return s, true
 	}
-	if !identified(pod) || !mounted(d.set, pod) || d.unsettled(pod) {
+	if !hasIdentity(pod) || !hasVolumes(d.set, pod) || d.unsettled(pod) {
 		s = step{repair, pod}
 	}
 	return s, false
@@ -234,7 +236,7 @@ func (d *decision) keepOne(pod *v1.Pod) (step, bool) {
 // blocked reports whether a pod must wait for the deletion of claims of an earlier pod with its
 // name.
 func (d *decision) blocked(pod *v1.Pod) bool {
-	return policy(d.set).WhenScaled != retain && d.anyClaim(pod, func(c *v1.PersistentVolumeClaim) bool { return c != nil && stale(c, pod, podKind) })
+	return retentionPolicy(d.set).WhenScaled != retain && d.anyClaim(pod, func(c *v1.PersistentVolumeClaim) bool { return c != nil && stale(c, pod, podKind) })
 }
 
 // wantsClaims reports whether a claim of the pod is missing, is being deleted, or has wrong owners.
@@ -248,7 +250,7 @@ func (d *decision) unsettled(pod *v1.Pod) bool {
 		if c == nil {
 			return false
 		}
-		_, change, _ := owners(c, d.set, pod)
+		_, change, _ := claimOwners(c, d.set, pod)
 		return change
 	})
 }
@@ -276,7 +278,7 @@ func (d *decision) settleCondemned() bool {
 // first unavailable one.
 func (d *decision) shrink() bool {
 	return d.each(d.condemned, func(pod *v1.Pod) (step, bool) {
-		if terminating(pod) || d.ordered && pod != d.troubled && !(runs(pod) && d.ready(pod)) {
+		if terminating(pod) || d.ordered && pod != d.firstUnavailable && !(isRunningReady(pod) && d.ready(pod)) {
 			return step{}, true
 		}
 		return step{destroy, pod}, true
@@ -330,5 +332,5 @@ func (d *decision) rollOne() {
 // outdated reports whether a pod must be replaced. A pod that does not exist yet or is being
 // deleted is not.
 func (d *decision) outdated(pod *v1.Pod) bool {
-	return revisionOf(pod) != d.update.name && created(pod) && !terminating(pod) && !d.doomed[pod]
+	return revisionOf(pod) != d.update.name && exists(pod) && !terminating(pod) && !d.deleting[pod]
 }

@@ -221,9 +221,9 @@ func TestOrder(t *testing.T) {
 						}
 					}
 				}
-				if s.verb == destroy && n >= size(set) || s.verb == replace {
+				if s.verb == destroy && n >= replicaCount(set) || s.verb == replace {
 					for i := n + 1; i < 6; i++ {
-						if how[i] != "" && (s.verb == destroy || how[i] != "ready" || i >= size(set)) {
+						if how[i] != "" && (s.verb == destroy || how[i] != "ready" || i >= replicaCount(set)) {
 							t.Fatalf("%s before %d, which is %q", show(p), i, how[i])
 						}
 					}
@@ -269,7 +269,7 @@ func TestConverges(t *testing.T) {
 			}
 			ready := 0
 			for _, pod := range s.pods {
-				if runs(pod) && !terminating(pod) {
+				if isRunningReady(pod) && !terminating(pod) {
 					ready++
 				}
 			}
@@ -327,7 +327,7 @@ func TestParse(t *testing.T) {
 		"web-0": "web 0 true", "web-a-12": "web-a 12 true", "web": " 0 false", "web-": " 0 false", "web-x": " 0 false",
 		"web--1": "web- 1 true", "web-+1": " 0 false", "web-99999999999": " 0 false",
 	} {
-		set, n, ok := parse(name)
+		set, n, ok := parsePodName(name)
 		if got := fmt.Sprint(set, " ", n, " ", ok); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}

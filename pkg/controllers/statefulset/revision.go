@@ -30,9 +30,9 @@ type revisions struct {
 	collisions      int32
 }
 
-// revise returns the set's revisions. It creates the revision of the present template, or renumbers
+// syncRevisions returns the set's revisions. It creates the revision of the present template, or renumbers
 // it if it exists.
-func (c *Controller) revise(ctx context.Context, set *appsv1.StatefulSet, sorted []*appsv1.ControllerRevision) (revisions, error) {
+func (c *Controller) syncRevisions(ctx context.Context, set *appsv1.StatefulSet, sorted []*appsv1.ControllerRevision) (revisions, error) {
 	var out revisions
 	if n := set.Status.CollisionCount; n != nil {
 		out.collisions = *n
@@ -41,12 +41,12 @@ func (c *Controller) revise(ctx context.Context, set *appsv1.StatefulSet, sorted
 	if err != nil {
 		return out, err
 	}
-	out.update = same(sorted, wanted)
+	out.update = findSame(sorted, wanted)
 	switch {
 	case out.update == nil && set.DeletionTimestamp != nil:
 		return revisions{}, nil
 	case out.update == nil:
-		out.update, out.collisions, err = c.record(ctx, set, wanted, out.collisions)
+		out.update, out.collisions, err = c.createRevision(ctx, set, wanted, out.collisions)
 	case out.update != sorted[len(sorted)-1]: // rolled back to an earlier template
 		out.update, err = c.history.Renumber(ctx, out.update, wanted.Revision)
 	}
@@ -60,9 +60,9 @@ func (c *Controller) revise(ctx context.Context, set *appsv1.StatefulSet, sorted
 	return out, nil
 }
 
-// same returns the revision with the same data as the wanted one. It also compares the data that
+// findSame returns the revision with the same data as the wanted one. It also compares the data that
 // the newest revision would have if it were written now.
-func same(sorted []*appsv1.ControllerRevision, wanted *appsv1.ControllerRevision) *appsv1.ControllerRevision {
+func findSame(sorted []*appsv1.ControllerRevision, wanted *appsv1.ControllerRevision) *appsv1.ControllerRevision {
 	if r := history.Find(sorted, wanted); r != nil || len(sorted) == 0 {
 		return r
 	}
@@ -79,8 +79,8 @@ func same(sorted []*appsv1.ControllerRevision, wanted *appsv1.ControllerRevision
 	return newest
 }
 
-// record creates a revision. It uses another name while the name is taken.
-func (c *Controller) record(ctx context.Context, set *appsv1.StatefulSet, r *appsv1.ControllerRevision, collisions int32) (*appsv1.ControllerRevision, int32, error) {
+// createRevision creates a revision. It uses another name while the name is taken.
+func (c *Controller) createRevision(ctx context.Context, set *appsv1.StatefulSet, r *appsv1.ControllerRevision, collisions int32) (*appsv1.ControllerRevision, int32, error) {
 	for {
 		got, collided, err := c.history.Create(ctx, r)
 		if err != nil || !collided {
@@ -91,8 +91,8 @@ func (c *Controller) record(ctx context.Context, set *appsv1.StatefulSet, r *app
 	}
 }
 
-// truncate deletes unused revisions that exceed the history limit.
-func (c *Controller) truncate(ctx context.Context, set *appsv1.StatefulSet, pods []*v1.Pod, sorted []*appsv1.ControllerRevision, r revisions) error {
+// truncateHistory deletes unused revisions that exceed the history limit.
+func (c *Controller) truncateHistory(ctx context.Context, set *appsv1.StatefulSet, pods []*v1.Pod, sorted []*appsv1.ControllerRevision, r revisions) error {
 	used := map[string]bool{r.current.Name: true, r.update.Name: true}
 	for _, pod := range pods {
 		used[revisionOf(pod)] = true

@@ -21,10 +21,10 @@ func status(s state, collisions, replaced int32) (appsv1.StatefulSetStatus, time
 	}
 	var again time.Duration
 	for _, pod := range s.pods {
-		if created(pod) {
+		if exists(pod) {
 			out.Replicas++
 		}
-		if runs(pod) {
+		if isRunningReady(pod) {
 			out.ReadyReplicas++
 			ok, left := controller.Available(pod, minReady(s.set), s.now)
 			if ok {
@@ -33,7 +33,7 @@ func status(s state, collisions, replaced int32) (appsv1.StatefulSetStatus, time
 				again = left
 			}
 		}
-		if created(pod) && !terminating(pod) {
+		if exists(pod) && !terminating(pod) {
 			if revisionOf(pod) == s.current.name {
 				out.CurrentReplicas++
 			}

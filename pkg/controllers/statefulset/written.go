@@ -21,8 +21,8 @@ func newWritten() *written {
 	return &written{byKey: map[string]map[cache.SharedIndexInformer]string{}}
 }
 
-// note records a write of an object that an informer shows.
-func (w *written) note(key string, informer cache.SharedIndexInformer, version string) {
+// record records a write of an object that an informer shows.
+func (w *written) record(key string, informer cache.SharedIndexInformer, version string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.byKey[key] == nil {

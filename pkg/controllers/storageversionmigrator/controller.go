@@ -92,7 +92,7 @@ func (c *Controller) start(ctx context.Context, m *migration) error {
 	if err != nil {
 		return err
 	}
-	return c.say(ctx, m, storagemigrationv1beta1.MigrationRunning, reasonRunning, "The migration is running")
+	return c.addCondition(ctx, m, storagemigrationv1beta1.MigrationRunning, reasonRunning, "The migration is running")
 }
 
 // finish marks an ended migration as not running.
@@ -112,7 +112,7 @@ func (c *Controller) finish(ctx context.Context, m *migration) error {
 }
 
 // addCondition adds a true condition to a migration.
-func (c *Controller) say(ctx context.Context, m *migration, what storagemigrationv1beta1.MigrationConditionType, reason, message string) error {
+func (c *Controller) addCondition(ctx context.Context, m *migration, what storagemigrationv1beta1.MigrationConditionType, reason, message string) error {
 	told := m.DeepCopy()
 	if conditionOf(told, what) != nil {
 		return nil
@@ -124,7 +124,7 @@ func (c *Controller) say(ctx context.Context, m *migration, what storagemigratio
 }
 
 func (c *Controller) fail(ctx context.Context, m *migration, message string) error {
-	return c.say(ctx, m, storagemigrationv1beta1.MigrationFailed, reasonFailed, message)
+	return c.addCondition(ctx, m, storagemigrationv1beta1.MigrationFailed, reasonFailed, message)
 }
 
 func (c *Controller) update(ctx context.Context, m *migration) error {
@@ -156,7 +156,7 @@ func (c *Controller) run(ctx context.Context, m *migration) error {
 	case !what.migratable:
 		return c.fail(ctx, m, fmt.Sprintf("resource %q does not support discovery operations: %v", what.gvr.String(), needed()))
 	case m.Status.ResourceVersion == "":
-		return c.note(ctx, m, what)
+		return c.recordStart(ctx, m, what)
 	}
 	refused, err := c.migrate(ctx, what, m.Status.ResourceVersion)
 	if err != nil {
@@ -165,11 +165,11 @@ func (c *Controller) run(ctx context.Context, m *migration) error {
 	if refused != nil {
 		return c.fail(ctx, m, fmt.Sprintf("migration encountered unhandled error: %s", refused))
 	}
-	return c.say(ctx, m, storagemigrationv1beta1.MigrationSucceeded, reasonSucceeded, "")
+	return c.addCondition(ctx, m, storagemigrationv1beta1.MigrationSucceeded, reasonSucceeded, "")
 }
 
 // recordStart records the resource version at which a migration begins.
-func (c *Controller) note(ctx context.Context, m *migration, what *target) error {
+func (c *Controller) recordStart(ctx context.Context, m *migration, what *target) error {
 	list, err := c.Metadata.Resource(what.gvr).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return fmt.Errorf("present resource version: %w", err)

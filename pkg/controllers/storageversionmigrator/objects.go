@@ -117,14 +117,14 @@ func (c *Controller) rewrite(ctx context.Context, what *target, o *metav1.Partia
 	switch {
 	case err == nil, apierrors.IsNotFound(err), apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause):
 		return nil
-	case lasting(err):
+	case isRejected(err):
 		return refusal{err}
 	}
 	return fmt.Errorf("write %s: %w", o.Name, err)
 }
 
-// lasting reports whether an error rejects the call itself, so that a retry does not help.
-func lasting(err error) bool {
+// isRejected reports whether an error rejects the call itself, so that a retry does not help.
+func isRejected(err error) bool {
 	var s apierrors.APIStatus
 	if !errors.As(err, &s) {
 		return false

@@ -59,7 +59,7 @@ func (c *Controller) nodeChanged(old, n *v1.Node) {
 		c.seen.forget(old.Name)
 		return
 	}
-	c.seen.note(n, c.Clock.Now())
+	c.seen.record(n, c.Clock.Now())
 	if old == nil || !slices.EqualFunc(old.Spec.Taints, n.Spec.Taints, func(a, b v1.Taint) bool { return a.MatchTaint(&b) }) {
 		for _, pod := range controller.PodsOnNode(c.pods, n.Name) {
 			c.queue.AddObject(pod)

@@ -76,8 +76,8 @@ type taintID struct{ key, value string }
 
 func newSightings() *sightings { return &sightings{byNode: map[string]map[taintID]time.Time{}} }
 
-// note records the present taints of a node and forgets earlier ones.
-func (s *sightings) note(n *v1.Node, now time.Time) {
+// record records the present taints of a node and forgets earlier ones.
+func (s *sightings) record(n *v1.Node, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, after := s.byNode[n.Name], map[taintID]time.Time{}

@@ -62,8 +62,8 @@ func TestSightings(t *testing.T) {
 	s := newSightings()
 	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: "a", Effect: v1.TaintEffectNoExecute}}}}
 	taint := &n.Spec.Taints[0]
-	s.note(n, begin)
-	s.note(n, begin.Add(time.Minute))
+	s.record(n, begin)
+	s.record(n, begin.Add(time.Minute))
 	if got := s.since("n", taint, begin.Add(time.Hour)); !got.Equal(begin) {
 		t.Errorf("seen first at %v", got)
 	}
@@ -72,7 +72,7 @@ func TestSightings(t *testing.T) {
 		t.Errorf("dated: %v", got)
 	}
 	n.Spec.Taints = nil
-	s.note(n, begin.Add(2*time.Minute))
+	s.record(n, begin.Add(2*time.Minute))
 	if got := s.since("n", taint, begin.Add(time.Hour)); !got.Equal(begin.Add(time.Hour)) || len(s.byNode) > 0 {
 		t.Errorf("remembered a removed taint: %v, %v", got, s.byNode)
 	}

@@ -42,9 +42,9 @@ func New(d controller.Deps) (controller.Controller, error) {
 	return c, controller.OnChange(nodes.Informer(), func(old, n *v1.Node) {
 		switch {
 		case old == nil:
-			c.counted(1)
+			c.addNodes(1)
 		case n == nil:
-			c.counted(-1)
+			c.addNodes(-1)
 			return
 		}
 		c.queue.AddObject(n)
@@ -54,7 +54,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-func (c *Controller) counted(more int) {
+func (c *Controller) addNodes(more int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.count += more

@@ -74,8 +74,8 @@ func (c *Controller) unbind(ctx context.Context, v *v1.PersistentVolume) error {
 	return err
 }
 
-// handOver sets the annotation that assigns a claim to a provisioner.
-func (c *Controller) handOver(ctx context.Context, claim *v1.PersistentVolumeClaim, provisioner string) error {
+// assignProvisioner sets the annotation that assigns a claim to a provisioner.
+func (c *Controller) assignProvisioner(ctx context.Context, claim *v1.PersistentVolumeClaim, provisioner string) error {
 	next := claim.DeepCopy()
 	for _, name := range []string{volume.AnnBetaStorageProvisioner, volume.AnnStorageProvisioner} {
 		metav1.SetMetaDataAnnotation(&next.ObjectMeta, name, provisioner)

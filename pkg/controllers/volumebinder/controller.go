@@ -61,8 +61,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 		Deps: d, claimLister: core.PersistentVolumeClaims().Lister(), volumeLister: core.PersistentVolumes().Lister(), classes: classes.Lister(),
 		claimCache: claims.GetIndexer(), volumeCache: volumes.GetIndexer(), podCache: pods.GetIndexer(),
 	}
-	c.claims = controller.NewQueue(Name+"/claims", d.Clock, d.Log, d.Options.Workers, unlessGone(c.syncClaim))
-	c.volumes = controller.NewQueue(Name+"/volumes", d.Clock, d.Log, d.Options.Workers, unlessGone(c.syncVolume))
+	c.claims = controller.NewQueue(Name+"/claims", d.Clock, d.Log, d.Options.Workers, ignoreNotFound(c.syncClaim))
+	c.volumes = controller.NewQueue(Name+"/volumes", d.Clock, d.Log, d.Options.Workers, ignoreNotFound(c.syncVolume))
 	return c, errors.Join(
 		claims.AddIndexers(cache.Indexers{byVolume: index(volumeOf), unbound: index(waitsOf)}),
 		volumes.AddIndexers(cache.Indexers{freeOfClass: index(freeClassOf), byClaim: index(claimOf)}),
@@ -71,7 +71,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 		controller.OnChange(volumes, c.volumeChanged),
 		controller.OnChange(classes.Informer(), func(_, class *storagev1.StorageClass) {
 			if class != nil {
-				c.lookAtWaiting(all)
+				c.queueWaiting(anyClaim)
 			}
 		}),
 	)
@@ -120,7 +120,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	g.Go(func() error { return c.claims.Run(ctx) })
 	g.Go(func() error { return c.volumes.Run(ctx) })
 	// Periodically repeat the events that tell users why a claim is pending.
-	controller.RunEvery(ctx, c.Clock, c.Options.Periods.Claims, func(context.Context) { c.lookAtWaiting(all) })
+	controller.RunEvery(ctx, c.Clock, c.Options.Periods.Claims, func(context.Context) { c.queueWaiting(anyClaim) })
 	return g.Wait()
 }
 
@@ -163,7 +163,7 @@ func (c *Controller) volumeChanged(old, v *v1.PersistentVolume) {
 		c.claims.Add(key)
 	}
 	if v.Spec.ClaimRef == nil && v.Status.Phase == v1.VolumeAvailable {
-		c.lookAtWaiting(func(claim *v1.PersistentVolumeClaim) bool {
+		c.queueWaiting(func(claim *v1.PersistentVolumeClaim) bool {
 			found, err := best(claim, []*v1.PersistentVolume{v}, false)
 			return err != nil || found != nil
 		})
@@ -171,7 +171,7 @@ func (c *Controller) volumeChanged(old, v *v1.PersistentVolume) {
 }
 
 // queueWaiting queues unbound claims for which may returns true.
-func (c *Controller) lookAtWaiting(may func(*v1.PersistentVolumeClaim) bool) {
+func (c *Controller) queueWaiting(may func(*v1.PersistentVolumeClaim) bool) {
 	waiting, err := c.claimCache.ByIndex(unbound, waits)
 	if err != nil {
 		return // the index exists
@@ -183,7 +183,7 @@ func (c *Controller) lookAtWaiting(may func(*v1.PersistentVolumeClaim) bool) {
 	}
 }
 
-func all(*v1.PersistentVolumeClaim) bool { return true }
+func anyClaim(*v1.PersistentVolumeClaim) bool { return true }
 
 // candidates returns the volumes that a claim may be bound to: free ones of its class and those
 // reserved for it.

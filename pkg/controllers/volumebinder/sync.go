@@ -20,9 +20,9 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// unlessGone returns a sync that ignores NotFound errors, because an event follows that queues the
+// ignoreNotFound returns a sync that ignores NotFound errors, because an event follows that queues the
 // objects again.
-func unlessGone(sync func(context.Context, string) error) func(context.Context, string) error {
+func ignoreNotFound(sync func(context.Context, string) error) func(context.Context, string) error {
 	return func(ctx context.Context, key string) error {
 		if err := sync(ctx, key); !apierrors.IsNotFound(err) {
 			return err
@@ -51,7 +51,7 @@ func (c *Controller) syncClaim(ctx context.Context, key string) error {
 		_, err := c.updateClaim(ctx, next)
 		return err
 	case plan.provisioner != "":
-		if err := c.handOver(ctx, claim, plan.provisioner); err != nil {
+		if err := c.assignProvisioner(ctx, claim, plan.provisioner); err != nil {
 			c.Events.Eventf(claim, v1.EventTypeWarning, "ProvisioningFailed", "Error saving claim: %v", err)
 			return err
 		}
@@ -62,11 +62,11 @@ func (c *Controller) syncClaim(ctx context.Context, key string) error {
 			return err
 		}
 	}
-	c.tell(claim, plan.event, changed)
+	c.recordEvent(claim, plan.event, changed)
 	return nil
 }
 
-func (c *Controller) tell(o runtime.Object, e event, changed bool) {
+func (c *Controller) recordEvent(o runtime.Object, e event, changed bool) {
 	if e.reason != "" && (changed || !e.onChange) {
 		c.Events.Event(o, e.kind, e.reason, e.message)
 	}
@@ -185,9 +185,9 @@ func (c *Controller) syncVolume(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	c.tell(v, plan.event, changed)
+	c.recordEvent(v, plan.event, changed)
 	if claim != nil {
-		c.tell(claim, plan.claimEvent, changed)
+		c.recordEvent(claim, plan.claimEvent, changed)
 	}
 	return nil
 }
