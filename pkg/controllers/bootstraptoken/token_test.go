@@ -60,7 +60,7 @@ func TestSigned(t *testing.T) {
 		}
 	}
 	if again, err := withSignatures(data, tokens, now); err != nil || again[signaturePrefix+"aaaaaa"] != data[signaturePrefix+"aaaaaa"] {
-		t.Errorf("signed anew otherwise: %v, %v", again, err)
+		t.Errorf("signing again changes the signature: %v, %v", again, err)
 	}
 	if got := nextExpiry(tokens, now); got != time.Hour {
 		t.Errorf("next expiry %v", got)

@@ -87,7 +87,7 @@ func TestWorkersAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := count(decoded, 4321); got != len(args) {
-		t.Errorf("%d of %d are told", got, len(args))
+		t.Errorf("%d of %d are in the configuration", got, len(args))
 	}
 }
 

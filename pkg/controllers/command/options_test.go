@@ -26,8 +26,8 @@ func TestControllers(t *testing.T) {
 		{flag: "*,-deployment", runs: map[string]bool{"deployment-controller": false, "replicaset-controller": true}},
 		{flag: "deployment-controller", runs: map[string]bool{"deployment-controller": true, "replicaset-controller": false}},
 		{flag: "*,bootstrapsigner,-service-lb-controller", runs: map[string]bool{"namespace-controller": true, "bootstrap-signer-controller": true, "token-cleaner-controller": false}},
-		{flag: "*,-nonsense", err: `there is no controller "nonsense"`},
-		{flag: "*,", err: `there is no controller ""`},
+		{flag: "*,-nonsense", err: `unknown controller "nonsense"`},
+		{flag: "*,", err: `unknown controller ""`},
 	} {
 		o, err := parse([]string{"--controllers=" + tc.flag}, io.Discard)
 		if tc.err != "" {

@@ -88,8 +88,8 @@ func (q *Queue) AddObject(obj any) { q.items.Add(Key(obj)) }
 
 // AddPaced queues a key for a change that is likely to be followed by similar ones. The first
 // change is synced at once. Changes during a sync, and for a pause that grows with the duration
-// of the sync, are synced together. So a busy API server gets fewer status writes, each of
-// which covers more changes.
+// of the sync, are synced together. So a busy API server gets fewer status writes, and
+// each write covers more changes.
 func (q *Queue) AddPaced(key string) {
 	q.mu.Lock()
 	p := q.pauses[key]

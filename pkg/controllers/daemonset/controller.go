@@ -167,7 +167,7 @@ func (c *Controller) nodeChanged(old, node *v1.Node) {
 		return // a cache never fails
 	}
 	for _, set := range sets {
-		if j := newJudge(set); j.evaluate(old) != j.evaluate(node) {
+		if j := newEligibility(set); j.evaluate(old) != j.evaluate(node) {
 			c.queue.AddObject(set)
 		}
 	}

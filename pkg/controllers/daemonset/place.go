@@ -24,16 +24,16 @@ const generationLabel = "pod-template-generation"
 // verdict says whether a set should run a pod on a node, and whether an existing pod may stay.
 type verdict struct{ run, stay bool }
 
-// judge decides which nodes are eligible for a set.
-type judge struct {
+// eligibility decides which nodes are eligible for a set.
+type eligibility struct {
 	node        string // the only eligible node, if the template names one
 	affinity    nodeaffinity.RequiredNodeAffinity
 	tolerations []v1.Toleration
 }
 
-func newJudge(set *appsv1.DaemonSet) *judge {
+func newEligibility(set *appsv1.DaemonSet) *eligibility {
 	spec := &set.Spec.Template.Spec
-	return &judge{
+	return &eligibility{
 		node:        spec.NodeName,
 		affinity:    nodeaffinity.GetRequiredNodeAffinity(&v1.Pod{Spec: *spec}),
 		tolerations: tolerations(spec),
@@ -43,7 +43,7 @@ func newJudge(set *appsv1.DaemonSet) *judge {
 // evaluate reports whether a daemon pod should run and may stay on a node; node may be nil. Only
 // its name, labels and taints matter, not whether it is ready or has resources. An existing pod
 // stays on a tainted node unless the taint's effect is NoExecute.
-func (j *judge) evaluate(node *v1.Node) verdict {
+func (j *eligibility) evaluate(node *v1.Node) verdict {
 	if node == nil {
 		return verdict{}
 	}

@@ -51,12 +51,12 @@ func TestJudge(t *testing.T) {
 			set, node := sample(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 			tc.spec(&set.Spec.Template.Spec)
 			tc.node(node)
-			if got := newJudge(set).evaluate(node); got != tc.want {
+			if got := newEligibility(set).evaluate(node); got != tc.want {
 				t.Errorf("verdict: %+v, want %+v", got, tc.want)
 			}
 		})
 	}
-	if got := newJudge(sample()).evaluate(nil); got != no {
+	if got := newEligibility(sample()).evaluate(nil); got != no {
 		t.Errorf("no node: %+v", got)
 	}
 }

@@ -55,7 +55,7 @@ func (p *plan) idle() bool { return len(p.create) == 0 && len(p.delete) == 0 }
 // assignPods assigns pods to nodes.
 func assignPods(set *appsv1.DaemonSet, nodes []*v1.Node, pods []*v1.Pod) []place {
 	byName := map[string]*place{}
-	j := newJudge(set)
+	j := newEligibility(set)
 	for _, node := range nodes {
 		byName[node.Name] = &place{name: node.Name, exists: true, verdict: j.evaluate(node)}
 	}

@@ -153,7 +153,8 @@ func proportions(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) ([]step, error
 	return steps, nil
 }
 
-// share returns a ReplicaSet's part of a change by diff, of which left is not distributed yet.
+// share returns a ReplicaSet's part of a change by diff. left is the part of the change that is
+// not distributed yet.
 func share(d *appsv1.Deployment, s *appsv1.ReplicaSet, allowed, diff, left int32) int32 {
 	if *s.Spec.Replicas == 0 || diff == 0 || left == 0 {
 		return 0

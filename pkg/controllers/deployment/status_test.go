@@ -69,7 +69,7 @@ func TestProgress(t *testing.T) {
 				t.Errorf("%s %s, want %s %s", got.Reason, got.Status, tc.reason, tc.status)
 			}
 			if newly := !got.LastUpdateTime.Equal(&dated); newly != tc.newlyDated {
-				t.Errorf("dated anew: %v, want %v", newly, tc.newlyDated)
+				t.Errorf("time was updated: %v, want %v", newly, tc.newlyDated)
 			}
 		})
 	}

@@ -61,6 +61,6 @@ func TestServer(t *testing.T) {
 	controllertest.Eventually(t, "it is made again", made)
 	other, err := claims.Get(t.Context(), "p-other", metav1.GetOptions{})
 	if err != nil || len(other.OwnerReferences) > 0 {
-		t.Errorf("somebody else's claim: %v, %v", other, err)
+		t.Errorf("another owner's claim: %v, %v", other, err)
 	}
 }

@@ -66,8 +66,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/volumebinder"
 )
 
-// row is a scenario: the controllers that run, of which the first is the one under test, and the
-// kinds that are compared. Its script is testdata/NAME.yaml, with the name of the first controller.
+// row is a scenario: the controllers that run and the kinds that are compared. The first controller
+// is the one under test, and the script is testdata/NAME.yaml with that controller's name.
 type row struct {
 	members []string
 	kinds   string

@@ -16,8 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// stream is the body of a watch. It delivers whole events, each of which may be delayed or
-// delivered twice, and the watch may end after each.
+// stream is the body of a watch. It delivers whole events, and may delay or duplicate each. The
+// watch may end after any event.
 type stream struct {
 	faults *Faults
 	what   string

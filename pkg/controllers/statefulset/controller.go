@@ -6,9 +6,9 @@
 // deleted in order.
 //
 // The pure function decide makes a plan from the set, its pods and their claims. The pure function
-// owners decides who owns the claims. The controller carries out the plan step by step and writes
-// the status. There are never two pods with the same name, so a pod is recreated only after the API
-// server has deleted the earlier one.
+// claimOwners decides which object owns a claim. The controller carries out the plan step by step
+// and writes the status. There are never two pods with the same name, so a pod is recreated only
+// after the API server has deleted the earlier one.
 package statefulset
 
 import (

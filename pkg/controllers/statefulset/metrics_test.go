@@ -62,7 +62,7 @@ func TestMetrics(t *testing.T) {
 			}
 			m.forget(set.Namespace, set.Name)
 			if got := gather(t, r); len(got) > 0 {
-				t.Errorf("the set is gone, and there is %q", got)
+				t.Errorf("metrics of a deleted set: %q", got)
 			}
 			m.skip(v1.Resource("pods"))
 			if got := gather(t, r); !slices.Equal(got, []string{"statefulset_controller_stale_sync_skips_total[ pods] 1"}) {

@@ -116,7 +116,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 		_, err = api.UpdateStatus(ctx, next, metav1.UpdateOptions{})
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("servers that are gone: %w", err)
+		return fmt.Errorf("entries of missing servers: %w", err)
 	}
 	return nil
 }

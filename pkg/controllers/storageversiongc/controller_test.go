@@ -92,6 +92,6 @@ func TestServersThatGo(t *testing.T) {
 	servers("a.b.both", "one")
 	servers("a.b.twos")
 	if v, err := versions.Get(ctx, "core.pods", metav1.GetOptions{}); err != nil || len(v.Status.StorageVersions) != 1 {
-		t.Errorf("what a running server told: %+v, %v", v, err)
+		t.Errorf("entry of a running server: %+v, %v", v, err)
 	}
 }
