@@ -402,10 +402,8 @@ func (a *assembly) run(ctx context.Context) {
 		a.self.informers.Shutdown()
 	})
 	wg.Go(func() {
-		for _, ok := range a.self.informers.WaitForCacheSync(ctx.Done()) {
-			if !ok {
-				return
-			}
+		if a.self.informers.WaitForCacheSyncWithContext(ctx).AsError() != nil {
+			return // ctx has ended
 		}
 		a.started.Open()
 		a.announce(ctx)

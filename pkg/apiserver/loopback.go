@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"keelson.dev/apiserver/loopback"
+	"keelson.dev/keelson/pkg/follow"
 )
 
 // self is the server as a client of itself: requests go to its handlers by
@@ -60,8 +61,7 @@ func newSelf(ctx context.Context) (*self, error) {
 	if s.dynamic, err = dynamic.NewForConfig(plain); err != nil {
 		return nil, fmt.Errorf("loopback client: %w", err)
 	}
-	s.informers = informers.NewSharedInformerFactoryWithOptions(s.client, informerResync,
-		informers.WithTransform(withoutManagedFields))
+	s.informers = follow.NewInformers(s.client, informerResync)
 	return s, nil
 }
 
@@ -72,16 +72,6 @@ func (s *self) bootstrapTokens() cache.SharedIndexInformer {
 	return coreinformers.NewFilteredSecretInformer(s.client, metav1.NamespaceSystem, informerResync,
 		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 		func(o *metav1.ListOptions) { o.FieldSelector = "type=" + string(corev1.SecretTypeBootstrapToken) })
-}
-
-// withoutManagedFields spares informers what nobody reads in them.
-func withoutManagedFields(obj any) (any, error) {
-	if o, ok := obj.(interface {
-		SetManagedFields([]metav1.ManagedFieldsEntry)
-	}); ok {
-		o.SetManagedFields(nil)
-	}
-	return obj, nil
 }
 
 // open lets requests through to h.

@@ -82,7 +82,7 @@ func (k *Kubelet) buildPods() error {
 	})
 	k.pods.sources = newSources(s, api, k.pods.status.SyncMirrors)
 	k.pods.view = &podView{k.pods.sources, k.pods.status, k.runtime.client}
-	k.pods.events = newPodEvents(s, k.runtime.client, api.listed.Load)
+	k.pods.events = newPodEvents(s, k.runtime.client, api.listed)
 	cfg.Metrics.MustRegister(newState(s, k.pods.view), &waitingResizes{k.pods.view.Pods})
 
 	k.pods.objects = objects.New(objects.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log})

@@ -127,7 +127,7 @@ func newScraped(t *testing.T) *scraped {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := src.api.pods.GetStore().Add(s.pod()); err != nil {
+	if err := src.api.pods.Add(s.pod()); err != nil {
 		t.Fatal(err)
 	}
 	volumes := volume.New(volume.Config{

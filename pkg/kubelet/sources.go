@@ -111,18 +111,22 @@ type withoutMirrors struct {
 	changed func()
 }
 
-func (w withoutMirrors) Set(pod *v1.Pod) {
-	if source.Mirror(pod) {
-		w.changed()
-		return
+// change passes on a change of a pod. A pod can be replaced by one of the same name while the watch
+// is interrupted.
+func (w withoutMirrors) change(old, current *v1.Pod) {
+	if old != nil && (current == nil || current.UID != old.UID) && !w.mirror(old) {
+		w.pool.Remove(old.UID)
 	}
-	w.pool.Set(pod)
+	if current != nil && !w.mirror(current) {
+		w.pool.Set(current)
+	}
 }
 
-func (w withoutMirrors) remove(pod *v1.Pod) {
-	if source.Mirror(pod) {
-		w.changed()
-		return
+// mirror reports whether a pod is a mirror, and announces the change of one.
+func (w withoutMirrors) mirror(pod *v1.Pod) bool {
+	if !source.Mirror(pod) {
+		return false
 	}
-	w.pool.Remove(pod.UID)
+	w.changed()
+	return true
 }

@@ -32,7 +32,7 @@ func defaultProfile(t testing.TB) *profile.Profile {
 }
 
 func emptyView(t interface{ Fatal(...any) }) *view {
-	sources, err := newSources(fake.NewSimpleClientset(), false)
+	sources, err := newSources(Config{Client: fake.NewSimpleClientset(), Profiles: &profile.Set{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,11 +16,11 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
 	"pgregory.net/rapid"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/api/scheduling/v1alpha1"
+	"keelson.dev/keelson/pkg/follow"
 	"keelson.dev/keelson/pkg/scheduler/queue"
 	"keelson.dev/scheduling"
 )
@@ -115,7 +115,7 @@ func (c *gangCell) scheduler(t interface {
 	Context() context.Context
 }) (*Scheduler, []*queue.Item) {
 	v := emptyView(t)
-	sources := newSourcesOf(informers.NewSharedInformerFactory(nil, 0), nil)
+	sources := newSourcesOf(follow.NewInformers(nil, 0))
 	for _, b := range c.budgets {
 		if err := sources.factory.Policy().V1().PodDisruptionBudgets().Informer().GetIndexer().Add(b); err != nil {
 			t.Fatal(err)

@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
+	"keelson.dev/keelson/pkg/follow"
 	"keelson.dev/keelson/pkg/scheduler/cell"
 	"keelson.dev/keelson/pkg/scheduler/profile"
 )
@@ -34,7 +34,7 @@ type Model struct {
 
 // NewModel returns an empty cell that uses a profile.
 func NewModel(p *profile.Profile, r *rand.Rand) (*Model, error) {
-	s := newSourcesOf(informers.NewSharedInformerFactory(nil, 0), nil)
+	s := newSourcesOf(follow.NewInformers(nil, 0))
 	if err := s.index(); err != nil {
 		return nil, err
 	}

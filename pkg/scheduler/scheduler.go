@@ -75,7 +75,7 @@ func New(cfg Config) (*Scheduler, error) {
 	if cfg.Profiles.Less == nil {
 		return nil, errors.New("no queue sort plugin is enabled")
 	}
-	sources, err := newSources(cfg.Client, len(cfg.Profiles.Extenders) > 0)
+	sources, err := newSources(cfg)
 	if err != nil {
 		return nil, err
 	}

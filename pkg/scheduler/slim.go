@@ -6,13 +6,14 @@ package scheduler
 import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
+
+	"keelson.dev/keelson/pkg/follow"
 )
 
 // slim removes fields from objects that no plugin reads, before a cache stores them. Pods are read
 // without such fields (package intake). Extenders need whole objects and have other caches.
 func slim(obj any) (any, error) {
-	obj, err := withoutManagedFields(obj)
+	obj, err := follow.WithoutManagedFields(obj)
 	switch o := obj.(type) {
 	case *v1.Node:
 		s := &o.Status
@@ -26,12 +27,4 @@ func slim(obj any) (any, error) {
 		o.Spec.Template = nil
 	}
 	return obj, err
-}
-
-// withoutManagedFields removes managed fields, which are large and never read.
-func withoutManagedFields(obj any) (any, error) {
-	if m, err := meta.Accessor(obj); err == nil {
-		m.SetManagedFields(nil)
-	}
-	return obj, nil
 }

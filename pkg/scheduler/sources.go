@@ -5,7 +5,6 @@ package scheduler
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"sync/atomic"
@@ -16,9 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
@@ -29,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"keelson.dev/api/scheduling/v1alpha1"
+	"keelson.dev/keelson/pkg/follow"
 	"keelson.dev/keelson/pkg/scheduler/intake"
 	"keelson.dev/scheduling"
 )
@@ -36,7 +34,7 @@ import (
 // sources are the caches the scheduler reads.
 type sources struct {
 	factory      informers.SharedInformerFactory
-	pods         *intake.Store // all that have not ended
+	pods         *follow.Cache[v1.Pod, v1.Pod] // all that have not ended; nil in a Model
 	nodes        cache.SharedIndexInformer
 	namespaces   corelisters.NamespaceLister
 	services     corelisters.ServiceLister
@@ -52,22 +50,28 @@ type sources struct {
 	attachments  cache.SharedIndexInformer // of volumes, by node
 	budgets      policylisters.PodDisruptionBudgetLister
 	devices      *devices
-	synced       []cache.InformerSynced
+	handled      []cache.DoneChecker // the handlers have seen the first lists
+	handlers     handlers
 
 	namespacesChanged atomic.Uint64 // counts changes of namespaces' labels
 }
 
-// newSources returns caches of what client serves. With whole, objects are kept
-// as they are.
-func newSources(client kubernetes.Interface, whole bool) (*sources, error) {
-	if whole {
-		return newSourcesOf(informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields)), wholePods(client)), nil
+// newSources returns caches of the objects that cfg.Client serves. If extenders are configured, the
+// caches keep whole objects, because extenders are sent whole objects.
+func newSources(cfg Config) (*sources, error) {
+	transform, source := slim, slimPods
+	if len(cfg.Profiles.Extenders) > 0 {
+		transform, source = follow.WithoutManagedFields, wholePods
 	}
-	pods, err := slimPods(client)
+	s := newSourcesOf(follow.NewInformers(cfg.Client, 0, informers.WithTransform(transform)))
+	pods, err := source(cfg.Client)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("pods: %w", err)
 	}
-	return newSourcesOf(informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim)), pods), nil
+	s.pods = follow.NewCache(follow.Config[v1.Pod, v1.Pod]{
+		Source: pods, Keep: func(p *v1.Pod) *v1.Pod { return p }, Changed: s.podChanged, Clock: cfg.Clock, Log: cfg.Log,
+	})
+	return s, nil
 }
 
 // presentPods selects the pods that have not ended.
@@ -75,42 +79,28 @@ var presentPods = fields.AndSelectors(
 	fields.OneTermNotEqualSelector("status.phase", string(v1.PodSucceeded)),
 	fields.OneTermNotEqualSelector("status.phase", string(v1.PodFailed))).String()
 
-func wholePods(client kubernetes.Interface) *intake.Store {
-	pods := client.CoreV1().Pods(metav1.NamespaceAll)
-	return intake.NewStore(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-			opts.FieldSelector = presentPods
-			return pods.List(ctx, opts)
-		},
-		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			opts.FieldSelector = presentPods
-			return pods.Watch(ctx, opts)
-		},
-	}, client))
+func wholePods(client kubernetes.Interface) (cache.ListerWatcher, error) {
+	return follow.Source(client.CoreV1().Pods(metav1.NamespaceAll), follow.Fields(presentPods)), nil
 }
 
-// slimPods are a store of what plugins look at of pods.
-func slimPods(client kubernetes.Interface) (*intake.Store, error) {
+// slimPods decodes of pods only what plugins look at.
+func slimPods(client kubernetes.Interface) (cache.ListerWatcher, error) {
 	c, ok := client.CoreV1().RESTClient().(*rest.RESTClient)
 	if !ok || c == nil {
-		return wholePods(client), nil // there is no server behind it
+		return wholePods(client) // a fake client
 	}
 	r, err := intake.NewReader(v1alpha1.AnnGang, v1alpha1.AnnGangSize)
 	if err != nil {
-		return nil, fmt.Errorf("pods: %w", err)
+		return nil, err
 	}
-	lw, err := r.ListWatch(c, presentPods)
-	if err != nil {
-		return nil, fmt.Errorf("pods: %w", err)
-	}
-	return intake.NewStore(lw), nil
+	return r.ListWatch(c, presentPods)
 }
 
-// newSourcesOf returns caches that are filled by a factory's informers, and pods.
-func newSourcesOf(f informers.SharedInformerFactory, pods *intake.Store) *sources {
+// newSourcesOf returns sources without pods, whose other caches are those of f.
+func newSourcesOf(f informers.SharedInformerFactory) *sources {
 	core, apps := f.Core().V1(), f.Apps().V1()
 	s := &sources{
-		factory: f, pods: pods,
+		factory:      f,
 		nodes:        core.Nodes().Informer(),
 		namespaces:   core.Namespaces().Lister(),
 		services:     core.Services().Lister(),
@@ -133,21 +123,33 @@ func newSourcesOf(f informers.SharedInformerFactory, pods *intake.Store) *source
 	return s
 }
 
-// handlers are told of changes of the kinds that matter for the cell.
+// handlers are called for changes of the kinds that matter for the cell.
 type handlers struct {
-	podSet        func(old, pod *v1.Pod)
+	podSet        func(old, pod *v1.Pod) // old is nil for a new pod
 	podGone       func(*v1.Pod)
 	nodes, claims cache.ResourceEventHandler // claims of devices
-	// changed is told that something pods may wait for has changed.
+	// changed is called when something has changed that pods may wait for.
 	changed func(scheduling.Event)
 }
 
+// podChanged calls the handlers for a changed pod. A pod can be replaced by one of the same name
+// while the watch is interrupted.
+func (s *sources) podChanged(_ types.NamespacedName, old, pod *v1.Pod) {
+	if old != nil && (pod == nil || old.UID != pod.UID) {
+		s.handlers.podGone(old)
+		old = nil
+	}
+	if pod != nil {
+		s.handlers.podSet(old, pod)
+	}
+}
+
+// follow sets the handlers.
 func (s *sources) follow(h handlers) error {
 	if err := s.index(); err != nil {
 		return err
 	}
-	s.pods.Tell(h.podSet, h.podGone)
-	s.synced = append(s.synced, s.pods.HasSynced)
+	s.handlers = h
 	core := s.factory.Core().V1()
 	storage := s.factory.Storage().V1()
 	notify := func(e scheduling.Event) cache.ResourceEventHandler {
@@ -178,7 +180,7 @@ func (s *sources) follow(h handlers) error {
 		if err != nil {
 			return fmt.Errorf("watch: %w", err)
 		}
-		s.synced = append(s.synced, registration.HasSynced)
+		s.handled = append(s.handled, registration.HasSyncedChecker())
 	}
 	return nil
 }
@@ -216,20 +218,18 @@ func (s *sources) namespaceHandler(changed func(scheduling.Event)) cache.Resourc
 	}
 }
 
-// run fills the caches and keeps them up to date until ctx ends; it returns
-// when they are filled.
+// run follows the API until ctx ends. It returns when the caches are complete and the handlers have
+// seen all of it.
 func (s *sources) run(ctx context.Context) error {
-	s.factory.Start(ctx.Done())
+	s.factory.StartWithContext(ctx)
 	go s.pods.Run(ctx)
-	for kind, ok := range s.factory.WaitForCacheSync(ctx.Done()) {
-		if !ok {
-			return fmt.Errorf("cache of %v: %w", kind, context.Cause(ctx))
-		}
+	if err := s.factory.WaitForCacheSyncWithContext(ctx).AsError(); err != nil {
+		return fmt.Errorf("caches not filled: %w", err)
 	}
-	if !cache.WaitForCacheSync(ctx.Done(), s.synced...) {
-		return errors.Join(errors.New("caches not filled"), context.Cause(ctx))
+	if !cache.WaitFor(ctx, "", s.handled...) {
+		return fmt.Errorf("caches not filled: %w", context.Cause(ctx))
 	}
-	return nil
+	return follow.Wait(ctx, s.pods)
 }
 
 func (s *sources) allBudgets() ([]*policyv1.PodDisruptionBudget, error) {

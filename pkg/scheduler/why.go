@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"keelson.dev/keelson/pkg/scheduler/profile"
 	"keelson.dev/scheduling"
@@ -153,7 +154,7 @@ func (m *Model) Why(pod *v1.Pod, limit int) (*Why, error) {
 // Why explains a pod. It returns ErrUnknown if the scheduler's caches do not have the pod, or if no
 // profile of this scheduler is responsible for it.
 func (s *Scheduler) Why(namespace, name string, limit int) (*Why, error) {
-	pod := s.sources.pods.Get(namespace, name)
+	pod := s.sources.pods.Get(types.NamespacedName{Namespace: namespace, Name: name})
 	if pod == nil {
 		return nil, fmt.Errorf("pod %s/%s: %w", namespace, name, ErrUnknown)
 	}

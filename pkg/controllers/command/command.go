@@ -14,10 +14,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery/cached/memory"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -103,10 +101,8 @@ func run(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Int
 		made = append(made, c)
 	}
 	shared.Informers.Start(ctx.Done())
-	for kind, ok := range shared.Informers.WaitForCacheSync(ctx.Done()) {
-		if !ok {
-			return fmt.Errorf("cache of %v: %w", kind, context.Cause(ctx))
-		}
+	if err := shared.Informers.WaitForCacheSyncWithContext(ctx).AsError(); err != nil {
+		return fmt.Errorf("caches not filled: %w", err)
 	}
 	log.Info("Controllers started", "count", len(made))
 	g, ctx := errgroup.WithContext(ctx)
@@ -145,22 +141,13 @@ func broadcaster(ctx context.Context, rc *rest.Config) (record.EventBroadcaster,
 func sharedDeps(o *options, client kubernetes.Interface, registry prometheus.Registerer, log *slog.Logger) controller.Deps {
 	cached := memory.NewMemCacheClient(client.Discovery())
 	return controller.Deps{
-		Informers: controller.NewInformers(client, o.resyncPeriod(), informers.WithTransform(withoutManagedFields)),
+		Informers: controller.NewInformers(client, o.resyncPeriod()),
 		Mapper:    restmapper.NewDeferredDiscoveryRESTMapper(cached),
 		Clock:     clock.Real(), Log: log, Metrics: registry, Options: o.controller,
 	}
 }
 
-// withoutManagedFields removes the managed fields, which are large and not used.
-func withoutManagedFields(obj any) (any, error) {
-	if m, err := meta.Accessor(obj); err == nil {
-		m.SetManagedFields(nil)
-	}
-	return obj, nil
-}
-
-// depsOf returns the dependencies of a controller, with its account's clients and its number of
-// workers.
+// depsOf gives a controller the clients of its own account, and its number of workers.
 func depsOf(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Interface, d controller.Deps, e controllers.Entry) (controller.Deps, error) {
 	own := rest.CopyConfig(rc)
 	if o.ownAccounts && e.Account != "" {

@@ -9,18 +9,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+
+	"keelson.dev/keelson/pkg/follow"
 )
 
-// NewInformers makes the caches that controllers share. After each period of
-// resync, if it is not 0, controllers look at everything again.
-func NewInformers(client kubernetes.Interface, resync time.Duration, options ...informers.SharedInformerOption) informers.SharedInformerFactory {
-	options = append(options, informers.WithTweakListOptions(Present))
-	return informers.NewSharedInformerFactoryWithOptions(client, resync, options...)
+// NewInformers returns the caches that controllers share. If resync is not 0, controllers look at
+// all objects again after each such period.
+func NewInformers(client kubernetes.Interface, resync time.Duration) informers.SharedInformerFactory {
+	return follow.NewInformers(client, resync, informers.WithTweakListOptions(Present))
 }
 
-// Present has a cache filled with the present state. A list that may be as old
-// as the API server likes would let a process that starts see less than the one
-// before it had written, and write it once more.
+// Present makes a list return the present state. By default a list may be as old as the API server
+// likes. A process that has just started could then see less than its predecessor had written, and
+// write it again.
 func Present(o *metav1.ListOptions) {
 	if o.ResourceVersion == "0" {
 		o.ResourceVersion = ""

@@ -54,7 +54,7 @@ type Config struct {
 	Client kubernetes.Interface
 	Clock  clock.Clock
 	Log    *slog.Logger
-	// Rand spreads renewals and retries; nil means the default source.
+	// Rand spreads renewals of tokens; nil means a source of its own.
 	Rand *rand.Rand
 }
 
@@ -120,7 +120,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		}
 		start, notify := m.takeWork()
 		for _, it := range start {
-			watches.Go(func() { m.watch(ctx, it) })
+			watches.Go(func() { it.run(ctx) })
 		}
 		for _, n := range notify {
 			n.call(n.ref, n.pods)
@@ -177,7 +177,7 @@ func (m *Manager) RegisterPod(pod *v1.Pod) {
 	for ref := range refs {
 		it, ok := m.items[ref]
 		if !ok {
-			it = newItem(ref)
+			it = m.newItem(ref)
 			m.items[ref] = it
 			m.toStart = append(m.toStart, it)
 		}

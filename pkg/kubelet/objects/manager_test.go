@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
@@ -164,7 +165,7 @@ func TestWatch(t *testing.T) {
 // TestReplace checks that a new version of a pod drops the objects that only the old one referred
 // to.
 func TestReplace(t *testing.T) {
-	m := New(Config{Log: slog.New(slog.DiscardHandler), Clock: clock.Real()})
+	m := New(Config{Client: fake.NewClientset(), Log: slog.New(slog.DiscardHandler), Clock: clock.Real()})
 	pod := func(uid types.UID, secrets ...string) *v1.Pod {
 		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, Namespace: "ns"}}
 		for _, s := range secrets {

@@ -5,228 +5,75 @@ package objects
 
 import (
 	"context"
-	"fmt"
-	"sync"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
-)
+	"k8s.io/client-go/tools/cache"
 
-// A watch that ends is restarted at once. If that fails it is retried with delays that double. The
-// first delay is short: a pod's objects are read as soon as the pod is bound, when the Node
-// authorizer may not have seen the binding yet.
-const (
-	firstRetry = 20 * time.Millisecond
-	lastRetry  = 30 * time.Second
-	// watchFor is the minimum duration of a watch. The maximum is twice that.
-	watchFor = 5 * time.Minute
+	"keelson.dev/keelson/pkg/follow"
 )
 
 // item is one watched object.
 type item struct {
-	ref     Ref
-	pods    map[types.UID]struct{} // guarded by Manager.mu
-	synced  chan struct{}          // closed when the object is known, or known not to exist
-	stopped chan struct{}          // closed by stop, when no pod refers to the object any more
-
-	mu  sync.Mutex
-	obj runtime.Object // nil if the object does not exist
-	rv  string         // resource version to watch from; empty to list first
+	pods   map[types.UID]struct{} // guarded by Manager.mu
+	synced <-chan struct{}        // closed when the object is known, or known not to exist
+	// object returns the object, or nil if it does not exist.
+	object func() runtime.Object
+	// run watches the object until ctx ends, stop is called or the object turns out to be immutable.
+	run  func(ctx context.Context)
+	stop context.CancelFunc
 }
 
-func newItem(ref Ref) *item {
-	return &item{ref: ref, pods: map[types.UID]struct{}{}, synced: make(chan struct{}), stopped: make(chan struct{})}
-}
-
-// stop ends the watch. It is called once, by the caller that removes the item from Manager.items.
-func (it *item) stop() { close(it.stopped) }
-
-func (it *item) object() runtime.Object {
-	it.mu.Lock()
-	defer it.mu.Unlock()
-	return it.obj
-}
-
-// set stores the object and reports whether it has changed.
-func (it *item) set(obj runtime.Object) (changed bool) {
-	it.mu.Lock()
-	defer it.mu.Unlock()
-	old := it.obj
-	it.obj = obj
-	return revision(old) != revision(obj)
-}
-
-// revision identifies a version of an object. The UID is part of it, because an object may be
-// deleted and created again with the same name.
-func revision(obj runtime.Object) string {
-	if obj == nil {
-		return ""
-	}
-	m, err := meta.Accessor(obj)
-	if err != nil {
-		return ""
-	}
-	return string(m.GetUID()) + "/" + m.GetResourceVersion()
-}
-
-func immutable(obj runtime.Object) bool {
-	switch o := obj.(type) {
-	case *v1.ConfigMap:
-		return o.Immutable != nil && *o.Immutable
-	case *v1.Secret:
-		return o.Immutable != nil && *o.Immutable
-	}
-	return false
-}
-
-// watch keeps the item up to date until it is stopped, ctx ends or the object turns out to be
-// immutable.
-func (m *Manager) watch(ctx context.Context, it *item) {
-	ctx, cancel := context.WithCancel(ctx)
-	var stopper sync.WaitGroup
-	defer stopper.Wait()
-	defer cancel()
-	stopper.Go(func() {
-		select {
-		case <-it.stopped:
-			cancel()
-		case <-ctx.Done():
-		}
-	})
-
-	retry := firstRetry
-	for ctx.Err() == nil {
-		err := m.watchOnce(ctx, it)
-		if immutable(it.object()) || ctx.Err() != nil {
-			return
-		}
-		if err == nil {
-			retry = firstRetry
-			continue
-		}
-		m.cfg.Log.Debug("Watch of object ended", "kind", it.ref.Kind, "namespace", it.ref.Namespace, "name", it.ref.Name, "err", err)
-		timer := m.cfg.Clock.NewTimer(retry + time.Duration(m.random()*float64(retry)))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-		case <-timer.C():
-		}
-		retry = min(2*retry, lastRetry)
-	}
-}
-
-// watchOnce lists if there is no version to watch from, and then follows one watch until it ends.
-func (m *Manager) watchOnce(ctx context.Context, it *item) error {
-	if it.rv == "" {
-		if err := m.list(ctx, it); err != nil {
-			return err
-		}
-		if immutable(it.object()) {
-			return nil
-		}
-	}
-	seconds := int64((1 + m.random()) * watchFor.Seconds())
-	w, err := m.startWatch(ctx, it.ref, metav1.ListOptions{
-		FieldSelector:       selectName(it.ref),
-		ResourceVersion:     it.rv,
-		AllowWatchBookmarks: true,
-		TimeoutSeconds:      &seconds,
-	})
-	if err != nil {
-		if apierrors.IsGone(err) || apierrors.IsResourceExpired(err) {
-			it.rv = ""
-		}
-		return fmt.Errorf("watch: %w", err)
-	}
-	defer w.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case e, ok := <-w.ResultChan():
-			if !ok {
-				return nil
-			}
-			if err := m.handle(it, e); err != nil || immutable(it.object()) {
-				return err
-			}
-		}
-	}
-}
-
-func (m *Manager) handle(it *item, e watch.Event) error {
-	if e.Type == watch.Error {
-		it.rv = "" // usually 410: events were lost
-		return fmt.Errorf("watch: %w", apierrors.FromObject(e.Object))
-	}
-	o, err := meta.Accessor(e.Object)
-	if err != nil {
-		return fmt.Errorf("watch event: %w", err)
-	}
-	it.rv = o.GetResourceVersion()
-	var changed bool
-	switch e.Type {
-	case watch.Added, watch.Modified:
-		changed = it.set(e.Object)
-	case watch.Deleted:
-		changed = it.set(nil)
-	}
-	if changed {
-		m.notify(it.ref)
-	}
-	return nil
-}
-
-func (m *Manager) startWatch(ctx context.Context, ref Ref, o metav1.ListOptions) (watch.Interface, error) {
+func (m *Manager) newItem(ref Ref) *item {
 	if ref.Kind == KindSecret {
-		return m.cfg.Client.CoreV1().Secrets(ref.Namespace).Watch(ctx, o)
+		source := follow.Source(m.cfg.Client.CoreV1().Secrets(ref.Namespace), follow.Named(ref.Name))
+		return newItem(m, ref, source, func(s *v1.Secret) *bool { return s.Immutable })
 	}
-	return m.cfg.Client.CoreV1().ConfigMaps(ref.Namespace).Watch(ctx, o)
+	source := follow.Source(m.cfg.Client.CoreV1().ConfigMaps(ref.Namespace), follow.Named(ref.Name))
+	return newItem(m, ref, source, func(c *v1.ConfigMap) *bool { return c.Immutable })
 }
 
-// list reads the present object. It lists by name instead of getting, because the watch needs the
-// list's resource version.
-func (m *Manager) list(ctx context.Context, it *item) error {
-	o := metav1.ListOptions{FieldSelector: selectName(it.ref)}
-	var found runtime.Object
-	if it.ref.Kind == KindSecret {
-		l, err := m.cfg.Client.CoreV1().Secrets(it.ref.Namespace).List(ctx, o)
-		if err != nil {
-			return fmt.Errorf("list: %w", err)
+// newItem returns an item of the Go type A.
+func newItem[A any, P interface {
+	*A
+	runtime.Object
+	metav1.Object
+}](m *Manager, ref Ref, source cache.ListerWatcher, immutable func(*A) *bool) *item {
+	stopped, stop := context.WithCancel(context.Background())
+	it := &item{pods: map[types.UID]struct{}{}, stop: stop}
+	kept := follow.NewCache(follow.Config[A, A]{
+		Source: source, Keep: func(o *A) *A { return o }, Clock: m.cfg.Clock, Log: m.cfg.Log,
+		Changed: func(_ types.NamespacedName, old, current *A) {
+			if current != nil && immutable(current) != nil && *immutable(current) {
+				stop()
+			}
+			// An object can be deleted and created again between two lists. Readers wait for the
+			// first list, so it is no change.
+			same := old != nil && current != nil && P(old).GetUID() == P(current).GetUID() &&
+				P(old).GetResourceVersion() == P(current).GetResourceVersion()
+			select {
+			case <-it.synced:
+				if !same {
+					m.notify(ref)
+				}
+			default:
+			}
+		},
+	})
+	it.synced = kept.Synced()
+	it.object = func() runtime.Object {
+		if o := kept.Get(types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}); o != nil {
+			return P(o)
 		}
-		if len(l.Items) > 0 {
-			found = &l.Items[0]
-		}
-		it.rv = l.ResourceVersion
-	} else {
-		l, err := m.cfg.Client.CoreV1().ConfigMaps(it.ref.Namespace).List(ctx, o)
-		if err != nil {
-			return fmt.Errorf("list: %w", err)
-		}
-		if len(l.Items) > 0 {
-			found = &l.Items[0]
-		}
-		it.rv = l.ResourceVersion
+		return nil
 	}
-	changed := it.set(found)
-	select {
-	case <-it.synced: // closed already by an earlier list
-		if changed {
-			m.notify(it.ref)
-		}
-	default:
-		close(it.synced)
+	it.run = func(ctx context.Context) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(stopped, cancel)()
+		kept.Run(ctx)
 	}
-	return nil
-}
-
-func selectName(ref Ref) string {
-	return fields.OneTermEqualSelector(metav1.ObjectNameField, ref.Name).String()
+	return it
 }

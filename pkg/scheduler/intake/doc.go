@@ -10,7 +10,5 @@
 // plugin looks at) are looked up by their bytes. Nobody may change what is shared;
 // what comes out of a cache is not to be changed in any case.
 //
-// A Store keeps the pods that there are and tells of their changes, without the
-// copies and queues between a watch and its reader that informers have. It reads
-// nothing else: other kinds are decoded as usual.
+// It decodes no other kind.
 package intake
