@@ -8,11 +8,12 @@ import (
 	"path/filepath"
 	"testing"
 
+	"keelson.dev/apiserver/leaktest"
 	"keelson.dev/keelson/pkg/loopdev"
 	"keelson.dev/keelson/test/unshare"
 )
 
-func TestMain(m *testing.M) { unshare.Run(m, unshare.Mount) }
+func TestMain(m *testing.M) { unshare.Run(leaktest.Checked{M: m}, unshare.Mount) }
 
 // TestRemoveData checks that loop devices of files in the data directory are removed too, whichever
 // process created them.

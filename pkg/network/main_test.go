@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/leaktest"
 	"keelson.dev/keelson/pkg/network/attach"
 	"keelson.dev/keelson/test/unshare"
 )
@@ -18,5 +19,5 @@ func TestMain(m *testing.M) {
 		attach.Main(clock.Real())
 		return
 	}
-	unshare.Run(m, unshare.Network)
+	unshare.Run(leaktest.Checked{M: m}, unshare.Network)
 }

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/leaktest"
 	"keelson.dev/keelson/pkg/proxy/command"
 	"keelson.dev/keelson/test/unshare"
 )
@@ -36,7 +37,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	unshare.Run(m, unshare.Network)
+	unshare.Run(leaktest.Checked{M: m}, unshare.Network)
 }
 
 // space is a network namespace without a name, which goes with the test.

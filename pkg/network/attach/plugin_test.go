@@ -21,6 +21,7 @@ import (
 	"github.com/vishvananda/netns"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/leaktest"
 	"keelson.dev/keelson/test/unshare"
 )
 
@@ -30,7 +31,7 @@ func TestMain(m *testing.M) {
 		Main(clock.Real())
 		return
 	}
-	unshare.Run(m, unshare.Network)
+	unshare.Run(leaktest.Checked{M: m}, unshare.Network)
 }
 
 // network is a network whose plugin is this program, with others that write down what they are asked for.

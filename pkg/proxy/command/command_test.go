@@ -10,12 +10,13 @@ import (
 
 	"github.com/google/nftables"
 
+	"keelson.dev/apiserver/leaktest"
 	"keelson.dev/keelson/pkg/nft"
 	"keelson.dev/keelson/pkg/proxy/kernel"
 	"keelson.dev/keelson/test/unshare"
 )
 
-func TestMain(m *testing.M) { unshare.Run(m, unshare.Network) }
+func TestMain(m *testing.M) { unshare.Run(leaktest.Checked{M: m}, unshare.Network) }
 
 // TestCleanup: --cleanup removes every table of the proxy's, and no other; without any
 // it has nothing to say.
