@@ -17,28 +17,28 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// Retries after flows could not be listed or deleted. After the last one the proxy gives up
-// until the frontends change again, so that what is to do stays bounded.
+// Retries after listing or deleting flows failed. After the last attempt the proxy gives up until
+// the frontends change again, so that the remaining work stays bounded.
 const (
 	firstCleanRetry = time.Second
 	cleanAttempts   = 6
 )
 
-// cleaner deletes stale UDP flows after the tables have changed, beside the loop: a
-// walk of all flows of a busy node takes longer than a change may wait.
+// cleaner deletes stale UDP flows after the tables have changed. It has a goroutine of its own,
+// because listing all flows of a busy node takes longer than a change may wait.
 type cleaner struct {
 	table   *conntrack.Table
 	clock   clock.Clock
 	metrics *metrics
 	log     *slog.Logger
-	// cleaned is called with frontends whose flows have been looked at.
+	// cleaned is called with the frontends whose flows were checked.
 	cleaned func(ruleset.Family, []ruleset.Frontend)
 
 	wake    chan struct{} // capacity 1
 	mu      sync.Mutex
-	todo    work // guarded by mu; the newest claim of each frontend counts
+	todo    work // guarded by mu; holds the newest claim of each frontend
 	running work // guarded by mu; only replaced
-	// held are frontends of running whose claims are no longer true; guarded by mu.
+	// held are the frontends in running whose claims are no longer valid; guarded by mu.
 	held heldFrontends
 }
 
@@ -57,7 +57,8 @@ func newCleaner(t *conntrack.Table, c clock.Clock, m *metrics, log *slog.Logger,
 	return &cleaner{table: t, clock: c, metrics: m, log: log, cleaned: cleaned, todo: work{}, held: heldFrontends{}, wake: make(chan struct{}, 1)}
 }
 
-// merge adds claims, which take precedence over those that are there if newer.
+// merge adds claims. For a frontend that already has a claim, they replace it only if newer is
+// set.
 func (w work) merge(f ruleset.Family, c conntrack.Claims, newer bool) {
 	have, ok := w[f]
 	if !ok {
@@ -86,8 +87,8 @@ func (c *cleaner) put(f ruleset.Family, claims conntrack.Claims) {
 	}
 }
 
-// hold drops what is known of frontends. From now on no flow at them is deleted until put is called
-// with them: a flow that begins by the rules to come would be stale by those before.
+// hold withdraws the claims of frontends. Until put is called with them again, no flow at them is
+// deleted: a flow that starts under the new rules would look stale under the old claims.
 func (c *cleaner) hold(f ruleset.Family, list []ruleset.Frontend) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,7 +100,8 @@ func (c *cleaner) hold(f ruleset.Family, list []ruleset.Frontend) {
 	}
 }
 
-// unlessHeld makes a deletion if what is known of the frontends is still true.
+// unlessHeld returns a guard that runs a deletion only if the claims of its frontends are still
+// valid.
 func (c *cleaner) unlessHeld(f ruleset.Family) func(func(), ...ruleset.Frontend) {
 	return func(del func(), list ...ruleset.Frontend) {
 		c.mu.Lock()
@@ -110,7 +112,7 @@ func (c *cleaner) unlessHeld(f ruleset.Family) func(func(), ...ruleset.Frontend)
 	}
 }
 
-// idle reports whether flows at a frontend are not going to be looked at.
+// idle reports whether no check of flows at a frontend is queued or running.
 func (c *cleaner) idle(f ruleset.Family, at ruleset.Frontend) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,7 +121,7 @@ func (c *cleaner) idle(f ruleset.Family, at ruleset.Frontend) bool {
 	return !waits && !runs
 }
 
-// run cleans until ctx ends.
+// run deletes stale flows until ctx ends.
 func (c *cleaner) run(ctx context.Context) {
 	retry := c.clock.NewTimer(firstCleanRetry)
 	retry.Stop()
@@ -141,8 +143,8 @@ func (c *cleaner) run(ctx context.Context) {
 	}
 }
 
-// round does what there is to do. It returns false if some of it is to be tried again, which
-// never is after the last attempt.
+// round checks the flows at all queued frontends. It returns false if some of them must be tried
+// again. After the last attempt it returns true.
 func (c *cleaner) round(last bool) bool {
 	c.mu.Lock()
 	c.running, c.todo = c.todo, work{}
@@ -176,22 +178,22 @@ func (c *cleaner) clean(f ruleset.Family, claims conntrack.Claims) bool {
 	start := c.clock.Now()
 	n, err := c.table.Clean(f, claims, c.unlessHeld(f))
 	if err != nil {
-		c.log.Error("Stale flows not deleted", "family", f.String(), "err", err)
+		c.log.Error("Failed to delete stale flows", "family", f.String(), "err", err)
 	}
 	c.metrics.conntrack.WithLabelValues(f.String()).Observe(c.clock.Since(start).Seconds())
 	c.metrics.conntrackDeleted.WithLabelValues(f.String()).Add(float64(n))
 	return err == nil
 }
 
-// holdFlows keeps flows from being deleted by claims that the changes to come make untrue.
+// holdFlows withdraws the claims that the next changes make invalid.
 func (p *Proxy) holdFlows() {
 	for _, f := range p.families {
 		p.cleaner.hold(f.Family, f.table.Suspects())
 	}
 }
 
-// cleanFlows hands the frontends whose flows may be stale to the cleaner. The kernel has
-// the tables as they are now.
+// cleanFlows passes the frontends whose flows may be stale to the cleaner. The kernel must have
+// the current tables.
 func (p *Proxy) cleanFlows() {
 	for _, f := range p.families {
 		suspects := f.table.Suspects()
@@ -200,7 +202,7 @@ func (p *Proxy) cleanFlows() {
 		}
 		nodePorts, err := p.nodePortAddresses(f)
 		if err != nil {
-			p.log.Error("Local addresses not listed", "family", f.String(), "err", err)
+			p.log.Error("Failed to list local addresses", "family", f.String(), "err", err)
 			continue // the frontends stay suspect until the next change
 		}
 		f.table.ForgetSuspects()
@@ -208,8 +210,8 @@ func (p *Proxy) cleanFlows() {
 	}
 }
 
-// claims are what is right at the frontends, and at those that take their place at the
-// addresses with node ports: a frontend at such an address goes before a node port.
+// claims returns the valid endpoints of the frontends. If a frontend is a node port, the frontends
+// that take precedence over it at the node's addresses are included.
 func (f *family) claims(list []ruleset.Frontend, nodePorts []netip.Addr) conntrack.Claims {
 	out := conntrack.Claims{Frontends: make(map[ruleset.Frontend]conntrack.Claim, len(list)), NodePorts: map[netip.Addr]bool{}}
 	for _, a := range nodePorts {
@@ -233,7 +235,7 @@ func (f *family) claims(list []ruleset.Frontend, nodePorts []netip.Addr) conntra
 	return out
 }
 
-// nodePortAddresses are the addresses of this node at which it has node ports, as the rules see it.
+// nodePortAddresses returns the local addresses that have node ports according to the rules.
 func (p *Proxy) nodePortAddresses(f *family) ([]netip.Addr, error) {
 	local, err := p.cleaner.table.Local(f.Family)
 	if err != nil {
@@ -248,7 +250,7 @@ func (p *Proxy) nodePortAddresses(f *family) ([]netip.Addr, error) {
 	return out, nil
 }
 
-// forgetFlows drops frontends that have departed, and of which no flow is left, from the tables.
+// forgetFlows drops departed frontends from the tables once they have no flow left.
 func (p *Proxy) forgetFlows(cleaned map[ruleset.Family][]ruleset.Frontend) {
 	for _, f := range p.families {
 		for _, at := range cleaned[f.Family] {

@@ -18,13 +18,13 @@ type dirty struct {
 	since time.Time // changes that began earlier are not measured
 }
 
-// batch is a set of changes.
+// batch is a set of changes. It has one entry for each service, however often the service changes.
 type batch struct {
 	services map[types.NamespacedName]bool
-	// triggers are when changes of endpoints began, by service, as told by the controller
-	// that wrote them.
+	// triggers are the times at which changes of endpoints began, by service. The controller that
+	// wrote the endpoints records them.
 	triggers map[types.NamespacedName]time.Time
-	// cleaned are UDP frontends of which no stale flow is left.
+	// cleaned are UDP frontends that have no stale flow left.
 	cleaned      map[ruleset.Family][]ruleset.Frontend
 	node         bool
 	serviceCIDRs bool
@@ -40,7 +40,7 @@ func newDirty(since time.Time) *dirty {
 	})}
 }
 
-// noteCleaned notes that no stale flow is left of frontends.
+// noteCleaned records that frontends have no stale flow left.
 func (d *dirty) noteCleaned(f ruleset.Family, list []ruleset.Frontend) {
 	if len(list) > 0 {
 		d.Note(func(b *batch) { b.cleaned[f] = append(b.cleaned[f], list...) })

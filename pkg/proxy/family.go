@@ -18,23 +18,24 @@ type family struct {
 	ruleset.Family
 	table  *ruleset.Table
 	kernel *kernel.Table
-	// found is what the kernel had when the process started, until it is compared.
+	// found is the kernel's content when the process started. It is nil after it was compared.
 	found *ruleset.Contents
-	// full: the table has to be compared with the kernel's as a whole.
+	// full is set if the whole table must be compared with the kernel's.
 	full bool
-	// ranges: the sets of address ranges have to be written.
+	// ranges is set if the sets of address ranges must be written.
 	ranges bool
-	// lacking are the ports whose policy Local has no endpoint here, for a metric.
+	// lacking are the ports with traffic policy Local that have no endpoint on this node. They are
+	// counted in a metric.
 	lacking [2]map[ruleset.Name]bool
 }
 
-// The two traffic policies that a port may lack endpoints for.
+// The two traffic policies for which a port can lack endpoints.
 const (
 	internal = iota
 	external
 )
 
-// set brings a port up to date in the table.
+// set updates a port in the table. A nil port is deleted.
 func (f *family) set(name ruleset.Name, p *ruleset.Port) {
 	f.table.Set(name, p)
 	for i := range f.lacking {
@@ -54,7 +55,7 @@ func (f *family) set(name ruleset.Name, p *ruleset.Port) {
 	}
 }
 
-// openFamilies connects to the kernel and reads what is there.
+// openFamilies connects to the kernel and reads the existing tables.
 func (p *Proxy) openFamilies() error {
 	for _, f := range p.families {
 		if err := p.open(f); err != nil {
@@ -96,7 +97,7 @@ func (p *Proxy) closeFamilies() {
 	}
 }
 
-// apply makes the kernel's table what ours is; false means to try again.
+// apply makes the kernel's table match ours. It returns false if it must be tried again.
 func (p *Proxy) apply(f *family) bool {
 	if !f.full && !f.ranges && !f.table.Dirty() {
 		return true
@@ -113,7 +114,7 @@ func (p *Proxy) apply(f *family) bool {
 	if err != nil {
 		f.full = true
 		p.metrics.failures.WithLabelValues(name).Inc()
-		p.log.Error("Transaction refused", "family", name, "err", err)
+		p.log.Error("Kernel rejected transaction", "family", name, "err", err)
 		return false
 	}
 	f.full, f.ranges = false, false
@@ -130,7 +131,7 @@ func (p *Proxy) apply(f *family) bool {
 	return true
 }
 
-// applyChanges makes what has changed since the last time.
+// applyChanges applies the changes since the last time.
 func (p *Proxy) applyChanges(f *family) (int, error) {
 	changes := f.table.Take()
 	var r *kernel.Ranges
@@ -140,15 +141,15 @@ func (p *Proxy) applyChanges(f *family) (int, error) {
 	return changes.Len(), f.kernel.Apply(changes, r)
 }
 
-// applyFull compares everything. If the kernel refuses the difference, or has
-// nothing to compare with, the table is made anew.
+// applyFull compares the whole table with the kernel's. If there is nothing to compare with, or
+// the kernel rejects the difference, it replaces the table.
 func (p *Proxy) applyFull(f *family) (int, error) {
 	found, ok := f.found, f.found != nil
 	f.found = nil
 	if !ok {
 		var err error
 		if found, ok, err = f.kernel.Read(); err != nil {
-			p.log.Error("Table not readable, making it anew", "family", f.String(), "err", err)
+			p.log.Error("Failed to read table, replacing it", "family", f.String(), "err", err)
 			ok = false
 		}
 	}
@@ -159,13 +160,13 @@ func (p *Proxy) applyFull(f *family) (int, error) {
 			p.log.Info("Table adopted", "family", f.String(), "changes", changes.Len())
 			return changes.Len(), nil
 		}
-		p.log.Error("Difference refused, making the table anew", "family", f.String(), "err", err)
+		p.log.Error("Kernel rejected difference, replacing the table", "family", f.String(), "err", err)
 	}
 	changes := f.table.Diff(ruleset.NewContents())
 	if err := f.kernel.Replace(changes.Add, p.rangesOf(f)); err != nil {
 		return 0, err
 	}
-	p.log.Info("Table made", "family", f.String(), "elements", changes.Len())
+	p.log.Info("Table created", "family", f.String(), "elements", changes.Len())
 	return changes.Len(), nil
 }
 
@@ -173,7 +174,7 @@ func (p *Proxy) rangesOf(f *family) *kernel.Ranges {
 	return &kernel.Ranges{Pods: p.ranges.Pods, Services: p.ranges.Services, NodePorts: p.nodePorts(f.Family), Announced: p.ranges.Announced}
 }
 
-// audit sees that the tables are there and deletes chains that nobody uses.
+// audit checks that the tables exist, and deletes unused chains.
 func (p *Proxy) audit() {
 	for _, f := range p.families {
 		if f.full {
@@ -181,13 +182,13 @@ func (p *Proxy) audit() {
 		}
 		there, err := f.kernel.Present()
 		if err != nil || !there {
-			p.log.Error("Table is gone", "family", f.String(), "err", err)
+			p.log.Error("Table is missing", "family", f.String(), "err", err)
 			f.full = true
 			continue
 		}
 		if _, err := f.kernel.Prune(f.table.Uses); err != nil {
 			p.metrics.pruneFailures.WithLabelValues(f.String()).Inc()
-			p.log.Debug("Unused chains not deleted", "family", f.String(), "err", err)
+			p.log.Debug("Failed to delete unused chains", "family", f.String(), "err", err)
 		}
 	}
 }

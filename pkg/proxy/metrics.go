@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics have the names and buckets of kube-proxy's.
+// metrics have the names and buckets of kube-proxy's metrics.
 type metrics struct {
 	sync, full, partial         *prometheus.HistogramVec
 	lastSync, lastQueued        *prometheus.GaugeVec
@@ -79,7 +79,7 @@ func programmingBuckets() []float64 {
 	return append(b, prometheus.LinearBuckets(120, 30, 7)...)
 }
 
-// answered counts an answer of the health server.
+// answered counts a response of the health server.
 func (m *metrics) answered(path string, code int) {
 	v := m.healthz
 	if path == "livez" {

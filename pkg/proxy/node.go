@@ -16,7 +16,7 @@ import (
 
 func (f *family) has(r netip.Prefix) bool { return ruleset.Of(r.Addr()) == f.Family }
 
-// followNode takes over what the Node says. It tells whether services have to be
+// followNode takes over the properties of the Node. It reports whether all services must be
 // decided again.
 func (p *Proxy) followNode() bool {
 	node := p.sources.node()
@@ -33,7 +33,7 @@ func (p *Proxy) followNode() bool {
 			pods = prefixes(node.Spec.PodCIDRs)
 		}
 	} else if p.node.Zone != "" {
-		next.Zone, next.IPs = p.node.Zone, p.node.IPs // a Node that is deleted does not move
+		next.Zone, next.IPs = p.node.Zone, p.node.IPs // keep the last known values of a deleted Node
 	}
 	changed := next.Zone != p.node.Zone || !slices.Equal(next.IPs, p.node.IPs)
 	rangesChanged := !slices.Equal(pods, p.ranges.Pods)
@@ -47,8 +47,7 @@ func (p *Proxy) followNode() bool {
 	return changed
 }
 
-// relayout opens the tables again: without ranges of pods there are other rules than
-// with some.
+// relayout opens the tables again, because the rules depend on whether pod ranges are known.
 func (p *Proxy) relayout() {
 	for _, f := range p.families {
 		if f.kernel == nil {
@@ -56,7 +55,7 @@ func (p *Proxy) relayout() {
 		}
 		old := f.kernel
 		if err := p.open(f); err != nil {
-			p.log.Error("Table not opened again", "family", f.String(), "err", err)
+			p.log.Error("Failed to open table again", "family", f.String(), "err", err)
 			f.kernel = old
 			continue
 		}
@@ -101,7 +100,7 @@ func (p *Proxy) followServiceCIDRs() {
 	}
 }
 
-// nodePorts are the ranges of local addresses with node ports; none: all.
+// nodePorts returns the ranges of local addresses that have node ports. Empty means all of them.
 func (p *Proxy) nodePorts(of ruleset.Family) []netip.Prefix {
 	list := p.cfg.NodePorts
 	if p.cfg.NodePortsPrimary {
@@ -115,7 +114,8 @@ func (p *Proxy) nodePorts(of ruleset.Family) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(list), func(r netip.Prefix) bool { return ruleset.Of(r.Addr()) != of })
 }
 
-// hasNodePorts reports whether an address of this node that is no loopback one has node ports.
+// hasNodePorts reports whether an address of this node has node ports. The address must not be a
+// loopback address.
 func (p *Proxy) hasNodePorts(a netip.Addr) bool {
 	ranges := p.nodePorts(ruleset.Of(a))
 	if p.cfg.NodePortsPrimary || len(ranges) > 0 {
@@ -124,7 +124,7 @@ func (p *Proxy) hasNodePorts(a netip.Addr) bool {
 	return !slices.ContainsFunc(p.ranges.Announced, func(in netip.Prefix) bool { return in.Contains(a) })
 }
 
-// healthAddresses are where health check node ports listen.
+// healthAddresses returns the addresses on which health check node ports listen.
 func (p *Proxy) healthAddresses() []string {
 	ranges := append(p.nodePorts(ruleset.IPv4), p.nodePorts(ruleset.IPv6)...)
 	if len(ranges) == 0 {
@@ -133,7 +133,7 @@ func (p *Proxy) healthAddresses() []string {
 	var out []string
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
-		p.log.Error("Local addresses not listed", "err", err)
+		p.log.Error("Failed to list local addresses", "err", err)
 		return []string{""}
 	}
 	for _, a := range addrs {

@@ -19,8 +19,8 @@ import (
 	"keelson.dev/keelson/pkg/proxy/service"
 )
 
-// objects holds the Services and EndpointSlices, of which a cluster may have very many, in the
-// compact form that decisions take. Each change is noted under the name of the service.
+// objects holds the Services and EndpointSlices in the compact form that decisions take. A cluster
+// can have very many of them. Each change is noted under the name of the service.
 type objects struct {
 	dirty    *dirty
 	services *follow.Cache[corev1.Service, service.Service]
@@ -86,8 +86,8 @@ func without(list []*service.Slice, s *service.Slice) []*service.Slice {
 	return out
 }
 
-// noteTrigger notes when the change of a slice's endpoints began, unless that was before
-// this process.
+// noteTrigger records when the change of a slice's endpoints began, unless it began before this
+// process.
 func (o *objects) noteTrigger(s *discoveryv1.EndpointSlice) {
 	at, err := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime])
 	if err != nil || !at.After(o.dirty.since) {

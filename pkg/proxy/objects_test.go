@@ -22,7 +22,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// world is what objects should know: services and, by slice, the service that it is of.
+// world is what objects should know: services, and for each slice its service.
 type world struct {
 	services map[string]bool
 	slices   map[string]string
@@ -49,7 +49,7 @@ func aSlice(name, of string) *discoveryv1.EndpointSlice {
 	}
 }
 
-// names are the slices of a service.
+// names returns the slices of a service.
 func (w world) names(of string) []string {
 	var out []string
 	for name, s := range w.slices {
@@ -61,8 +61,8 @@ func (w world) names(of string) []string {
 	return out
 }
 
-// TestObjects: whatever reflectors tell, in whatever order, what is known is what they told, and
-// every service that has changed has been noted.
+// TestObjects calls the caches as reflectors do, in random order. The objects must be those of the
+// last calls, and every changed service must have been noted.
 func TestObjects(t *testing.T) {
 	some := func(kind string) *rapid.Generator[string] {
 		return rapid.Map(rapid.IntRange(0, 3), func(i int) string { return fmt.Sprint(kind, i) })
@@ -71,7 +71,7 @@ func TestObjects(t *testing.T) {
 		d := newDirty(time.Time{})
 		o := newObjects("here", fake.NewClientset(), d, clock.Real(), slog.New(slog.DiscardHandler)) // never run
 		w := world{services: map[string]bool{}, slices: map[string]string{}}
-		seen := world{services: map[string]bool{}, slices: map[string]string{}} // when the dirty ones were taken
+		seen := world{services: map[string]bool{}, slices: map[string]string{}} // at the last Take
 		must := func(err error) {
 			if err != nil {
 				t.Fatal(err)
@@ -83,12 +83,12 @@ func TestObjects(t *testing.T) {
 				w.services[name] = true
 				must(o.services.Update(aService(name)))
 			},
-			"no service": func(t *rapid.T) {
+			"delete service": func(t *rapid.T) {
 				name := some("s").Draw(t, "name")
 				delete(w.services, name)
 				must(o.services.Delete(aService(name)))
 			},
-			"not ours": func(t *rapid.T) {
+			"service without cluster IP": func(t *rapid.T) {
 				name := some("s").Draw(t, "name")
 				delete(w.services, name)
 				s := aService(name)
@@ -100,7 +100,7 @@ func TestObjects(t *testing.T) {
 				w.slices[name] = of
 				must(o.slices.Add(aSlice(name, of)))
 			},
-			"no slice": func(t *rapid.T) {
+			"delete slice": func(t *rapid.T) {
 				name := some("e").Draw(t, "name")
 				must(o.slices.Delete(aSlice(name, w.slices[name])))
 				delete(w.slices, name)
@@ -111,7 +111,7 @@ func TestObjects(t *testing.T) {
 					slices:   rapid.MapOf(some("e"), some("s")).Draw(t, "slices"),
 				}
 				services, endpointSlices := w.list()
-				if rapid.Bool().Draw(t, "converted") { // as reflectors do that list by a watch
+				if rapid.Bool().Draw(t, "converted") { // as a reflector does for a streamed list
 					for i := range endpointSlices {
 						var err error
 						endpointSlices[i], err = o.slices.Transformer()(endpointSlices[i])
@@ -127,7 +127,7 @@ func TestObjects(t *testing.T) {
 					name := fmt.Sprint("s", i)
 					changed := w.services[name] != seen.services[name] || !slices.Equal(w.names(name), seen.names(name))
 					if changed && !dirty[types.NamespacedName{Namespace: "ns", Name: name}] {
-						t.Fatalf("%s has changed and is not noted", name)
+						t.Fatalf("%s has changed but was not noted", name)
 					}
 				}
 				seen = world{services: maps.Clone(w.services), slices: maps.Clone(w.slices)}

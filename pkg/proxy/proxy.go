@@ -27,45 +27,45 @@ import (
 	"keelson.dev/keelson/pkg/proxy/service"
 )
 
-// Config is what a node's proxy is to do.
+// Config is the configuration of a node's proxy.
 type Config struct {
 	// Node is the name of the node.
 	Node string
-	// Families are those to serve; empty: both.
+	// Families are the IP families to serve. Empty means both.
 	Families []ruleset.Family
-	// MasqueradeAll and MasqueradeBit are as in KubeProxyConfiguration.
+	// MasqueradeAll and MasqueradeBit have the meanings that they have in KubeProxyConfiguration.
 	MasqueradeAll bool
 	MasqueradeBit uint
-	// Pods and Interface tell how pods of this cluster are known; PodRanges
-	// are the ranges for kernel.ByRange. PodsOfNode takes the ranges of the Node instead.
+	// Pods says how packets from pods of this cluster are recognized: by Interface, or by
+	// PodRanges for kernel.ByRange. If PodsOfNode is set, the pod ranges of the Node are used
+	// instead of PodRanges.
 	Pods       kernel.Detector
 	Interface  string
 	PodRanges  []netip.Prefix
 	PodsOfNode bool
-	// NodePorts are the ranges of local addresses with node ports; none: all of them.
-	// NodePortsPrimary: on the Node's own addresses.
+	// NodePorts are the ranges of local addresses that have node ports. Empty means all local
+	// addresses. If NodePortsPrimary is set, only the Node's own addresses have them.
 	NodePorts        []netip.Prefix
 	NodePortsPrimary bool
-	// NodeIP is an address of the node besides those that its Node tells.
+	// NodeIP is an address of the node in addition to those in its Node object.
 	NodeIP netip.Addr
-	// Audit is how often to see that the table is there, and to delete what is
-	// no longer used.
+	// Audit is how often to check that the table exists and to delete unused chains.
 	Audit time.Duration
-	// HealthTimeout is how long a change may wait before the proxy counts as ill.
+	// HealthTimeout is how long a change may wait before the proxy reports that it is unhealthy.
 	HealthTimeout time.Duration
-	// NetNS is a network namespace; 0: that of the process.
+	// NetNS is a network namespace. 0 means that of the process.
 	NetNS int
 }
 
-// Deps are what the proxy works with.
+// Deps are the proxy's dependencies.
 type Deps struct {
 	Client  kubernetes.Interface
 	Clock   clock.Clock
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
-	// Started is called when the proxy begins to work.
+	// Started is called once the tables' first round begins.
 	Started func()
-	// Event records that a service's health check port cannot be had.
+	// Event records that the proxy could not listen on a service's health check port.
 	Event func(svc types.NamespacedName, reason, message string)
 }
 
@@ -79,20 +79,20 @@ type Proxy struct {
 	sources *sources
 	health  *healthcheck.Proxy
 
-	// What follows belongs to the goroutine of Run.
+	// Only the goroutine of Run uses the fields below.
 	families []*family
 	node     service.Node
 	ranges   kernel.Ranges
 	plans    map[types.NamespacedName]service.Plan
 	checks   *healthcheck.Services
 	cleaner  *cleaner
-	// announcer has the node answer for addresses of load balancers; announce: which ones
-	// has changed.
+	// announcer makes the node answer for addresses of load balancers. announce is set when those
+	// addresses have changed.
 	announcer *announce.Announcer
 	announce  bool
 }
 
-// New returns a proxy. Nothing runs and nothing is changed before Run.
+// New returns a proxy. It starts and changes nothing before Run.
 func New(cfg Config, deps Deps) (*Proxy, error) {
 	if cfg.Node == "" {
 		return nil, errors.New("node name: must not be empty")
@@ -110,11 +110,11 @@ func New(cfg Config, deps Deps) (*Proxy, error) {
 	return p, nil
 }
 
-// Health is what the proxy tells about itself.
+// Health returns the proxy's own health.
 func (p *Proxy) Health() *healthcheck.Proxy { return p.health }
 
-// Run proxies until ctx ends. It returns early only if the kernel cannot be
-// talked to at all.
+// Run keeps the tables up to date until ctx ends. It returns early only if it cannot open the
+// kernel's interfaces.
 func (p *Proxy) Run(ctx context.Context) error {
 	flows, err := conntrack.Open(p.cfg.NetNS)
 	if err != nil {
@@ -151,7 +151,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return nil
 }
 
-// Retries of transactions that the kernel refused.
+// Delays before a transaction that the kernel rejected is tried again.
 const (
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 10 * time.Second
@@ -167,7 +167,7 @@ func (p *Proxy) loop(ctx context.Context) {
 	}.Run(ctx, p.round)
 }
 
-// all marks every service for decision.
+// all marks every service for a new decision.
 func (p *Proxy) all() {
 	services := p.sources.objects.services.All()
 	p.dirty.Note(func(b *batch) {
@@ -180,7 +180,7 @@ func (p *Proxy) all() {
 	})
 }
 
-// round makes what has changed; false means that some of it is to be tried again.
+// round applies the collected changes. It returns false if some of them must be tried again.
 func (p *Proxy) round(ctx context.Context) bool {
 	b := p.dirty.Take()
 	if b.node && p.followNode() {
@@ -220,7 +220,7 @@ func (p *Proxy) round(ctx context.Context) bool {
 	return true
 }
 
-// observe measures how long changes of endpoints took from their beginning.
+// observe records how long changes of endpoints took since the controller saw their cause.
 func (p *Proxy) observe(b batch) {
 	now := p.deps.Clock.Now()
 	for name, at := range b.triggers {
@@ -233,7 +233,7 @@ func (p *Proxy) observe(b batch) {
 	}
 }
 
-// decide brings one service up to date in the tables.
+// decide updates one service in the tables.
 func (p *Proxy) decide(ctx context.Context, name types.NamespacedName) {
 	svc, endpoints := p.sources.objects.get(name)
 	plan := service.Decide(svc, endpoints, p.node)
@@ -263,7 +263,7 @@ func (p *Proxy) decide(ctx context.Context, name types.NamespacedName) {
 	p.checks.Set(ctx, name, check.Port, check.Local)
 }
 
-// followAnnounced takes over which addresses the node answers for.
+// followAnnounced collects the addresses of load balancers that the node has to answer for.
 func (p *Proxy) followAnnounced() {
 	p.ranges.Announced = nil
 	for _, plan := range p.plans {
@@ -276,8 +276,9 @@ func (p *Proxy) followAnnounced() {
 	}
 }
 
-// answer has the node answer for those addresses, when the tables know what to do with what
-// comes; false means to try again.
+// answer makes the node answer for the addresses of load balancers. It runs after the tables are
+// applied, so that arriving packets already have rules. It returns false if it must be tried
+// again.
 func (p *Proxy) answer(ctx context.Context) bool {
 	if !p.announce {
 		return true

@@ -21,7 +21,7 @@ const classPrefix = "pick-"
 // dynsetDelete is NFT_DYNSET_OP_DELETE.
 const dynsetDelete = 2
 
-// className is the name of a class's chain: it says all of the class.
+// className returns the name of a class's chain. It contains all fields of the class.
 func className(c ruleset.Class) string {
 	var b strings.Builder
 	b.WriteString(classPrefix + [...]string{"ip", "address", "nodeport"}[c.Source] + "-" + [...]string{"cluster", "local"}[c.List])
@@ -35,7 +35,7 @@ func className(c ruleset.Class) string {
 	return b.String()
 }
 
-// sampleClasses are classes that together have every rule a class can have.
+// sampleClasses are classes that together use every rule that a class can have.
 func sampleClasses() []ruleset.Class {
 	var out []ruleset.Class
 	for _, source := range []ruleset.Source{ruleset.Direct, ruleset.Address, ruleset.NodePort} {
@@ -50,16 +50,15 @@ func sampleClasses() []ruleset.Class {
 
 // classRules choose one of the class's endpoints and translate the destination.
 //
-// Registers, with w of them for an address: the client's address from 0 on, then cluster
-// IP, protocol and port, then the endpoint. So client and service are the key of
-// the affinity map, service and endpoint that of the sets of endpoints it may go on with.
-// What the maps of sticky services give starts with the service's port, which is written
-// over itself.
+// Registers, if an address fills w registers: the client's address is at 0, followed by cluster
+// IP, protocol and port, then the endpoint. So client and service together are the key of the
+// affinity map, and service and endpoint together are the key of the sets of endpoints that a
+// client may keep. The values of the maps of sticky services begin with the service's port, which
+// overwrites the same port.
 //
-// The kernel does not mind a key that is the value of another map, but nft, which
-// people look at tables with, cannot show one and aborts. Hence the words of padding: nft
-// takes the register before the key for the value, and shows what the key's
-// registers had before.
+// The kernel accepts a key that was loaded as the value of another map, but nft, which people use
+// to look at tables, cannot print that and aborts. Therefore there are words of padding: nft takes
+// the register before the key for the value, and prints what the registers of the key held before.
 func (l layout) classRules(c ruleset.Class) [][]expr.Any {
 	w := l.Words()
 	service, endpoint := w, 2*w+2
@@ -83,16 +82,15 @@ func (l layout) classRules(c ruleset.Class) [][]expr.Any {
 	choose := rule(identity, slot, nft.Get(ruleset.StickyEndpoints.String(), service, endpoint-1))
 	return append(rules,
 		rule(identity, blank, nft.Get(setAffinity, 0, endpoint-1), identity, nft.Member(usable, service), remember(unix.NFT_DYNSET_OP_UPDATE), translate),
-		// The client is new or its endpoint has gone. An element's data cannot be
-		// changed: forget it first.
+		// The client is new, or its endpoint is gone. The data of an element cannot be changed, so
+		// the old element is deleted first.
 		rule(identity, blank, remember(dynsetDelete)),
 		rule(blank, choose, identity, remember(unix.NFT_DYNSET_OP_ADD), translate),
-		// Nothing more can be remembered.
+		// The map is full: this client is not remembered.
 		rule(blank, choose, translate))
 }
 
-// identity writes cluster IP, protocol and port, and into the register before them
-// padding.
+// identity loads cluster IP, protocol and port, and padding into the register before them.
 func (l layout) identity(s ruleset.Source, r uint32) []expr.Any {
 	switch s {
 	case ruleset.Address:
@@ -103,7 +101,7 @@ func (l layout) identity(s ruleset.Source, r uint32) []expr.Any {
 	return l.frontend(r)
 }
 
-// writeRule writes a rule as the kernel gets it.
+// writeRule writes a rule in the form that the kernel receives.
 func writeRule(w io.Writer, p nft.Packet, exprs []expr.Any) {
 	for _, e := range exprs {
 		b, err := expr.Marshal(byte(p.TableFamily()), e)

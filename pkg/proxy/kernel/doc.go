@@ -1,17 +1,16 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kernel keeps the proxy's nftables tables, "keelson-proxy" of the families
-// ip and ip6, by netlink. It starts no program and needs none installed.
+// Package kernel keeps the proxy's nftables tables, "keelson-proxy" of the families ip and ip6, by
+// netlink. It runs no other program.
 //
-// A table has a layout: base chains, sets and a few rules, which follow from
-// Settings alone and carry their hash in the name of an empty chain. Services are elements
-// of the sets (package ruleset). A table that has the right layout when the
-// process starts is gone on with, element by element; one that has not is replaced. Either
-// is one transaction: a packet sees the old table or the new one.
+// A table has a layout: base chains, sets and a few rules. The layout depends on Settings alone, and
+// its hash is the name of an empty chain. Services are elements of the sets (package ruleset). When
+// the process starts, a table with the right layout is updated element by element, and any other
+// table is replaced. Both are one transaction: a packet sees the old table or the new one.
 //
-// For each ruleset.Class in use there is a chain that chooses an endpoint.
-// Chains are made with the first element that needs them.
+// Each ruleset.Class in use has a chain that chooses an endpoint. The chain is made together with
+// the first element that needs it.
 //
-// A Table is owned by one goroutine.
+// A Table belongs to one goroutine.
 package kernel

@@ -18,10 +18,10 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// tableName is the name of our table in each family.
+// tableName is the name of the proxy's table in each family.
 const tableName = "keelson-proxy"
 
-// Sets that are not services' (those are named in package ruleset).
+// Sets that are not about services. The sets of services are named in package ruleset.
 const (
 	setClasses   = "classes"       // class → chain; elements come with the chains
 	setSplits    = "splits"        // class → chain of the classes that choose another class
@@ -33,7 +33,7 @@ const (
 	setAnnounced = "announced-ips" // addresses of load balancers that this node answers for
 )
 
-// Chains other than those of classes.
+// Chains that belong to no class.
 const (
 	chainServices  = "services"
 	chainFirewall  = "firewall"
@@ -45,30 +45,31 @@ const (
 	chainSplitPort = "split-nodeport"
 )
 
-// maxAffinities bounds the clients that session affinity remembers; others are spread
-// as without it.
+// maxAffinities bounds the number of clients that session affinity remembers. Further clients are
+// spread as without affinity.
 const maxAffinities = 1 << 18
 
-// Settings are what the rules depend on.
+// Settings determine the rules.
 type Settings struct {
 	MasqueradeAll bool
 	MasqueradeBit uint
-	// Pods tells which packets come from pods of this cluster.
+	// Pods says how packets from pods of this cluster are recognized.
 	Pods Detector
-	// NodePortsOn is true if node ports are only on the addresses of Ranges.NodePorts, and not on all.
+	// NodePortsOn is true if only the addresses in Ranges.NodePorts have node ports, instead of
+	// all.
 	NodePortsOn bool
 }
 
-// Detector is how pods' packets are known.
+// Detector is a way to recognize packets from pods.
 type Detector uint8
 
 // The detectors.
 const (
-	// Unknown: they are not.
+	// Unknown means that they are not recognized.
 	Unknown Detector = iota
-	// ByRange: by the source address, which is in Ranges.Pods.
+	// ByRange means by the source address: it is in Ranges.Pods.
 	ByRange
-	// ByInterface and ByPrefix: by the name of the interface, or how it starts.
+	// ByInterface and ByPrefix mean by the name of the interface, or by its prefix.
 	ByInterface
 	ByPrefix
 )
@@ -101,19 +102,19 @@ func rule(parts ...any) []expr.Any {
 	return out
 }
 
-// layout is everything of a table that is not about services.
+// layout is the part of a table that does not depend on services.
 type layout struct {
 	nft.Packet
 	settings Settings
 	iface    string
 }
 
-// chains returns the chains, those that are jumped to first.
+// chains returns the chains. A chain comes before those that jump to it.
 func (l layout) chains() []chain {
 	var (
 		filter, nat = nftables.ChainTypeFilter, nftables.ChainTypeNAT
 		in, out     = nftables.ChainHookPrerouting, nftables.ChainHookOutput
-		early       = nftables.ChainPriorityRef(*nftables.ChainPriorityNATDest - 10) // sees the address before it is translated
+		early       = nftables.ChainPriorityRef(*nftables.ChainPriorityNATDest - 10) // runs before the destination is translated
 		isNew       = nft.NewConnection()
 	)
 	return []chain{
@@ -132,7 +133,7 @@ func (l layout) chains() []chain {
 		base("filter-output-pre-dnat", filter, out, early, rule(isNew, nft.Jump(chainFirewall))),
 		base("filter-input", filter, nftables.ChainHookInput, nftables.ChainPriorityFilter,
 			rule(isNew, nft.Jump(chainNodePort)), rule(isNew, nft.Jump(chainEndpoints)),
-			// Nothing of the node itself is at the address of a load balancer.
+			// No process of the node listens at the address of a load balancer.
 			rule(isNew, l.Dest(0), nft.Member(setAnnounced, 0), nft.Drop())),
 		base("filter-forward", filter, nftables.ChainHookForward, nftables.ChainPriorityFilter,
 			rule(isNew, nft.Jump(chainEndpoints)), rule(isNew, nft.Jump(chainClusterIP))),
@@ -144,7 +145,7 @@ func (l layout) chains() []chain {
 	}
 }
 
-// services sends packets to the chains of their classes.
+// services returns the rules that send packets to the chains of their classes.
 func (l layout) services() [][]expr.Any {
 	var rules [][]expr.Any
 	toService := rule(l.Dest(0), nft.Member(ruleset.ClusterIPs.String(), 0))
@@ -152,7 +153,8 @@ func (l layout) services() [][]expr.Any {
 	case l.settings.MasqueradeAll:
 		rules = append(rules, rule(toService, nft.SetMark(l.bit())))
 	case l.settings.Pods != Unknown:
-		// Who is not a pod may have routed the service range to this node, and must get its answer through it.
+		// A client outside of the cluster may route the service range to this node. It must get
+		// its answers through this node.
 		rules = append(rules, rule(toService, l.fromPod(false), nft.SetMark(l.bit())))
 	}
 	for _, verdicts := range []string{setClasses, setSplits} {
@@ -163,14 +165,14 @@ func (l layout) services() [][]expr.Any {
 	return rules
 }
 
-// classify looks the key in the registers from 1 on up, and then its class, which comes
-// after a word of padding.
+// classify looks up the key that starts in register 1, and then the class, which comes after a
+// word of padding.
 func (l layout) classify(s ruleset.Set, verdicts string) []expr.Any {
 	return rule(nft.Get(s.String(), 1, 0), nft.Decide(verdicts, 1))
 }
 
-// onNodePortAddress continues if the destination is one that has node ports.
-// The loopback addresses have none, nor those that are here for load balancers.
+// onNodePortAddress continues if the destination has node ports. Loopback addresses and announced
+// addresses of load balancers have none.
 func (l layout) onNodePortAddress() []expr.Any {
 	if l.settings.NodePortsOn {
 		return rule(nft.IsLocal(true), l.NotLoopback(), l.Dest(0), nft.Member(setNodePorts, 0))
@@ -178,14 +180,14 @@ func (l layout) onNodePortAddress() []expr.Any {
 	return rule(nft.IsLocal(true), l.NotLoopback(), l.Dest(0), nft.NotMember(setAnnounced, 0))
 }
 
-// firewall drops what comes to a guarded frontend from a source it is not for.
+// firewall drops packets to a guarded frontend from sources that may not use it.
 func (l layout) firewall() []expr.Any {
 	w := l.Words()
 	return rule(l.frontend(0), nft.Member(ruleset.Guarded.String(), 0),
 		l.Source(w+2), nft.NotMember(ruleset.Sources.String(), 0), nft.Drop())
 }
 
-// split is the external traffic policy Local.
+// split implements the external traffic policy Local.
 func (l layout) split(s ruleset.Source) [][]expr.Any {
 	key := l.frontend(1)
 	if s == ruleset.NodePort {
@@ -197,7 +199,8 @@ func (l layout) split(s ruleset.Source) [][]expr.Any {
 	all := among(ruleset.ClusterList)
 	var rules [][]expr.Any
 	if l.settings.Pods != Unknown {
-		// As if they went out to a load balancer and came back in elsewhere.
+		// They are treated as if their packets had gone out to a load balancer and come back to
+		// another node.
 		rules = append(rules, rule(l.fromPod(true), all))
 	}
 	return append(rules,
@@ -206,13 +209,13 @@ func (l layout) split(s ruleset.Source) [][]expr.Any {
 		among(ruleset.LocalList))
 }
 
-// frontend reads the destination into registers r and following.
+// frontend loads the destination into the registers from r on.
 func (l layout) frontend(r uint32) []expr.Any {
 	w := l.Words()
 	return []expr.Any{l.Dest(r), l.Protocol(r + w), l.DestPort(r + w + 1)}
 }
 
-// nodePort reads the destination with the unspecified address.
+// nodePort loads the destination with the unspecified address instead of its own.
 func (l layout) nodePort(r uint32) []expr.Any {
 	w := l.Words()
 	return []expr.Any{
@@ -220,7 +223,7 @@ func (l layout) nodePort(r uint32) []expr.Any {
 	}
 }
 
-// fromPod continues if a packet is, or is not, from a pod.
+// fromPod continues if a packet is from a pod, or, depending on its argument, if it is not.
 func (l layout) fromPod(yes bool) []expr.Any {
 	op := expr.CmpOpEq
 	if !yes {
@@ -248,7 +251,8 @@ func (l layout) masquerade() [][]expr.Any {
 	w := l.Words()
 	return [][]expr.Any{
 		rule(nft.ClearMark(l.bit()), &expr.Masq{FullyRandom: true}),
-		// A pod that reaches itself through a service would see its own address as the sender's.
+		// A pod that reaches itself through a service would otherwise see its own address as the
+		// sender.
 		rule(&expr.Ct{Key: expr.CtKeySTATUS, Register: nft.Reg(0)}, nft.AnyBit(dnat),
 			l.Source(0), l.Dest(w), nft.Member(ruleset.Hairpins.String(), 0), &expr.Masq{FullyRandom: true}),
 	}
@@ -294,7 +298,7 @@ func (l layout) sets(t *nftables.Table) []*nftables.Set {
 	}
 }
 
-// filterVerdicts are the elements of the filter map.
+// filterVerdicts returns the elements of the filter map.
 func filterVerdicts() []nftables.SetElement {
 	verdict := func(c ruleset.Class, kind expr.VerdictKind, chain string) nftables.SetElement {
 		return nftables.SetElement{Key: []byte(c.Key()), VerdictData: &expr.Verdict{Kind: kind, Chain: chain}}
@@ -307,7 +311,7 @@ func filterVerdicts() []nftables.SetElement {
 	}
 }
 
-// splitVerdicts are the elements of the splits map.
+// splitVerdicts returns the elements of the splits map.
 func splitVerdicts() []nftables.SetElement {
 	var out []nftables.SetElement
 	for _, a := range []ruleset.Action{ruleset.Split, ruleset.SplitDrop} {
@@ -320,8 +324,8 @@ func splitVerdicts() []nftables.SetElement {
 	return out
 }
 
-// marker is the name of a chain that says which layout a table has. It changes
-// with the settings and whenever this code makes other rules.
+// marker returns the name of the chain that identifies the layout of a table. It changes with the
+// settings, and whenever this code writes different rules.
 func (l layout) marker() string {
 	h := sha256.New()
 	for _, c := range l.chains() {
@@ -341,7 +345,7 @@ func (l layout) marker() string {
 	return "layout-" + hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// list writes which list of endpoints a key means.
+// list loads the number of the list of endpoints that a key is for.
 func list(l ruleset.List, r uint32) expr.Any {
 	return &expr.Immediate{Register: nft.Reg(r), Data: binary.NativeEndian.AppendUint32(nil, uint32(l))}
 }

@@ -20,17 +20,17 @@ type Ranges struct {
 	Pods, Services, NodePorts, Announced []netip.Prefix
 }
 
-// Config is what a Table is made of.
+// Config describes a Table.
 type Config struct {
 	Family   ruleset.Family
 	Settings Settings
-	// Interface is the name, or its start, that Settings.Pods may want.
+	// Interface is the name or prefix for the detectors ByInterface and ByPrefix.
 	Interface string
-	// NetNS is a network namespace; 0: that of the process.
+	// NetNS is a network namespace. 0 means that of the process.
 	NetNS int
 }
 
-// Table is our table of one family in the kernel.
+// Table is the proxy's table of one family in the kernel.
 type Table struct {
 	layout
 	conn   *nft.Conn
@@ -61,12 +61,12 @@ func Open(c Config) (*Table, error) {
 	return t, nil
 }
 
-// Close ends the connection; the table stays.
+// Close closes the connection. The table stays.
 func (t *Table) Close() error { return t.conn.Close() }
 
-// Read returns the elements that are in the kernel and whether the table has our layout: if
-// not, the next Apply has to be a Replace. Of a table with another layout, which another
-// version has made, it returns no more than the frontends.
+// Read returns the elements in the kernel, and reports whether the table has the expected layout.
+// If it has not, the next change must be a Replace. Of a table with another layout, which another
+// version has made, Read returns only the frontends.
 func (t *Table) Read() (*ruleset.Contents, bool, error) {
 	chains, err := t.conn.ListChainsOfTableFamily(t.TableFamily())
 	if err != nil {
@@ -82,7 +82,7 @@ func (t *Table) Read() (*ruleset.Contents, bool, error) {
 	out := ruleset.NewContents()
 	if !found[marker] {
 		if len(found) > 0 {
-			// Best effort: in that version the set may have been another one.
+			// Best effort: in the other version the set may have had another form.
 			_ = t.readSet(ruleset.Services, out[ruleset.Services])
 		}
 		return out, false, nil
@@ -106,7 +106,7 @@ func (t *Table) readSet(s ruleset.Set, into map[string]string) error {
 	return nil
 }
 
-// readClasses learns which classes have their chain and element.
+// readClasses finds the classes that have a chain and an element.
 func (t *Table) readClasses(chains map[string]bool) error {
 	elements, err := t.conn.GetSetElements(t.sets[setClasses])
 	if err != nil {
@@ -120,7 +120,7 @@ func (t *Table) readClasses(chains map[string]bool) error {
 	return nil
 }
 
-// Apply makes the changes in one transaction. Ranges, if not nil, replace what was there.
+// Apply applies changes in one transaction. If ranges is not nil, it replaces the existing ranges.
 func (t *Table) Apply(ch ruleset.Changes, r *Ranges) error {
 	added := t.addClasses(ch.Add)
 	err := errors.Join(t.elements(ch.Delete, t.conn.Take), t.elements(ch.Add, t.conn.Put))
@@ -136,7 +136,7 @@ func (t *Table) Apply(ch ruleset.Changes, r *Ranges) error {
 	return nil
 }
 
-// Replace makes the table anew with the elements given, in one transaction.
+// Replace replaces the table by one with the given elements, in one transaction.
 func (t *Table) Replace(all []ruleset.Element, r *Ranges) error {
 	clear(t.chains)
 	t.conn.Renew(t.table)
@@ -172,14 +172,14 @@ func (t *Table) Remove() error {
 	return nil
 }
 
-// Present tells whether the table is there: others may have flushed the ruleset.
+// Present reports whether the table exists. Another program may have flushed the ruleset.
 func (t *Table) Present() (bool, error) {
 	return t.conn.Present(t.table)
 }
 
-// Prune deletes the chains of classes that nobody uses. It is a transaction of
-// its own, and some time after the last use: kernels before 6.2 take a moment
-// to see that no element refers to a chain.
+// Prune deletes the chains of unused classes. It is a transaction of its own and runs some time
+// after the last use, because kernels before 6.2 take a moment to notice that no element refers to
+// a chain.
 func (t *Table) Prune(used func(ruleset.Class) bool) (int, error) {
 	var unused []ruleset.Class
 	var elements []nftables.SetElement
@@ -215,7 +215,7 @@ func (t *Table) addRules(chain string, rules [][]expr.Any) {
 	}
 }
 
-// addClasses makes chains for the classes that the elements are the first to need.
+// addClasses makes chains for those classes of the elements that have none yet.
 func (t *Table) addClasses(elements []ruleset.Element) []ruleset.Class {
 	var added []ruleset.Class
 	var entries []nftables.SetElement
@@ -229,13 +229,13 @@ func (t *Table) addClasses(elements []ruleset.Element) []ruleset.Class {
 		}
 		t.chains[c] = true
 		added = append(added, c)
-		// There may be one left over from a prune that failed.
+		// A chain may be left over from a failed prune.
 		t.addChain(plain(className(c)))
 		t.conn.FlushChain(&nftables.Chain{Table: t.table, Name: className(c)})
 		t.addRules(className(c), t.classRules(c))
 		entries = append(entries, classElement(c))
 	}
-	// The keys are eight bytes: there is nothing to go wrong.
+	// This cannot fail: the keys have eight bytes.
 	_ = t.conn.Put(t.sets[setClasses], entries)
 	return added
 }
@@ -268,7 +268,7 @@ func element(e ruleset.Element) nftables.SetElement {
 	return out
 }
 
-// putRanges fills the sets of ranges.
+// putRanges replaces the contents of the sets of ranges.
 func (t *Table) putRanges(r *Ranges, flush bool) error {
 	var errs []error
 	for name, list := range map[string][]netip.Prefix{setPods: r.Pods, setServices: r.Services, setNodePorts: r.NodePorts, setAnnounced: r.Announced} {

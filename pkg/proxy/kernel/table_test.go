@@ -37,7 +37,7 @@ func open(tb testing.TB, f ruleset.Family, s Settings) *Table {
 	return k
 }
 
-// number is the nth address of a prefix.
+// number returns the nth address of a prefix.
 func number(prefix string, n int) netip.Addr {
 	b := netip.MustParseAddr(prefix).AsSlice()
 	at := b[len(b)-4:]
@@ -46,7 +46,7 @@ func number(prefix string, n int) netip.Addr {
 	return a
 }
 
-// port is the ith of many services, with n endpoints.
+// port returns the ith service, with n endpoints.
 func port(f ruleset.Family, i, n int) *ruleset.Port {
 	vips, pods := "10.96.0.0", "10.244.0.0"
 	if f == ruleset.IPv6 {
@@ -61,7 +61,7 @@ func port(f ruleset.Family, i, n int) *ruleset.Port {
 	return p
 }
 
-// everything is a service that uses all there is.
+// everything returns a service that uses all features.
 func everything(f ruleset.Family) *ruleset.Port {
 	p := port(f, 70000, 3)
 	external, sources := []netip.Addr{netip.MustParseAddr("198.51.100.1")}, []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("192.0.2.1/32")}
@@ -81,7 +81,7 @@ var ranges = &Ranges{
 	NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
 }
 
-// check reads the table and compares it.
+// check reads the table from the kernel and compares it.
 func check(t *testing.T, k *Table, want *ruleset.Table) {
 	t.Helper()
 	found, ok, err := k.Read()
@@ -139,7 +139,7 @@ func testTable(t *testing.T, f ruleset.Family, s Settings) {
 	}
 	check(t, k, table)
 
-	// What the kernel refuses changes nothing.
+	// A change that the kernel rejects changes nothing.
 	bad := ruleset.Changes{
 		Add:    []ruleset.Element{{Set: ruleset.ClusterIPs, Key: string(number("10.0.0.0", 1).AsSlice())}},
 		Delete: []ruleset.Element{{Set: ruleset.Guarded, Key: strings.Repeat("x", f.Size()+8)}},
@@ -152,7 +152,7 @@ func testTable(t *testing.T, f ruleset.Family, s Settings) {
 	}
 	check(t, k, table)
 
-	// Other settings are another layout.
+	// Other settings have another layout.
 	s.MasqueradeBit ^= 1
 	other, err := Open(Config{Family: f, Settings: s, Interface: "pods"})
 	if err != nil {
@@ -167,8 +167,7 @@ func testTable(t *testing.T, f ruleset.Family, s Settings) {
 	}
 }
 
-// listable sees that people can look at the table: nft aborts on rules that it
-// does not understand.
+// listable checks that nft can print the table. It aborts on rules that it does not understand.
 func listable(t *testing.T, f ruleset.Family) {
 	t.Helper()
 	nft, err := exec.LookPath("nft")
@@ -182,8 +181,8 @@ func listable(t *testing.T, f ruleset.Family) {
 	}
 }
 
-// BenchmarkChange changes one endpoint of one service among many, of ten endpoints each: in a
-// transaction of ours, and as a transaction that nft is started for.
+// BenchmarkChange changes one endpoint of one of many services with ten endpoints each: once in a
+// transaction by netlink, and once by starting nft.
 func BenchmarkChange(b *testing.B) {
 	for _, services := range []int{100, 1000, 5000, 20000} {
 		k := open(b, ruleset.IPv4, Settings{MasqueradeBit: 14, Pods: ByRange})
@@ -233,7 +232,7 @@ func BenchmarkChange(b *testing.B) {
 	}
 }
 
-// BenchmarkAdopt reads the table of many services, of ten endpoints each, and compares it.
+// BenchmarkAdopt reads and compares the table of many services with ten endpoints each.
 func BenchmarkAdopt(b *testing.B) {
 	for _, services := range []int{100, 1000, 5000} {
 		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
@@ -258,7 +257,7 @@ func BenchmarkAdopt(b *testing.B) {
 	}
 }
 
-// cpuTime is what the process, or the programs it has started, have used, in nanoseconds.
+// cpuTime returns the CPU time of the process, or of its child processes, in nanoseconds.
 func cpuTime(who int) int64 {
 	runtime.Gosched()
 	var u unix.Rusage

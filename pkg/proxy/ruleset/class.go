@@ -12,13 +12,13 @@ type Action uint8
 const (
 	// Pick sends the connection to one of the class's N endpoints.
 	Pick Action = iota + 1
-	// Reject tells the sender that there is nobody.
+	// Reject answers the sender that the service has no endpoint.
 	Reject
-	// Drop is for a policy Local without local endpoints: another node
-	// has some, the sender is to try that.
+	// Drop is for a policy Local without local endpoints. Another node has some, and the sender
+	// should try that node.
 	Drop
-	// Split is the external policy Local: pods and the node itself choose among
-	// all endpoints, others among the local ones.
+	// Split is the external policy Local: pods and the node itself use all endpoints, other
+	// clients only the local ones.
 	Split
 	// SplitDrop is Split without local endpoints.
 	SplitDrop
@@ -29,28 +29,29 @@ type Source uint8
 
 // The sources.
 const (
-	// Direct: the packet's destination is it.
+	// Direct means that the packet's destination is the cluster IP.
 	Direct Source = iota
-	// Address: the frontends map tells, by the packet's destination.
+	// Address means that the frontends map is searched for the packet's destination address and
+	// port.
 	Address
-	// NodePort: the frontends map tells, by the port only.
+	// NodePort means that the frontends map is searched for the port only.
 	NodePort
 )
 
-// Class is a way to choose an endpoint, shared by all services that choose
-// alike. Classes other than Pick have the action and the source alone.
+// Class is a way to choose an endpoint. All services that choose in the same way share a class.
+// Classes with an action other than Pick have only the action and the source.
 type Class struct {
 	Action     Action
 	Source     Source
 	List       List
 	Masquerade bool
-	Sticky     uint32 // seconds of session affinity; 0: none
-	N          uint32 // endpoints to choose from
+	Sticky     uint32 // seconds of session affinity; 0 means none
+	N          uint32 // number of endpoints to choose from
 }
 
 const stickyShift = 8
 
-// Key is the class's bytes, as keys of the kernel's map of classes.
+// Key returns the class as a key of the kernel's map of classes.
 func (c Class) Key() string {
 	kind := uint32(c.Action) | uint32(c.Source)<<3 | uint32(c.List)<<5 | c.Sticky<<stickyShift
 	if c.Masquerade {
@@ -59,7 +60,7 @@ func (c Class) Key() string {
 	return mark(kind) + mark(c.N)
 }
 
-// Value is the class as a value of Services and Externals, after a word of padding.
+// Value returns the class as a value of Services and Externals, after a word of padding.
 func (c Class) Value() string { return mark(0) + c.Key() }
 
 // ParseValue is the inverse of Value.

@@ -13,37 +13,35 @@ import (
 // Set is one of the sets and maps of a table.
 type Set uint8
 
-// The sets whose elements this package decides.
+// The sets and maps with elements that this package computes.
 const (
-	// ClusterIPs are the addresses of services: ports of them that no
-	// service has are rejected.
+	// ClusterIPs are the addresses of services. Packets to other ports of them are rejected.
 	ClusterIPs Set = iota
 	// Services maps frontends to classes.
 	Services
-	// Externals maps frontend.list to a class, for frontends of the external
-	// traffic policy Local: what pods and the node itself get (list 0), and
-	// what everybody else gets (list 1).
+	// Externals maps frontend.list to a class, for frontends with the external traffic policy
+	// Local. List 0 is for pods and the node itself, list 1 for other clients.
 	Externals
-	// Frontends maps frontends that are not cluster IPs to the cluster IP,
-	// protocol and port of their service, after a word of padding.
+	// Frontends maps frontends that are not cluster IPs to the cluster IP, protocol and port of
+	// their service. The value begins with a word of padding.
 	Frontends
 	// EndpointSlots maps cluster IP.protocol.port.slot to address.port.
 	EndpointSlots
-	// StickyEndpoints is the same for services with session affinity; the values have the
+	// StickyEndpoints is the same for services with session affinity. Its values have the
 	// service's port before the address.
 	StickyEndpoints
-	// StickyCluster and StickyLocal hold cluster IP.protocol.port.address.port
-	// of the endpoints that session affinity may go on with.
+	// StickyCluster and StickyLocal hold cluster IP.protocol.port.address.port of the endpoints
+	// that clients with session affinity may keep.
 	StickyCluster
 	StickyLocal
-	// Hairpins hold address.address of endpoints on this node: who reaches
-	// itself is masqueraded.
+	// Hairpins hold address.address of endpoints on this node. An endpoint that reaches itself
+	// through a service is masqueraded.
 	Hairpins
-	// Guarded are the frontends that only some sources may use; Sources are
-	// frontend.source ranges that may.
+	// Guarded are the frontends that only some sources may use. Sources are ranges of
+	// frontend.source that may use them.
 	Guarded
 	Sources
-	// NumSets is how many there are.
+	// NumSets is the number of sets.
 	NumSets
 )
 
@@ -51,12 +49,11 @@ var setNames = [NumSets]string{
 	"cluster-ips", "services", "externals", "frontends", "endpoints", "sticky-endpoints", "sticky-cluster", "sticky-local", "hairpins", "guarded", "sources",
 }
 
-// String is the set's name in the kernel.
+// String returns the set's name in the kernel.
 func (s Set) String() string { return setNames[s] }
 
-// Element is one element of a set. Key and Value are the kernel's bytes; Value is
-// empty in sets that are not maps. The key of a range is its first and its
-// last key.
+// Element is one element of a set. Key and Value are in the kernel's form. Value is empty in sets
+// that are not maps. The key of a range is its first key followed by its last.
 type Element struct {
 	Set   Set
 	Key   string
@@ -80,7 +77,7 @@ func Of(a netip.Addr) Family {
 	return IPv6
 }
 
-// Size is how many bytes an address has.
+// Size returns the length of an address in bytes.
 func (f Family) Size() int {
 	if f == IPv4 {
 		return 4
@@ -88,7 +85,7 @@ func (f Family) Size() int {
 	return 16
 }
 
-// Unspecified is the address that stands for all addresses of a node.
+// Unspecified returns the address that stands for all addresses of a node.
 func (f Family) Unspecified() netip.Addr {
 	if f == IPv4 {
 		return netip.IPv4Unspecified()
@@ -96,7 +93,7 @@ func (f Family) Unspecified() netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
-// String is the family's name as Kubernetes has it.
+// String returns the family's name in the API.
 func (f Family) String() string { return fmt.Sprintf("IPv%d", f) }
 
 // Protocol is an IP protocol number.
@@ -109,7 +106,7 @@ const (
 	SCTP Protocol = 132
 )
 
-// String is the protocol's name as Kubernetes has it.
+// String returns the protocol's name in the API.
 func (p Protocol) String() string {
 	switch p {
 	case TCP:
@@ -122,25 +119,25 @@ func (p Protocol) String() string {
 	return strconv.Itoa(int(p))
 }
 
-// Frontend is where packets to a service arrive.
+// Frontend is an address, protocol and port at which packets to a service arrive.
 type Frontend struct {
 	Addr     netip.Addr
 	Protocol Protocol
 	Port     uint16
 }
 
-// frontendRest is how long a frontend's key is after the address.
+// frontendRest is the length of a frontend's key after the address.
 const frontendRest = 8
 
-// Each field of a key fills whole registers of four bytes: a protocol or a port
-// is followed by zeros.
+// Each field of a key fills whole registers of four bytes, so a protocol or a port is followed by
+// zeros.
 func (f Frontend) key() string {
 	b := append(make([]byte, 0, 16+frontendRest), f.Addr.AsSlice()...)
 	return string(append(b, byte(f.Protocol), 0, 0, 0, byte(f.Port>>8), byte(f.Port), 0, 0))
 }
 
-// udpFrontend parses the key of a frontend of this family. It reports false if the
-// protocol is another one than UDP.
+// udpFrontend parses the key of a frontend of this family. It returns false if the protocol is not
+// UDP.
 func (f Family) udpFrontend(key string) (Frontend, bool) {
 	n := f.Size()
 	if len(key) != n+frontendRest || Protocol(key[n]) != UDP {
@@ -150,7 +147,7 @@ func (f Family) udpFrontend(key string) (Frontend, bool) {
 	return Frontend{a, UDP, binary.BigEndian.Uint16([]byte(key[n+4:]))}, true
 }
 
-// mark is a number as the kernel has it in a register.
+// mark returns a number in the form that it has in a register.
 func mark(n uint32) string {
 	return string(binary.NativeEndian.AppendUint32(make([]byte, 0, 4), n))
 }
@@ -158,8 +155,8 @@ func mark(n uint32) string {
 // List is one of the two lists of endpoints that a service may have.
 type List uint8
 
-// ClusterList are the endpoints that the traffic policy Cluster may use,
-// LocalList those of the policy Local.
+// ClusterList are the endpoints for the traffic policy Cluster, LocalList those for the policy
+// Local.
 const (
 	ClusterList List = 0
 	LocalList   List = 1

@@ -10,18 +10,17 @@ import (
 	"strings"
 )
 
-// Endpoints is a list of addresses with ports, of one family, which is not changed. There
-// may be very many in a cluster: they are kept one after the other as the bytes
-// that the kernel takes. The zero value is empty.
+// Endpoints is an immutable list of addresses with ports of one family. A cluster may have very
+// many endpoints, so they are packed as the bytes that the kernel takes. The zero value is empty.
 type Endpoints struct {
 	bytes string
-	size  int // of one
+	size  int // bytes of one endpoint
 }
 
-// portSize is what a port takes after its address: it fills a register.
+// portSize is the length of a port after its address: it fills a register.
 const portSize = 4
 
-// Pack returns the list as it is; all of it must be of the family of its first.
+// Pack packs a list in its order. All endpoints must be of the family of the first.
 func Pack(list []netip.AddrPort) Endpoints {
 	if len(list) == 0 {
 		return Endpoints{}
@@ -35,7 +34,7 @@ func Pack(list []netip.AddrPort) Endpoints {
 	return Endpoints{string(b), size}
 }
 
-// Len is how many there are.
+// Len returns the number of endpoints.
 func (e Endpoints) Len() int {
 	if e.size == 0 {
 		return 0
@@ -43,7 +42,7 @@ func (e Endpoints) Len() int {
 	return len(e.bytes) / e.size
 }
 
-// All are the endpoints.
+// All returns the endpoints in order.
 func (e Endpoints) All() iter.Seq[netip.AddrPort] {
 	return func(yield func(netip.AddrPort) bool) {
 		for b := range e.each {
@@ -54,10 +53,10 @@ func (e Endpoints) All() iter.Seq[netip.AddrPort] {
 	}
 }
 
-// at is the ith, in the kernel's form.
+// at returns the ith endpoint in the kernel's form.
 func (e Endpoints) at(i int) string { return e.bytes[i*e.size : (i+1)*e.size] }
 
-// each is All in the kernel's form.
+// each is All with endpoints in the kernel's form.
 func (e Endpoints) each(yield func(string) bool) {
 	for i := range e.Len() {
 		if !yield(e.at(i)) {
@@ -66,10 +65,11 @@ func (e Endpoints) each(yield func(string) bool) {
 	}
 }
 
-// of returns others, of the same family, in the kernel's form.
+// of packs endpoints of the same family that are in the kernel's form already.
 func (e Endpoints) of(list []string) Endpoints { return Endpoints{strings.Join(list, ""), e.size} }
 
-// parseEndpoint is the endpoint of the kernel's form, which has the size of one of a family.
+// parseEndpoint parses an endpoint in the kernel's form. It must have the length of an endpoint of
+// a family.
 func parseEndpoint(b string) netip.AddrPort {
 	at := len(b) - portSize
 	a, _ := netip.AddrFromSlice([]byte(b[:at]))

@@ -8,21 +8,21 @@ import (
 	"slices"
 )
 
-// flows is what a table knows of UDP frontends whose flows may be stale: the kernel sends
-// the packets of a flow on the way of its first packet, whatever the rules say since.
+// flows records UDP frontends whose flows may be stale. The kernel sends all packets of a flow
+// where it sent the first one, even if the rules have changed since.
 type flows struct {
-	// departed are frontends that no port has any more and whose flows may not be deleted yet.
-	// Each has an element in the kernel, without effect on packets, so that a process
-	// that starts later knows that it has been a frontend.
+	// departed are frontends that no port has any more, but that may still have flows. Each keeps
+	// an element in the kernel, which has no effect on packets, so that a process that starts
+	// later knows that it was a frontend.
 	departed map[Frontend]bool
-	// suspects are frontends whose flows a change may have made stale, until ForgetSuspects.
+	// suspects are frontends whose flows may have become stale since ForgetSuspects.
 	suspects map[Frontend]bool
 }
 
-// departedElement is the element of a frontend that no port has: no chain belongs to its class.
+// departedElement returns the element of a frontend that no port has. Its class has no chain.
 func departedElement(f Frontend) Element { return Element{Services, f.key(), Class{}.Value()} }
 
-// depart notes that the element of a frontend goes.
+// depart records that the element of a frontend is removed.
 func (t *Table) depart(e Element) {
 	if e.Set != Services {
 		return
@@ -33,7 +33,7 @@ func (t *Table) depart(e Element) {
 	}
 }
 
-// arrive notes that the element of a frontend comes.
+// arrive records that the element of a frontend is added.
 func (t *Table) arrive(e Element) {
 	if e.Set != Services {
 		return
@@ -44,7 +44,7 @@ func (t *Table) arrive(e Element) {
 	}
 }
 
-// Forget drops a frontend if it has departed: no stale flow is left of it.
+// Forget drops a departed frontend. Callers call it when no stale flow is left at the frontend.
 func (t *Table) Forget(f Frontend) {
 	if t.departed[f] && !t.suspects[f] {
 		delete(t.departed, f)
@@ -52,7 +52,7 @@ func (t *Table) Forget(f Frontend) {
 	}
 }
 
-// adoptFrontends notes the UDP frontends found in the kernel.
+// adoptFrontends records the UDP frontends found in the kernel.
 func (t *Table) adoptFrontends(found *Contents) {
 	for key := range found[Services] {
 		if f, ok := t.family.udpFrontend(key); ok {
@@ -67,8 +67,8 @@ func (t *Table) suspectDeparted() {
 	}
 }
 
-// suspect notes the frontends whose flows may be stale after the port of that name has
-// changed; affected are also the other ports that have been given frontends, or have lost them.
+// suspect records the frontends whose flows may be stale after a port has changed. affected also
+// holds the other ports that gained or lost frontends by the change.
 func (t *Table) suspect(name Name, old *entry, p *Port, affected map[Name]*compiled) {
 	var before *Port
 	if old != nil {
@@ -94,8 +94,8 @@ func (t *Table) suspectAll(p *Port) {
 	}
 }
 
-// leavesStale reports whether flows may be stale after a port has changed: it has or had
-// other frontends, an endpoint is gone, or the first one is there.
+// leavesStale reports whether flows may be stale after a port has changed: its frontends differ,
+// an endpoint is gone, or it has its first endpoint.
 func leavesStale(before, now *Port) bool {
 	if before == nil || now == nil || !slices.Equal(before.Frontends(), now.Frontends()) {
 		return true
@@ -115,13 +115,14 @@ func leavesStale(before, now *Port) bool {
 	return false
 }
 
-// Suspects returns the UDP frontends whose flows may be stale since ForgetSuspects.
+// Suspects returns the UDP frontends whose flows may have become stale since ForgetSuspects.
 func (t *Table) Suspects() []Frontend { return slices.Collect(maps.Keys(t.suspects)) }
 
-// ForgetSuspects is to be called when the flows at the suspects are being looked at.
+// ForgetSuspects clears the suspects. Callers call it when a check of their flows is queued.
 func (t *Table) ForgetSuspects() { t.suspects = map[Frontend]bool{} }
 
-// Serving returns the endpoints to which flows at a UDP frontend may go; false if no port has it.
+// Serving returns the endpoints to which flows at a UDP frontend may go. It returns false if no
+// port has the frontend.
 func (t *Table) Serving(f Frontend) (Endpoints, bool) {
 	list := t.claims[f.key()]
 	if len(list) == 0 {

@@ -14,34 +14,34 @@ import (
 // Name names one port of one service: namespace/name:port.
 type Name string
 
-// Port is what the ruleset has to know of one port of a service in one family.
-// It is not changed once handed over.
+// Port is one port of a service in one family, as the ruleset needs it. It must not be changed
+// after it was passed to Set.
 type Port struct {
-	// VIP is the cluster IP; it is the port's identity in the kernel.
+	// VIP is the cluster IP with protocol and port. It identifies the port in the kernel.
 	VIP Frontend
 	// Created decides between services that claim the same frontend.
 	Created int64
 	// External are the external and load balancer addresses.
 	External []netip.Addr
 	NodePort uint16
-	// Guarded are those of External that only Sources may use.
+	// Guarded are the addresses in External that only Sources may use.
 	Guarded []netip.Addr
 	Sources []netip.Prefix
-	// Sticky is the session affinity in seconds; 0: none.
+	// Sticky is the session affinity in seconds. 0 means none.
 	Sticky uint32
 	// InternalLocal and ExternalLocal are the traffic policies.
 	InternalLocal, ExternalLocal bool
 	// Cluster and Local are the endpoints of the two lists, sorted and unique.
 	Cluster, Local Endpoints
-	// Serving are the endpoints of a UDP port, ready or not, whose flows may go on.
+	// Serving are the endpoints of a UDP port whose existing flows may continue, ready or not.
 	Serving Endpoints
-	// Anywhere: some node has an endpoint that works.
+	// Anywhere reports whether any node has a working endpoint.
 	Anywhere bool
-	// OnNode are the addresses of endpoints in use that are on this node.
+	// OnNode are the addresses of used endpoints on this node.
 	OnNode []netip.Addr
 }
 
-// Frontends are all places where the port wants to receive packets.
+// Frontends returns all addresses and ports at which the port wants to receive packets.
 func (p *Port) Frontends() []Frontend {
 	list := []Frontend{p.VIP}
 	for _, a := range p.External {
@@ -63,8 +63,8 @@ func (p *Port) nodePort() Frontend {
 
 func (p *Port) external() bool { return len(p.External) > 0 || p.NodePort != 0 }
 
-// uses tells whether the port ever sends packets to a list. The policy Local
-// for external traffic uses both.
+// uses reports whether the port ever sends packets to a list. The policy Local for external
+// traffic uses both lists.
 func (p *Port) uses(l List) bool {
 	if l == LocalList {
 		return p.InternalLocal || p.ExternalLocal && p.external()
@@ -79,23 +79,23 @@ func (p *Port) list(l List) Endpoints {
 	return p.Cluster
 }
 
-// compiled is a port as elements: those that are the same whatever the number
-// of endpoints, and the endpoints in their slots. There are as many as services: what
-// can be told from the rest is not kept.
+// compiled is a port as elements: fixed elements, which do not depend on the number of endpoints,
+// and endpoints in their slots. There is one for each port of each service, so it stores nothing
+// that can be derived from the rest.
 type compiled struct {
 	vip    string
-	class  string       // of packets to the cluster IP; empty: another port has it, and there are no elements
+	class  string       // of packets to the cluster IP; empty if another port has the cluster IP, then there are no elements
 	fixed  []Element    // of the other frontends
-	onNode []netip.Addr // as the port's
+	onNode []netip.Addr // same as the port's OnNode
 	slots  [2]Endpoints
 	sticky bool
 }
 
-// compile makes the elements of a port on those frontends that it has won; old
-// are the slots that the endpoints have had.
+// compile returns the elements of a port. won reports the frontends that the port has. old are the
+// current slots of its endpoints.
 func compile(p *Port, won func(Frontend) bool, old [2]Endpoints) *compiled {
 	c := &compiled{vip: p.VIP.key(), sticky: p.Sticky != 0}
-	if !won(p.VIP) { // its elements would be those of the port that has it
+	if !won(p.VIP) { // the elements with this key belong to the port that has it
 		return c
 	}
 	for l := range c.slots {
@@ -116,7 +116,7 @@ func compile(p *Port, won func(Frontend) bool, old [2]Endpoints) *compiled {
 
 func (c *compiled) add(s Set, key, value string) { c.fixed = append(c.fixed, Element{s, key, value}) }
 
-// shared calls f with the elements that other ports may want as well.
+// shared calls f with the elements that other ports may also want.
 func (c *compiled) shared(f func(Element)) {
 	if c == nil || c.class == "" {
 		return
@@ -127,7 +127,7 @@ func (c *compiled) shared(f func(Element)) {
 	}
 }
 
-// internal is what happens to packets to the cluster IP.
+// internal returns the class of packets to the cluster IP.
 func (p *Port) internal() Class {
 	list := ClusterList
 	if p.InternalLocal {
@@ -160,7 +160,8 @@ func (c *compiled) addExternal(p *Port, f Frontend) {
 	}
 	c.add(Frontends, key, mark(0)+c.vip)
 	if !p.ExternalLocal {
-		// The endpoint may be on another node, which has to answer through us.
+		// The endpoint may be on another node. Masquerading makes its answers come back through
+		// this node.
 		c.add(Services, key, p.pick(source, ClusterList, true).Value())
 		return
 	}
@@ -185,9 +186,8 @@ func (c *compiled) addGuard(p *Port, f Frontend) {
 	}
 }
 
-// place puts the wanted endpoints into slots 0..n-1 so that as few as possible
-// change: those that stay keep their slots, as far as these are below n, and
-// the others fill the gaps.
+// place assigns the wanted endpoints to slots 0 to n-1 with as few changes as possible: endpoints
+// keep their slot if it is below n, and the others fill the gaps.
 func place(old, want Endpoints) Endpoints {
 	if old.Len() == 0 {
 		return want
@@ -217,7 +217,7 @@ func place(old, want Endpoints) Endpoints {
 	return want.of(out)
 }
 
-// each calls f with every element that the port has to itself.
+// each calls f with every element that belongs to this port alone.
 func (c *compiled) each(f func(Element)) {
 	if c.class != "" {
 		f(c.internal())
@@ -235,7 +235,7 @@ func (c *compiled) each(f func(Element)) {
 	}
 }
 
-// internal is the element of the cluster IP, if it has been won.
+// internal returns the element of the cluster IP, if the port has the cluster IP.
 func (c *compiled) internal() Element { return Element{Services, c.vip, c.class} }
 
 func (c *compiled) slotElement(l List, i int) Element {

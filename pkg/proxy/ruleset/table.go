@@ -10,35 +10,35 @@ import (
 	"strings"
 )
 
-// Table is the elements that the services of one family want, and those
-// changes of them that have not been taken yet.
+// Table holds the elements that the services of one family want, and the changes that were not
+// taken yet.
 type Table struct {
 	family  Family
 	ports   map[Name]*entry
-	claims  map[string][]Name // by key of the frontend; sorted: the first has it
-	shared  map[Element]int   // how many ports want it
+	claims  map[string][]Name // by key of the frontend; the oldest port comes first and has the frontend
+	shared  map[Element]int   // number of ports that want each
 	classes map[Class]int
-	pending map[address]*change     // nil: not kept until the next Diff
+	pending map[address]*change     // nil if changes are not recorded until the next Diff
 	seed    map[string][2]Endpoints // slots found in the kernel, by cluster IP key
 	flows
 }
 
-// entry is a port and the elements that it has been made to.
+// entry is a port with its elements.
 type entry struct {
 	port  *Port
 	built *compiled
 }
 
-// address is where an element is.
+// address is a set and a key in it.
 type address struct {
 	set Set
 	key string
 }
 
-// change is what becomes of one key: nil means that there is none.
+// change is the change of one key. A nil value means that the key has no element.
 type change struct{ before, after *string }
 
-// NewTable returns the table of no services.
+// NewTable returns a table without services.
 func NewTable(f Family) *Table {
 	return &Table{
 		family: f, ports: map[Name]*entry{}, claims: map[string][]Name{},
@@ -47,13 +47,13 @@ func NewTable(f Family) *Table {
 	}
 }
 
-// Set makes p the port of that name; nil removes it.
+// Set sets the port with a name. nil removes it.
 func (t *Table) Set(name Name, p *Port) {
 	old := t.ports[name]
 	if old == nil && p == nil {
 		return
 	}
-	affected := map[Name]*compiled{name: nil} // what has been built
+	affected := map[Name]*compiled{name: nil} // what each was built from
 	if old != nil {
 		affected[name] = old.built
 		for _, f := range old.port.Frontends() {
@@ -112,8 +112,8 @@ func (t *Table) unclaim(f Frontend, name Name, affected map[Name]*compiled) {
 	t.claims[key] = list
 }
 
-// rebuild compiles the ports again, which have been built as told. What one of them gives
-// up may be what another one gets, so first all removals are noted, then all additions.
+// rebuild compiles ports again. affected holds what each was compiled to before. One port may give
+// up what another one gets, so all removals are recorded before all additions.
 func (t *Table) rebuild(affected map[Name]*compiled) {
 	type step struct{ old, new *compiled }
 	var steps []step
@@ -145,7 +145,7 @@ func (t *Table) rebuild(affected map[Name]*compiled) {
 	}
 }
 
-// slots are the slots that the endpoints of a cluster IP have now.
+// slots returns the current slots of the endpoints of a cluster IP.
 func (t *Table) slots(c *compiled, vip string) [2]Endpoints {
 	if c != nil && c.vip == vip {
 		return c.slots
@@ -153,7 +153,7 @@ func (t *Table) slots(c *compiled, vip string) [2]Endpoints {
 	return t.seed[vip]
 }
 
-// missing calls f with the elements of a that b has not.
+// missing calls f with the elements of a that are not in b.
 func missing(a, b *compiled, f func(Element)) {
 	if a == nil {
 		return
@@ -183,10 +183,10 @@ func missing(a, b *compiled, f func(Element)) {
 	}
 }
 
-// few is up to how many elements are looked for one after the other.
+// few is the number of elements up to which a linear search is used.
 const few = 8
 
-// contains returns whether something is in the list.
+// contains returns a function that reports whether an element is in the list.
 func contains(list []Element) func(Element) bool {
 	if len(list) <= few {
 		return func(e Element) bool { return slices.Contains(list, e) }
@@ -210,13 +210,13 @@ func missingSticky(a, b *compiled, l List, f func(Element)) {
 	}
 }
 
-// remove notes that no port wants an element any more.
+// remove records that one port fewer wants an element.
 func (t *Table) remove(e Element) {
 	t.drop(e)
 	t.depart(e)
 }
 
-// add notes that a port wants an element.
+// add records that a port wants an element.
 func (t *Table) add(e Element) {
 	t.arrive(e)
 	t.put(e)
@@ -265,21 +265,21 @@ func (t *Table) count(e Element, n int) {
 	}
 }
 
-// Uses tells whether some service chooses its endpoints by the class.
+// Uses reports whether a service chooses its endpoints by the class.
 func (t *Table) Uses(c Class) bool { return t.classes[c] > 0 }
 
-// Dirty tells whether Take has something to give.
+// Dirty reports whether Take would return changes.
 func (t *Table) Dirty() bool { return len(t.pending) > 0 }
 
-// Changes are applied in one transaction, deletions first.
+// Changes are applied in one transaction. Deletions come first.
 type Changes struct {
 	Delete, Add []Element
 }
 
-// Len is the number of elements.
+// Len returns the number of elements to delete and add.
 func (c Changes) Len() int { return len(c.Delete) + len(c.Add) }
 
-// Take returns the changes since the last Take, in no order, and forgets them.
+// Take returns the changes since the last Take, in no order, and clears them.
 func (t *Table) Take() Changes {
 	var out Changes
 	for at, c := range t.pending {
@@ -290,14 +290,14 @@ func (t *Table) Take() Changes {
 			out.Add = append(out.Add, Element{at.set, at.key, *c.after})
 		}
 	}
-	t.pending = map[address]*change{} // one that has been large takes long to walk
+	t.pending = map[address]*change{} // iterating over a map that was once large is slow
 	return out
 }
 
 // Contents are elements by set and key.
 type Contents [NumSets]map[string]string
 
-// NewContents returns no elements.
+// NewContents returns empty contents.
 func NewContents() *Contents {
 	var c Contents
 	for i := range c {
@@ -321,7 +321,7 @@ func (t *Table) Contents() *Contents {
 	return out
 }
 
-// each calls f with every element that is wanted.
+// each calls f with every wanted element.
 func (t *Table) each(f func(Element)) {
 	for _, e := range t.ports {
 		e.built.each(f)
@@ -334,10 +334,9 @@ func (t *Table) each(f func(Element)) {
 	}
 }
 
-// Adopt tells the table what is in the kernel, before the first Set: endpoints
-// found there keep their slots, and UDP frontends found there that no port has are departed
-// ones. Next, after all that is to be Set, comes a Diff:
-// changes are not kept before it.
+// Adopt takes over the elements found in the kernel, before the first Set. Endpoints found there
+// keep their slots, and UDP frontends found there that no port has count as departed. Changes are
+// not recorded until the next Diff, which must follow once all ports are set.
 func (t *Table) Adopt(found *Contents) {
 	t.pending = nil
 	t.adoptFrontends(found)
@@ -356,7 +355,7 @@ func (t *Table) Adopt(found *Contents) {
 		var seed [2]Endpoints
 		for l, list := range lists {
 			for i := range list {
-				if list[i] == "" { // a slot that is empty is one that nobody wants
+				if list[i] == "" { // the slot has no wanted endpoint
 					list[i] = strings.Repeat("\x00", size)
 				}
 			}
@@ -366,7 +365,7 @@ func (t *Table) Adopt(found *Contents) {
 	}
 }
 
-// adoptSlot notes one slot; there cannot be more of them than limit.
+// adoptSlot records one slot. Slots at or above limit are ignored.
 func (t *Table) adoptSlot(slots map[string]*[2][]string, key, value string, limit int) {
 	vip, slot, ok := splitSlot(key)
 	list, i := slot/LocalSlots, int(slot%LocalSlots)
@@ -392,8 +391,8 @@ func splitSlot(key string) (vip string, slot uint32, ok bool) {
 	return key[:n], binary.NativeEndian.Uint32([]byte(key[n:])), true
 }
 
-// Diff returns what leads from the elements found in the kernel to those
-// wanted. Pending changes are part of it and are forgotten, as is what Adopt was told.
+// Diff returns the changes that lead from the elements found in the kernel to the wanted ones. It
+// includes and clears all pending changes, and clears what Adopt has recorded.
 func (t *Table) Diff(found *Contents) Changes {
 	t.pending = map[address]*change{}
 	t.seed = nil

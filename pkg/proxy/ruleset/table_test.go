@@ -36,7 +36,7 @@ func addrPorts(n int) []netip.AddrPort {
 	return out
 }
 
-// portGen makes ports that often claim what others have: few addresses, few node ports, few
+// portGen draws ports that often claim the same things: few addresses, few node ports, few
 // endpoints.
 func portGen(t *rapid.T) *Port {
 	pick := func(label string) []netip.AddrPort {
@@ -70,8 +70,8 @@ func portGen(t *rapid.T) *Port {
 	return p
 }
 
-// apply makes changes in a model of the kernel that is as strict as the kernel: what
-// is deleted has to be there, what is added must not.
+// apply applies changes to a model of the kernel that is as strict as the kernel: a deleted
+// element must exist, an added one must not.
 func apply(t rapid.TB, model *Contents, c Changes) {
 	for _, e := range c.Delete {
 		if v, ok := model[e.Set][e.Key]; !ok || v != e.Value {
@@ -87,8 +87,7 @@ func apply(t rapid.TB, model *Contents, c Changes) {
 	}
 }
 
-// unordered replaces slots by the sorted endpoints of each list, and checks that
-// slots have no gaps.
+// unordered replaces slots by the sorted endpoints of each list. It fails if slots have gaps.
 func unordered(t rapid.TB, c *Contents) map[string][]string {
 	out := map[string][]string{}
 	for s := range c {
@@ -118,7 +117,7 @@ func unordered(t rapid.TB, c *Contents) map[string][]string {
 	return out
 }
 
-// present returns the contents without the frontends that have departed.
+// present returns the contents without departed frontends.
 func present(c *Contents) *Contents {
 	out := *c
 	out[Services] = maps.Clone(c[Services])
@@ -126,8 +125,8 @@ func present(c *Contents) *Contents {
 	return &out
 }
 
-// TestChangesEqualRebuild: whatever happens in whatever order, with transactions of any size,
-// the kernel ends up with what a table made at once has.
+// TestChangesEqualRebuild applies random changes in transactions of random sizes. The kernel must
+// end up with the contents of a table that was built at once.
 func TestChangesEqualRebuild(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		table, model, ports := NewTable(IPv4), NewContents(), map[Name]*Port{}
@@ -196,8 +195,8 @@ func TestChangesEqualRebuild(t *testing.T) {
 	})
 }
 
-// TestCostOfAChange: what a change costs does not depend on the size of the service nor on
-// the number of services.
+// TestCostOfAChange checks that the cost of a change depends neither on the size of the service
+// nor on the number of services.
 func TestCostOfAChange(t *testing.T) {
 	for _, n := range []int{1, 10, 1000} {
 		table := NewTable(IPv4)

@@ -18,8 +18,9 @@ type endpoint struct {
 	zones, nodes                []string // hints
 }
 
-// endpointsOf returns the endpoints of one port in the slices of a family. Where slices
-// overlap, as they may while a controller moves endpoints, the one that is ready counts.
+// endpointsOf returns the endpoints of one port in the slices of a family. Slices can overlap
+// while a controller moves endpoints; then an endpoint counts as ready if it is ready in one of
+// them.
 func endpointsOf(list []*Slice, f ruleset.Family, p *port) []endpoint {
 	found := map[netip.AddrPort]endpoint{}
 	for _, s := range list {
@@ -42,7 +43,7 @@ func endpointsOf(list []*Slice, f ruleset.Family, p *port) []endpoint {
 	return out
 }
 
-// fallback is an endpoint to use if none is ready.
+// fallback reports whether the endpoint can be used if none is ready.
 func (e endpoint) fallback() bool { return e.serving && e.terminating }
 
 func (e endpoint) near(n Node) bool { return slices.Contains(e.nodes, n.Name) }
@@ -50,8 +51,8 @@ func (e endpoint) zone(n Node) bool { return slices.Contains(e.zones, n.Zone) }
 
 func (e endpoint) isReady() bool { return e.ready }
 
-// usable returns those that are ready, or else those that still serve while they
-// terminate.
+// usable returns the ready endpoints. If there are none, it returns those that still serve while
+// they terminate.
 func usable(list []endpoint) []endpoint {
 	if ready := filter(list, endpoint.isReady); len(ready) > 0 {
 		return ready
@@ -60,7 +61,7 @@ func usable(list []endpoint) []endpoint {
 }
 
 func filter(list []endpoint, keep func(endpoint) bool) []endpoint {
-	out := make([]endpoint, 0, len(list)) // as a rule all of them are kept
+	out := make([]endpoint, 0, len(list)) // usually all of them are kept
 	for _, e := range list {
 		if keep(e) {
 			out = append(out, e)
@@ -69,9 +70,9 @@ func filter(list []endpoint, keep func(endpoint) bool) []endpoint {
 	return out
 }
 
-// clusterEndpoints are those of the traffic policy Cluster. Hints are followed only
-// if all that are ready have one and one of them is for this node or its zone:
-// otherwise they are being changed, or there is nobody here.
+// clusterEndpoints returns the endpoints for the traffic policy Cluster. Hints are used only if
+// all ready endpoints have one and at least one of them names this node or its zone. Otherwise the
+// hints are being changed, or no endpoint is meant for this zone.
 func clusterEndpoints(list []endpoint, n Node) []endpoint {
 	ready := filter(list, endpoint.isReady)
 	if len(ready) == 0 {
@@ -93,7 +94,7 @@ func clusterEndpoints(list []endpoint, n Node) []endpoint {
 	return ready
 }
 
-// localEndpoints are those of the traffic policy Local.
+// localEndpoints returns the endpoints for the traffic policy Local.
 func localEndpoints(list []endpoint) []endpoint {
 	return usable(filter(list, func(e endpoint) bool { return e.onNode }))
 }
@@ -106,7 +107,7 @@ func pack(list []endpoint) ruleset.Endpoints {
 	return ruleset.Pack(out)
 }
 
-// onNode are the addresses of those endpoints that are on this node.
+// onNode returns the addresses of the endpoints on this node.
 func onNode(lists ...[]endpoint) []netip.Addr {
 	var out []netip.Addr
 	for _, list := range lists {

@@ -16,42 +16,42 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// labelProxyName keeps services from us.
+// labelProxyName marks services that another proxy handles.
 const labelProxyName = "service.kubernetes.io/service-proxy-name"
 
-// Service is what the proxy keeps of a Service: there may be tens of thousands. It is
-// not changed.
+// Service is the part of a Service that the proxy keeps. A cluster can have tens of thousands of
+// them. It is immutable.
 type Service struct {
 	Name          types.NamespacedName
 	created       int64
 	ips           []netip.Addr // at most one of each family
 	ports         []port
-	sticky        uint32 // seconds; 0: no session affinity
+	sticky        uint32 // seconds; 0 means no session affinity
 	healthPort    uint16
 	internalLocal bool
 	externalLocal bool
 	more          *more
 }
 
-// port is a port of one of the protocols that we know.
+// port is a port with a protocol that the proxy supports.
 type port struct {
 	name           string
 	protocol       ruleset.Protocol
 	port, nodePort uint16
 }
 
-// more is what few services have.
+// more holds fields that few services use.
 type more struct {
 	external, ingress []netip.Addr
 	sources           []netip.Prefix
 	announcedBy       string // the node that answers for ingress
 }
 
-// nothing is more of those that have nothing of it.
+// nothing is shared by the services that use none of these fields.
 var nothing more
 
-// New returns what is kept of a Service; nil if it has no cluster IP, or is not for this
-// proxy.
+// New returns the part of a Service to keep, or nil if the service has no cluster IP or another
+// proxy handles it.
 func New(s *corev1.Service) *Service {
 	ips := clusterIPs(s)
 	if len(ips) == 0 || s.Labels[labelProxyName] != "" || s.Spec.Type == corev1.ServiceTypeExternalName {
@@ -77,13 +77,13 @@ func New(s *corev1.Service) *Service {
 	return out
 }
 
-// Key is the Service's name.
+// Key returns the Service's name.
 func (s *Service) Key() types.NamespacedName { return s.Name }
 
-// shared returns s, the same one for all who have it.
+// shared returns s in one copy for all callers, to save memory.
 func shared(s string) string { return unique.Make(s).Value() }
 
-// clusterIPs are the cluster IPs, at most one of each family.
+// clusterIPs returns the cluster IPs, at most one of each family.
 func clusterIPs(svc *corev1.Service) []netip.Addr {
 	list := svc.Spec.ClusterIPs
 	if len(list) == 0 {
@@ -117,13 +117,13 @@ func newMore(s *corev1.Service) *more {
 		m.external = addAddress(m.external, a)
 	}
 	for _, i := range s.Status.LoadBalancer.Ingress {
-		// Those of the other mode do not arrive at nodes as they are.
+		// In mode Proxy, packets do not arrive at the node with these addresses.
 		if i.IPMode == nil || *i.IPMode == corev1.LoadBalancerIPModeVIP {
 			m.ingress = addAddress(m.ingress, i.IP)
 		}
 	}
 	for _, r := range s.Spec.LoadBalancerSourceRanges {
-		if p, err := netip.ParsePrefix(strings.TrimSpace(r)); err == nil { // white space is accepted by the API
+		if p, err := netip.ParsePrefix(strings.TrimSpace(r)); err == nil { // the API accepts white space
 			m.sources = append(m.sources, p.Masked())
 		}
 	}
@@ -144,7 +144,7 @@ func addAddress(list []netip.Addr, s string) []netip.Addr {
 	return append(list, a)
 }
 
-// sources are the ranges of a family that may use the load balancer; none: all.
+// sources returns the ranges of a family that may use the load balancer. Empty means all.
 func (s *Service) sources(f ruleset.Family) []netip.Prefix {
 	var out []netip.Prefix
 	for _, r := range s.more.sources {
@@ -168,7 +168,8 @@ func stickySeconds(svc *corev1.Service) uint32 {
 	return defaultSticky
 }
 
-// externalLocal is true only for services that are reached from outside.
+// externalLocal reports whether the external traffic policy is Local. It applies only to services
+// that are reachable from outside.
 func externalLocal(svc *corev1.Service) bool {
 	reachable := svc.Spec.Type == corev1.ServiceTypeLoadBalancer || svc.Spec.Type == corev1.ServiceTypeNodePort ||
 		svc.Spec.Type == corev1.ServiceTypeClusterIP && len(svc.Spec.ExternalIPs) > 0

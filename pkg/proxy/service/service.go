@@ -1,10 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package service decides what a node does for a Service: which of its
-// addresses packets are taken from, and which endpoints they go to. It is the
-// meaning of the traffic policies, topology hints, session affinity and the
-// conditions of endpoints, as Kubernetes documents them, and it is pure.
+// Package service decides what a node does for a Service: which of its addresses the node accepts
+// packets for, and which endpoints they go to. It implements traffic policies, topology hints,
+// session affinity and endpoint conditions as Kubernetes documents them. All of it is pure.
 package service
 
 import (
@@ -14,14 +13,15 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// Node is what decisions depend on of the node that they are for.
+// Node holds the properties of the node that decisions depend on.
 type Node struct {
 	Name string
 	Zone string
 	IPs  []netip.Addr
 }
 
-// Health is what the health check of a load balancer asks a node.
+// Health is the health check of a service with external traffic policy Local, which load balancers
+// ask the node for.
 type Health struct {
 	Port uint16
 	// Local is the number of ready endpoints on this node.
@@ -31,8 +31,8 @@ type Health struct {
 // Plan is what a node does for one service.
 type Plan struct {
 	Ports  []Port
-	Health *Health // nil: the service has no health check
-	// Announced are the addresses of its load balancer if this node is to answer for them.
+	Health *Health // nil if the service has no health check
+	// Announced are the load balancer addresses that this node has to answer for.
 	Announced []netip.Addr
 }
 
@@ -42,10 +42,10 @@ type Port struct {
 	Name ruleset.Name
 }
 
-// Family is the port's family.
+// Family returns the port's family.
 func (p *Port) Family() ruleset.Family { return ruleset.Of(p.VIP.Addr) }
 
-// Port returns the port of that name in a family; nil if there is none.
+// Port returns the port with a name in a family, or nil.
 func (p *Plan) Port(f ruleset.Family, n ruleset.Name) *Port {
 	for i := range p.Ports {
 		if p.Ports[i].Name == n && p.Ports[i].Family() == f {
@@ -55,12 +55,12 @@ func (p *Plan) Port(f ruleset.Family, n ruleset.Name) *Port {
 	return nil
 }
 
-// In tells whether the service has ports in a family.
+// In reports whether the service has ports in a family.
 func (p *Plan) In(f ruleset.Family) bool {
 	return slices.ContainsFunc(p.Ports, func(port Port) bool { return port.Family() == f })
 }
 
-// Decide returns the plan for a service, which is empty if there is none.
+// Decide returns the plan for a service. The plan is empty if svc is nil.
 func Decide(svc *Service, list []*Slice, n Node) Plan {
 	var plan Plan
 	if svc == nil {
@@ -87,14 +87,14 @@ func Decide(svc *Service, list []*Slice, n Node) Plan {
 				}
 			}
 		}
-		if svc.healthPort != 0 && plan.Health == nil { // of the primary family
+		if svc.healthPort != 0 && plan.Health == nil { // the primary family comes first
 			plan.Health = &Health{Port: svc.healthPort, Local: len(local)}
 		}
 	}
 	return plan
 }
 
-// newPort returns everything of a port but its endpoints.
+// newPort returns a port without its endpoints.
 func newPort(svc *Service, p *port, ip netip.Addr, n Node) *ruleset.Port {
 	f := ruleset.Of(ip)
 	out := &ruleset.Port{
@@ -114,8 +114,9 @@ func newPort(svc *Service, p *port, ip netip.Addr, n Node) *ruleset.Port {
 			out.External = append(out.External, a)
 		}
 	}
-	// A node that may use the load balancer may find itself sending from the balancer's address, if
-	// that is also one of its own.
+	// If the load balancer's address is also one of the node's own, the node may use it as its
+	// source address. So a node that may use the load balancer must also be allowed from that
+	// address.
 	if slices.ContainsFunc(out.Sources, func(r netip.Prefix) bool { return slices.ContainsFunc(n.IPs, r.Contains) }) {
 		for _, a := range out.Guarded {
 			out.Sources = append(out.Sources, netip.PrefixFrom(a, a.BitLen()))
@@ -124,7 +125,7 @@ func newPort(svc *Service, p *port, ip netip.Addr, n Node) *ruleset.Port {
 	return out
 }
 
-// of are the addresses of a family.
+// of returns the addresses of a family.
 func of(f ruleset.Family, list []netip.Addr) []netip.Addr {
 	var out []netip.Addr
 	for _, a := range list {
@@ -135,7 +136,7 @@ func of(f ruleset.Family, list []netip.Addr) []netip.Addr {
 	return out
 }
 
-// choose fills in the endpoints.
+// choose sets the endpoints of a port.
 func choose(p *ruleset.Port, all []endpoint, n Node) {
 	external := len(p.External) > 0 || p.NodePort != 0
 	var cluster, local []endpoint

@@ -22,9 +22,9 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// slice makes endpoints of words: the last number of the address, then letters for what
-// it is: r ready, s serving, t terminating, h on this node, z for our zone hinted,
-// y another zone, n for this node hinted, m another node.
+// slice makes endpoints from words. A word is the last number of the address, followed by letters:
+// r ready, s serving, t terminating, h on this node, z hinted for this node's zone, y for another
+// zone, n for this node, m for another node.
 func slice(words ...string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		AddressType: discoveryv1.AddressTypeIPv4,
@@ -78,7 +78,7 @@ func loadBalancer(s *corev1.Service) {
 	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}}
 }
 
-// decide is Decide for objects of the API.
+// decide calls Decide for API objects.
 func decide(s *corev1.Service, list []*discoveryv1.EndpointSlice, n Node) Plan {
 	var kept []*Slice
 	for _, e := range list {
@@ -94,7 +94,7 @@ func decide(s *corev1.Service, list []*discoveryv1.EndpointSlice, n Node) Plan {
 	return Decide(New(s), kept, n)
 }
 
-// the is a port of a plan without what other packages do not see; nil if there is none.
+// the returns a port of a plan without unexported state, or nil.
 func the(p Plan, f ruleset.Family) *ruleset.Port {
 	if port := p.Port(f, "ns/web:http/TCP"); port != nil {
 		return port.Port
@@ -102,7 +102,7 @@ func the(p Plan, f ruleset.Family) *ruleset.Port {
 	return nil
 }
 
-// numbers are the last numbers of addresses.
+// numbers returns the last numbers of addresses.
 func numbers(list ruleset.Endpoints) string {
 	var out []string
 	for e := range list.All() {

@@ -14,8 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// Slice is what the proxy keeps of an EndpointSlice: together they may have hundreds of
-// thousands of endpoints. It is not changed.
+// Slice is the part of an EndpointSlice that the proxy keeps. All slices of a cluster together can
+// have hundreds of thousands of endpoints, so addresses are packed. It is immutable.
 type Slice struct {
 	Service types.NamespacedName
 	name    string // of the slice itself
@@ -23,10 +23,10 @@ type Slice struct {
 	ports   []port   // nodePort is 0
 	addrs   string   // one after the other
 	states  []state  // of each address
-	hints   []*hints // of each address; nil: none has any
+	hints   []*hints // of each address; nil if no endpoint has hints
 }
 
-// state is the conditions of an endpoint, and where it is.
+// state holds the conditions of an endpoint and whether it is on this node.
 type state uint8
 
 const (
@@ -39,8 +39,8 @@ const (
 // hints are the zones and nodes that an endpoint is meant for.
 type hints struct{ zones, nodes []string }
 
-// NewSlice returns what a node keeps of an EndpointSlice; nil if it is not of a service, or
-// of one that we have nothing to do with.
+// NewSlice returns the part of an EndpointSlice to keep, or nil if the slice belongs to no
+// service, or its addresses are not of a supported type.
 func NewSlice(s *discoveryv1.EndpointSlice, node string) *Slice {
 	f, name := familyOf(s.AddressType), s.Labels[discoveryv1.LabelServiceName]
 	if _, headless := s.Labels[corev1.IsHeadlessService]; headless || f == 0 || name == "" {
@@ -67,7 +67,7 @@ func NewSlice(s *discoveryv1.EndpointSlice, node string) *Slice {
 	return out
 }
 
-// Key is the EndpointSlice's name.
+// Key returns the EndpointSlice's name.
 func (s *Slice) Key() types.NamespacedName {
 	return types.NamespacedName{Namespace: s.Service.Namespace, Name: s.name}
 }
@@ -82,12 +82,12 @@ func familyOf(t discoveryv1.AddressType) ruleset.Family {
 	return 0
 }
 
-// add takes an endpoint over, and appends its address if it is one.
+// add records an endpoint and appends its address, if it can be parsed.
 func (s *Slice) add(addrs []byte, e *discoveryv1.Endpoint, node string) []byte {
 	if len(e.Addresses) == 0 {
 		return addrs
 	}
-	addr, err := netip.ParseAddr(e.Addresses[0]) // the others mean the same, and none is made with more
+	addr, err := netip.ParseAddr(e.Addresses[0]) // the API defines the others as equivalent, and no controller writes more than one
 	if err != nil || ruleset.Of(addr) != s.family || addr.Zone() != "" {
 		return addrs
 	}
@@ -128,7 +128,8 @@ func newHints(h *discoveryv1.EndpointHints) *hints {
 	return &out
 }
 
-// number is the number of the port that a service's port means; 0: the slice has none.
+// number returns the number of the slice's port that a service's port refers to, or 0 if the slice
+// has none.
 func (s *Slice) number(of *port) uint16 {
 	i := slices.IndexFunc(s.ports, func(p port) bool { return p.name == of.name && p.protocol == of.protocol })
 	if i < 0 {
@@ -137,7 +138,7 @@ func (s *Slice) number(of *port) uint16 {
 	return s.ports[i].port
 }
 
-// endpoint is the ith, at a port.
+// endpoint returns the ith endpoint with a port number.
 func (s *Slice) endpoint(i int, number uint16) endpoint {
 	size := s.family.Size()
 	addr, _ := netip.AddrFromSlice([]byte(s.addrs[i*size : (i+1)*size]))
