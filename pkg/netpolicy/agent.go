@@ -18,21 +18,21 @@ import (
 	"keelson.dev/keelson/pkg/nft"
 )
 
-// Config is what an Agent is to do.
+// Config is the configuration of an Agent.
 type Config struct {
-	// Node is the name of the node whose pods are guarded.
+	// Node is the name of the node whose pods the agent protects.
 	Node string
-	// IPv6 tells whether the machine has it.
+	// IPv6 reports whether the machine supports IPv6.
 	IPv6 bool
-	// Audit is how often to see that the tables are there, and to delete what is no longer used.
+	// Audit is how often to check that the tables exist and to delete unused chains and sets.
 	Audit time.Duration
-	// NetNS is a network namespace; 0: that of the process.
+	// NetNS is a network namespace. 0 means that of the process.
 	NetNS int
-	// BridgeSysctls is the directory of br_netfilter's settings; empty means nft.BridgeSysctls.
+	// BridgeSysctls is the directory of br_netfilter's settings. Empty means nft.BridgeSysctls.
 	BridgeSysctls string
 }
 
-// Deps are what an Agent works with.
+// Deps are an Agent's dependencies.
 type Deps struct {
 	Client  kubernetes.Interface
 	Custom  dynamic.Interface // for ClusterNetworkPolicies, which are custom resources
@@ -47,12 +47,12 @@ type Agent struct {
 	deps    Deps
 	metrics *metrics
 	sources *sources
-	// What follows belongs to the goroutine of Run.
+	// Only the goroutine of Run uses the fields below.
 	index  *Index
 	tables []*family
-	loaded bool // the index has what there is
-	// unbridged is the last logged reason why policies are not enforced within a bridge; empty if
-	// they are.
+	loaded bool // the caches of pods and namespaces are complete
+	// unbridged is the last logged reason why policies are not enforced within a bridge. It is
+	// empty if they are enforced.
 	unbridged string
 }
 
@@ -60,10 +60,10 @@ type Agent struct {
 type family struct {
 	*table
 	name string
-	full bool // it has to be made anew
+	full bool // the table must be replaced
 }
 
-// New returns an agent. Nothing runs and nothing is changed before Run.
+// New returns an agent. It starts and changes nothing before Run.
 func New(cfg Config, deps Deps) (*Agent, error) {
 	if cfg.Node == "" {
 		return nil, errors.New("node name: must not be empty")
@@ -75,14 +75,14 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	return &Agent{cfg: cfg, deps: deps, metrics: newMetrics(deps.Metrics), sources: s, index: NewIndex()}, nil
 }
 
-// Retries of transactions that the kernel refused.
+// Delays before a transaction that the kernel rejected is tried again.
 const (
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 10 * time.Second
 )
 
-// Run enforces policies until ctx ends. What is enforced stays when it ends, and until it knows
-// everything when it begins.
+// Run enforces policies until ctx ends. The tables stay when it ends. When it starts, the existing
+// tables stay until the caches are complete.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.close()
 	if err := a.open(); err != nil {
@@ -115,7 +115,7 @@ func (a *Agent) open() error {
 	return nil
 }
 
-// Remove has no table of ours be there.
+// Remove deletes the agent's tables.
 func Remove(c Config) error {
 	a := &Agent{cfg: c}
 	defer a.close()
@@ -171,7 +171,7 @@ func (a *Agent) round(ctx context.Context) bool {
 		if err != nil {
 			done = false
 			a.metrics.failures.WithLabelValues(f.name).Inc()
-			a.deps.Log.Error("Transaction refused", "err", err)
+			a.deps.Log.Error("Kernel rejected transaction", "err", err)
 			continue
 		}
 		a.metrics.sync.WithLabelValues(f.name).Observe(a.deps.Clock.Now().Sub(start).Seconds())
@@ -181,7 +181,8 @@ func (a *Agent) round(ctx context.Context) bool {
 	return done
 }
 
-// idle is a cluster without policies, in which a process before this one may have left a table.
+// idle handles a cluster without policies. It removes tables that an earlier process may have
+// left, and returns whether that succeeded.
 func (a *Agent) idle() bool {
 	done := true
 	for _, f := range a.tables {
@@ -189,7 +190,7 @@ func (a *Agent) idle() bool {
 			continue
 		}
 		if err := f.remove(); err != nil {
-			a.deps.Log.Error("Table not removed", "err", err)
+			a.deps.Log.Error("Failed to remove table", "err", err)
 			done = false
 			continue
 		}
@@ -198,8 +199,8 @@ func (a *Agent) idle() bool {
 	return done
 }
 
-// checkBridges logs, and shows in a metric, that policies are not enforced between pods of one
-// bridge. Whether pods are on a bridge depends on the CNI plugin. With Keelson's own pod network,
+// checkBridges logs, and reports in a metric, if policies are not enforced between pods of one
+// bridge. The CNI plugin determines whether pods are on a bridge. With Keelson's own pod network,
 // the kubelet is not ready in this case.
 func (a *Agent) checkBridges() {
 	why := ""
@@ -214,7 +215,7 @@ func (a *Agent) checkBridges() {
 	a.unbridged = why
 }
 
-// audit sees that the tables are there and deletes what is no longer used.
+// audit checks that the tables exist and deletes unused chains and sets.
 func (a *Agent) audit() {
 	a.sources.cluster.refused = false
 	if !a.loaded {
@@ -226,12 +227,12 @@ func (a *Agent) audit() {
 			continue
 		}
 		if there, err := f.present(); err != nil || !there {
-			a.deps.Log.Error("Table is gone", "family", f.name, "err", err)
+			a.deps.Log.Error("Table is missing", "family", f.name, "err", err)
 			f.full = true
 			continue
 		}
 		if err := f.sweep(); err != nil {
-			a.deps.Log.Error("Unused chains and sets not deleted, making the table anew", "family", f.name, "err", err)
+			a.deps.Log.Error("Failed to delete unused chains and sets, replacing the table", "family", f.name, "err", err)
 			f.full = true
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 )
 
-// oneOf draws one of some, by the number of the draw's kind.
+// oneOf draws one of a list.
 func (w world) oneOf(what string, n int) int { return rapid.IntRange(0, n-1).Draw(w.T, what) }
 
 func (w world) node() *Node {
@@ -23,7 +23,7 @@ func (w world) node() *Node {
 	return n
 }
 
-// broken is a selector that no API server's definition looks into.
+// broken is an invalid selector. Definitions of custom resources do not validate selectors.
 var broken = metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}}
 
 func (w world) clusterPeer(d Direction) policyv1alpha2.ClusterNetworkPolicyEgressPeer {
@@ -39,7 +39,7 @@ func (w world) clusterPeer(d Direction) policyv1alpha2.ClusterNetworkPolicyEgres
 		p.Pods = &policyv1alpha2.NamespacedPod{NamespaceSelector: *w.selector(), PodSelector: *w.selector()}
 	case k == 10:
 		p.Namespaces = &broken
-	case k == 11: // of a version that is not known
+	case k == 11: // as from an unknown version of the API
 	case k < 17:
 		p.Nodes = w.selector()
 	case k < 22:

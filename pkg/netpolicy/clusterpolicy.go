@@ -14,8 +14,8 @@ import (
 	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 )
 
-// tier is when a ClusterNetworkPolicy is asked: before NetworkPolicies, or, of pods that
-// those do not isolate, after them.
+// tier is the position of a ClusterNetworkPolicy: before NetworkPolicies, or after them for pods
+// that no NetworkPolicy isolates.
 type tier int
 
 const (
@@ -30,23 +30,23 @@ func tierOf(cnp *policyv1alpha2.ClusterNetworkPolicy) tier {
 	return adminTier
 }
 
-// clusterPolicy is what a ClusterNetworkPolicy means.
+// clusterPolicy is a compiled ClusterNetworkPolicy.
 type clusterPolicy struct {
 	name     string
 	tier     tier
 	priority int32
 	subjects selector
 	terms    [2][]term
-	nodes    bool // its peers are nodes, too
+	nodes    bool // a peer selects nodes
 }
 
-// compareClusterPolicies is the order in which the policies of a tier are asked. The API leaves
-// open which of two with one priority is first: the names decide.
+// compareClusterPolicies orders the policies of a tier by precedence. The API does not define the
+// order of two policies with the same priority: here their names do.
 func compareClusterPolicies(a, b *clusterPolicy) int {
 	return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.name, b.name))
 }
 
-// clusterRule is a rule of either direction.
+// clusterRule is an ingress or egress rule.
 type clusterRule struct {
 	name      string
 	action    policyv1alpha2.ClusterNetworkPolicyRuleAction
@@ -54,7 +54,7 @@ type clusterRule struct {
 	protocols []policyv1alpha2.ClusterNetworkPolicyProtocol
 }
 
-// rulesOf are the rules of a policy in a direction.
+// rulesOf returns the rules of a policy in a direction.
 func rulesOf(cnp *policyv1alpha2.ClusterNetworkPolicy, d Direction) []clusterRule {
 	var out []clusterRule
 	if d == Egress {
@@ -73,7 +73,8 @@ func rulesOf(cnp *policyv1alpha2.ClusterNetworkPolicy, d Direction) []clusterRul
 	return out
 }
 
-// compileCluster reads a policy. The error tells what of it cannot be understood.
+// compileCluster compiles a policy. It returns a policy in any case. The error says which parts of
+// it could not be understood.
 func compileCluster(cnp *policyv1alpha2.ClusterNetworkPolicy) (*clusterPolicy, error) {
 	p := &clusterPolicy{name: cnp.Name, tier: tierOf(cnp), priority: cnp.Spec.Priority}
 	subjects, err := subjectsOf(&cnp.Spec.Subject)
@@ -94,8 +95,8 @@ func compileCluster(cnp *policyv1alpha2.ClusterNetworkPolicy) (*clusterPolicy, e
 	return p, errors.Join(errs...)
 }
 
-// compile makes the terms of a rule. One that is not understood fails closed, as the API wants it: what it was
-// to accept is not, what it was to deny or to pass is denied, whatever it is.
+// compile returns the terms of a rule. A rule that is not understood fails closed, as the API
+// demands: an Accept rule accepts nothing, and a Deny or Pass rule denies everything.
 func (p *clusterPolicy) compile(d Direction, r clusterRule) ([]term, error) {
 	if err := r.understood(); err != nil {
 		if r.action == policyv1alpha2.ClusterNetworkPolicyRuleActionAccept {
@@ -109,7 +110,7 @@ func (p *clusterPolicy) compile(d Direction, r clusterRule) ([]term, error) {
 		policyv1alpha2.ClusterNetworkPolicyRuleActionPass:   pass,
 	}[r.action]
 	if v == pass && p.tier == baselineTier {
-		v = allow // nothing is after it
+		v = allow // no policy comes after it
 	}
 	numbers, names := splitProtocols(r.protocols)
 	var out []term
@@ -144,7 +145,7 @@ func subjectsOf(s *policyv1alpha2.ClusterNetworkPolicySubject) (selector, error)
 	return nobody, fmt.Errorf("subject: %w", errNotOne)
 }
 
-// clusterPeer is the set of a peer that has been understood.
+// clusterPeer returns the set of a valid peer.
 func clusterPeer(p *policyv1alpha2.ClusterNetworkPolicyEgressPeer) setDef {
 	switch {
 	case p.Namespaces != nil:
@@ -161,7 +162,7 @@ func clusterPeer(p *policyv1alpha2.ClusterNetworkPolicyEgressPeer) setDef {
 	return networkSet(list)
 }
 
-// splitProtocols reads the protocols of a rule that has been understood.
+// splitProtocols returns the protocols and ports of a valid rule.
 func splitProtocols(list []policyv1alpha2.ClusterNetworkPolicyProtocol) (numbers []portRange, names []portName) {
 	for _, p := range list {
 		if p.DestinationNamedPort != "" {
@@ -182,7 +183,8 @@ func splitProtocols(list []policyv1alpha2.ClusterNetworkPolicyProtocol) (numbers
 	return join(numbers), names
 }
 
-// destinationPort is the protocol of an entry, 0 if there is none, and its port; nil: all of them.
+// destinationPort returns the protocol of an entry, or 0 if it has none, and its port, or nil for
+// all ports.
 func destinationPort(p policyv1alpha2.ClusterNetworkPolicyProtocol) (uint8, *policyv1alpha2.Port) {
 	switch {
 	case p.TCP != nil:
@@ -202,8 +204,9 @@ var (
 	errPort    = errors.New("port: must be a number or a range from a lower to a higher one")
 )
 
-// understood returns what of a rule is not. The API server sees to most of it; but the definition that it
-// goes by may be of another version, and does not look into selectors.
+// understood returns an error if part of a rule is not supported or invalid. The API server
+// validates most of it, but its definition of the kind may be of another version, and it does not
+// validate selectors.
 func (r clusterRule) understood() error {
 	switch r.action {
 	case policyv1alpha2.ClusterNetworkPolicyRuleActionAccept, policyv1alpha2.ClusterNetworkPolicyRuleActionDeny, policyv1alpha2.ClusterNetworkPolicyRuleActionPass:
@@ -262,7 +265,7 @@ func understoodProtocol(p policyv1alpha2.ClusterNetworkPolicyProtocol) error {
 	return fmt.Errorf("protocol: %w", errPort)
 }
 
-// valid tells what is wrong with selectors that are there.
+// valid returns the errors of selectors; nil selectors are skipped.
 func valid(list ...*metav1.LabelSelector) error {
 	var errs []error
 	for _, s := range list {

@@ -150,7 +150,8 @@ func typed(u *unstructured.Unstructured) (*policyv1alpha2.ClusterNetworkPolicy, 
 	return cnp, nil
 }
 
-// ListClusterPolicies returns the cluster's ClusterNetworkPolicies: none if they are not defined.
+// ListClusterPolicies returns the cluster's ClusterNetworkPolicies. It returns none if the kind is
+// not defined.
 func ListClusterPolicies(ctx context.Context, client dynamic.Interface) ([]*policyv1alpha2.ClusterNetworkPolicy, error) {
 	list, err := client.Resource(clusterPolicyResource()).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) {

@@ -1,35 +1,38 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package netpolicy enforces NetworkPolicies and ClusterNetworkPolicies on one node: it follows
-// policies, namespaces, pods and, if policies name them, nodes, and keeps an nftables table that
+// Package netpolicy enforces NetworkPolicies and ClusterNetworkPolicies on one node. It follows
+// policies, namespaces, pods and, if policies select them, nodes, and keeps an nftables table that
 // drops what the policies of this node's pods do not allow.
 //
-//	informers → dirty names → Agent (one goroutine owns the state)
-//	                            compile   what a policy means
-//	                            Index     sets and chains that follow from it
-//	                            table     one transaction for each address family
+//	caches → changed objects → Agent.round (one goroutine owns the state)
+//	                               compile  what a policy means
+//	                               Index    the sets and chains that follow from it
+//	                               table    one transaction for each address family
 //
-// A packet that begins a connection is looked up by its source among the pods isolated for
-// egress and by its destination among those isolated for ingress; what is found there is a chain
-// with one rule for each way of being allowed, and a drop at its end. A pod with rules of the
-// Admin tier has a chain of those before it, a pod without NetworkPolicies one of the Baseline
-// tier in its place. Chains and the sets of ports and address blocks are named after their
-// content and never change: a change of policy makes new ones and moves the pods over. The sets
-// of pods that a selector means are kept member by member. So a pod that comes or goes costs the
-// sets that it is in, whatever the number of policies, and policies that select no pod of this
-// node cost nothing.
+// The first packet of a connection is looked up twice: by its source among the pods isolated for
+// egress, and by its destination among the pods isolated for ingress. The lookup returns a chain,
+// which has one rule for each allowed kind of connection and a drop at its end. A pod with rules of
+// the Admin tier has a chain of these rules before that chain. A pod without NetworkPolicies has a
+// chain of the Baseline tier instead.
 //
-// What the API leaves open is decided so: connections that exist are not cut by a new
-// policy; pods on their host's network are not isolated, and no selector means
-// them; a pod reaches itself, its node reaches it, and it reaches its node unless a cluster policy denies
-// that; a node that
-// is another's is an address like any. A pod is guarded when its
-// address is known to the API server, which is when its sandbox is there.
+// Chains, and sets of ports and address blocks, are named after their content and never change. A
+// changed policy makes new chains, and the pods are moved over. Sets of the pods that a selector
+// matches are updated member by member. So a new or deleted pod costs only the sets that it belongs
+// to, whatever the number of policies, and policies that select no pod of this node cost nothing.
 //
-// Explain answers, from the same objects and in another way, what is allowed and why.
+// Where the API leaves a choice, this package decides:
 //
-// Behaviour: NetworkPolicySpec in the API reference of networking.k8s.io/v1,
-// ClusterNetworkPolicySpec in that of policy.networking.k8s.io/v1alpha2. Peers by domain names
-// are not supported, and no status is written.
+//   - A new policy does not cut existing connections.
+//   - Pods in their host's network are not isolated, and no selector matches them.
+//   - A pod always reaches itself, and its node always reaches it. It reaches its node unless a
+//     cluster policy denies that. Other nodes are treated like any address.
+//   - A pod is protected from the moment at which the API server knows its address, which is when its
+//     sandbox exists.
+//
+// Explain answers, from the same objects but by different code, what is allowed and why.
+//
+// The behaviour is defined by NetworkPolicySpec in the API reference of networking.k8s.io/v1, and by
+// ClusterNetworkPolicySpec in that of policy.networking.k8s.io/v1alpha2. Peers by domain name are not
+// supported, and no status is written.
 package netpolicy

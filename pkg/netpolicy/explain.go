@@ -15,20 +15,20 @@ import (
 	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 )
 
-// Party is one end of a connection: a pod, or an address that is no pod's.
+// Party is one end of a connection: a pod, or an address that belongs to no pod.
 type Party struct {
 	Pod  *Pod
 	Addr netip.Addr
 }
 
-// Flow is a connection to be judged.
+// Flow is a connection to explain.
 type Flow struct {
 	From, To Party
 	Protocol uint8
 	Port     uint16
 }
 
-// Cell is everything that policies depend on, but for pods.
+// Cell holds everything that policies depend on, except pods.
 type Cell struct {
 	Policies   []*networkingv1.NetworkPolicy
 	Cluster    []*policyv1alpha2.ClusterNetworkPolicy
@@ -36,22 +36,23 @@ type Cell struct {
 	Nodes      []*Node
 }
 
-// Side is what one direction says of a flow.
+// Side is the decision about a flow in one direction.
 type Side struct {
-	// Admin is the rule of the Admin tier that the flow is decided by, or passed on; nil: none is about it.
+	// Admin is the rule of the Admin tier that decides the flow or passes it on. It is nil if no
+	// rule of the tier matches.
 	Admin *Decision
-	// Isolating are the policies that isolate the pod in this direction; Allowing are
-	// those of them that allow the flow.
+	// Isolating are the policies that isolate the pod in this direction. Allowing are those of
+	// them that allow the flow.
 	Isolating, Allowing []types.NamespacedName
-	// Baseline is the rule of the Baseline tier that the flow is decided by, if no NetworkPolicy
+	// Baseline is the rule of the Baseline tier that decides the flow, if no NetworkPolicy
 	// isolates the pod.
 	Baseline *Decision
-	// OwnNode is true if the other end is the pod's node, which NetworkPolicies have nothing to
-	// say about, nor anybody if it is asked for names.
+	// OwnNode is true if the other end is the pod's node. NetworkPolicies do not apply to it, and
+	// no policy applies to DNS queries to it.
 	OwnNode bool
 }
 
-// Allowed tells whether the flow passes this side.
+// Allowed reports whether this direction allows the flow.
 func (s Side) Allowed() bool {
 	switch {
 	case s.Admin != nil && s.Admin.Action != policyv1alpha2.ClusterNetworkPolicyRuleActionPass:
@@ -62,24 +63,24 @@ func (s Side) Allowed() bool {
 	return s.Baseline == nil || s.Baseline.allows()
 }
 
-// Verdict is what policies say of a flow.
+// Verdict is the decision about a flow in both directions.
 type Verdict struct{ Egress, Ingress Side }
 
-// Allowed tells whether the connection is let through.
+// Allowed reports whether both directions allow the connection.
 func (v Verdict) Allowed() bool { return v.Egress.Allowed() && v.Ingress.Allowed() }
 
-// Explain judges a flow by all policies of a cluster. It looks at each policy, and is for
-// questions, not for packets.
+// Explain evaluates a flow against all policies of a cluster. It looks at every policy, so it is
+// for questions of users, not for packets.
 func Explain(f Flow, c Cell) Verdict {
 	if f.From.Pod != nil && f.To.Pod != nil && f.From.Pod.Name == f.To.Pod.Name {
-		return Verdict{} // a pod reaches itself
+		return Verdict{} // a pod always reaches itself
 	}
 	if c.onOwnNode(f.To.Pod, f.From) {
-		return Verdict{Ingress: Side{OwnNode: true}} // its node reaches it
+		return Verdict{Ingress: Side{OwnNode: true}} // its node always reaches it
 	}
 	ownNode := c.onOwnNode(f.From.Pod, f.To)
 	if ownNode && f.Port == dnsPort && (f.Protocol == protocolTCP || f.Protocol == protocolUDP) {
-		return Verdict{Egress: Side{OwnNode: true}} // it asks for names there
+		return Verdict{Egress: Side{OwnNode: true}} // it always may send DNS queries to its node
 	}
 	j := judge{Flow: f, Cell: c}
 	var v Verdict
@@ -155,7 +156,8 @@ func (j judge) peer(np *networkingv1.NetworkPolicy, other Party, p networkingv1.
 
 func matches(s *metav1.LabelSelector, l labels.Set) bool { return labelSelector(s).Matches(l) }
 
-// inBlock tells whether an address is in a block. What does not parse has no addresses.
+// inBlock reports whether an address is in a block. A block that cannot be parsed contains no
+// addresses.
 func inBlock(a netip.Addr, b *networkingv1.IPBlock) bool {
 	block, err := netip.ParsePrefix(b.CIDR)
 	if err != nil || !block.Contains(a) {

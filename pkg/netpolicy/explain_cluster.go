@@ -12,7 +12,7 @@ import (
 	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 )
 
-// Decision is the rule of a ClusterNetworkPolicy that a flow is decided by.
+// Decision is the rule of a ClusterNetworkPolicy that decides a flow.
 type Decision struct {
 	Policy string
 	Tier   policyv1alpha2.Tier
@@ -20,7 +20,7 @@ type Decision struct {
 	Rule   int
 	Name   string
 	Action policyv1alpha2.ClusterNetworkPolicyRuleAction
-	// Problem is what cannot be understood of the rule, which is why it denies.
+	// Problem says which part of the rule is not understood. Such a rule denies.
 	Problem error
 }
 
@@ -28,20 +28,20 @@ func (d *Decision) allows() bool {
 	return d.Action != policyv1alpha2.ClusterNetworkPolicyRuleActionDeny
 }
 
-// onOwnNode tells whether the other end is an address of the pod's node.
+// onOwnNode reports whether the other end is an address of the pod's node.
 func (c *Cell) onOwnNode(p *Pod, other Party) bool {
 	return p != nil && other.Pod == nil && slices.ContainsFunc(c.Nodes, func(n *Node) bool {
 		return n.Name == p.Node && slices.Contains(n.IPs, other.Addr)
 	})
 }
 
-// clusterSide fills in what both tiers say.
+// clusterSide sets the decisions of both tiers.
 func (j judge) clusterSide(s *Side, d Direction) {
 	s.Admin = j.decide(policyv1alpha2.AdminTier, d)
 	s.Baseline = j.decide(policyv1alpha2.BaselineTier, d)
 }
 
-// decide finds the first rule of a tier that is about the flow.
+// decide returns the first rule of a tier that matches the flow.
 func (j judge) decide(t policyv1alpha2.Tier, d Direction) *Decision {
 	of, other := j.To.Pod, j.From
 	if d == Egress {

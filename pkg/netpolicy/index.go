@@ -13,19 +13,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Index keeps what the table should have while pods, namespaces and policies change. It
-// belongs to one goroutine.
+// Index computes the contents of the table while pods, namespaces and policies change. It belongs
+// to one goroutine.
 //
-// Only what guards a pod of this node is there: a chain is when a local pod uses it, a
-// set is when such a chain does.
+// It contains only what protects a pod of this node: the chains that local pods use, and the sets
+// that these chains use.
 type Index struct {
 	namespaces map[string]labels.Set
 	pods       map[string]map[string]*Pod    // by namespace and name
 	policies   map[string]map[string]*policy // by namespace and name
 	nodes      map[string]*Node
-	tiers      [2][]*clusterPolicy // in the order in which they are asked
+	tiers      [2][]*clusterPolicy // by precedence
 
-	undecided map[types.NamespacedName]bool // local pods
+	undecided map[types.NamespacedName]bool // local pods whose chains must be computed again
 	guards    map[types.NamespacedName]guard
 	chains    map[string]*counted[*chain]
 	sets      map[string]*set
@@ -33,13 +33,13 @@ type Index struct {
 	changes Changes
 }
 
-// guard is what a local pod has in the table.
+// guard is the part of the table that protects a local pod.
 type guard struct {
 	ips    []netip.Addr
 	chains gates[string]
 }
 
-// gates is something for each gate.
+// gates holds a value for each gate.
 type gates[T any] [4]T
 
 type counted[T any] struct {
@@ -47,27 +47,28 @@ type counted[T any] struct {
 	refs int
 }
 
-// set is one in use. Two pods may for a moment have one address: members are counted.
+// set is a set in use. Two pods can briefly have the same address, so members are counted.
 type set struct {
 	setDef
 	refs    int
 	members map[element]int
 }
 
-// Changes are what has to be done to a table that was as it should have been.
+// Changes are the changes to make to a table that was up to date before.
 type Changes struct {
-	// Sets and Chains are new ones. The sets come first; those of pods are empty.
+	// Sets and Chains are new. The sets must be made first. Sets of pods are empty at first.
 	Sets   []setDef
 	Chains []*chain
-	// Members tells by set which elements are to be there (true) or not.
+	// Members holds for each set which elements must be present (true) or absent.
 	Members map[string]map[element]bool
-	// Guards are by gate and address the chains that guard it now; "": none does.
+	// Guards holds for each gate and address the chain that protects the address now, or "" for
+	// none.
 	Guards gates[map[netip.Addr]string]
 	// GoneChains and GoneSets are no longer used.
 	GoneChains, GoneSets []string
 }
 
-// Empty tells that there is nothing to do.
+// Empty reports whether there are no changes.
 func (c *Changes) Empty() bool {
 	for _, guards := range c.Guards {
 		if len(guards) > 0 {
@@ -77,7 +78,7 @@ func (c *Changes) Empty() bool {
 	return len(c.Sets)+len(c.Chains)+len(c.Members)+len(c.GoneChains)+len(c.GoneSets) == 0
 }
 
-// NewIndex returns an index of nothing.
+// NewIndex returns an empty index.
 func NewIndex() *Index {
 	return &Index{
 		namespaces: map[string]labels.Set{}, pods: map[string]map[string]*Pod{}, policies: map[string]map[string]*policy{},
@@ -90,7 +91,7 @@ func newChanges() Changes {
 	return Changes{Members: map[string]map[element]bool{}}
 }
 
-// guard has a chain guard an address at a gate; "": none does.
+// guard records which chain protects an address at a gate. "" means none.
 func (c *Changes) guard(g int, ip netip.Addr, chain string) {
 	if c.Guards[g] == nil {
 		c.Guards[g] = map[netip.Addr]string{}
@@ -98,7 +99,7 @@ func (c *Changes) guard(g int, ip netip.Addr, chain string) {
 	c.Guards[g][ip] = chain
 }
 
-// SetPod brings a pod up to date; nil: it is gone.
+// SetPod sets a pod. nil deletes it.
 func (x *Index) SetPod(name types.NamespacedName, p *Pod) {
 	old := x.pods[name.Namespace][name.Name]
 	if old != nil {
@@ -113,7 +114,7 @@ func (x *Index) SetPod(name types.NamespacedName, p *Pod) {
 	}
 }
 
-// SetNamespace brings a namespace's labels up to date; nil: it is gone.
+// SetNamespace sets a namespace's labels. nil deletes the namespace.
 func (x *Index) SetNamespace(name string, l labels.Set) {
 	if old, ok := x.namespaces[name]; ok == (l != nil) && maps.Equal(old, l) {
 		return
@@ -133,7 +134,7 @@ func (x *Index) SetNamespace(name string, l labels.Set) {
 	}
 }
 
-// SetPolicy brings a policy up to date; nil: it is gone.
+// SetPolicy sets a policy. nil deletes it.
 func (x *Index) SetPolicy(name types.NamespacedName, p *policy) {
 	put(x.policies, name, p)
 	for _, pod := range x.pods[name.Namespace] {
@@ -143,7 +144,7 @@ func (x *Index) SetPolicy(name types.NamespacedName, p *policy) {
 	}
 }
 
-// put writes into a map of maps, which has no empty ones.
+// put writes into a map of maps. It removes inner maps that become empty.
 func put[T any](m map[string]map[string]*T, name types.NamespacedName, v *T) {
 	in := m[name.Namespace]
 	switch {
@@ -159,7 +160,7 @@ func put[T any](m map[string]map[string]*T, name types.NamespacedName, v *T) {
 	}
 }
 
-// contribute counts a pod into, or out of, every set that means it.
+// contribute adds n to the counts of a pod's elements in every set that matches the pod.
 func (x *Index) contribute(p *Pod, n int) {
 	for _, s := range x.sets {
 		if (s.kind == podsOf || s.kind == portsOf) && s.selector.matches(p, x.namespaces[p.Name.Namespace]) {
@@ -181,8 +182,8 @@ func (x *Index) count(s *set, elements []element, n int) {
 	}
 }
 
-// note says that an element is to be there or not. What cancels an earlier change that nobody
-// has taken leaves nothing to do.
+// note records that an element must be present or absent. A change that cancels an earlier one,
+// which was not taken yet, leaves nothing to do.
 func (x *Index) note(set string, e element, there bool) {
 	m := x.changes.Members[set]
 	if m == nil {
@@ -199,7 +200,7 @@ func (x *Index) note(set string, e element, there bool) {
 	m[e] = there
 }
 
-// Take returns what has changed since the last time.
+// Take returns the changes since the last Take, and clears them.
 func (x *Index) Take() Changes {
 	for len(x.undecided) > 0 {
 		todo := x.undecided
@@ -214,7 +215,7 @@ func (x *Index) Take() Changes {
 	return out
 }
 
-// decide gives a local pod the chains that its policies make.
+// decide assigns the chains that follow from its policies to a local pod.
 func (x *Index) decide(name types.NamespacedName) {
 	old := x.guards[name]
 	var want guard
@@ -249,8 +250,8 @@ func (x *Index) decide(name types.NamespacedName) {
 	}
 }
 
-// guard has the chains be there that guard a pod in a direction: that of its NetworkPolicies or,
-// if it has none, that of the Baseline tier, and before it that of the Admin tier.
+// guard sets the chains that protect a pod in a direction: the chain of its NetworkPolicies or,
+// without any, that of the Baseline tier, and before it the chain of the Admin tier.
 func (x *Index) guard(p *Pod, d Direction, g *guard) {
 	at := entrance(d)
 	if terms := x.clusterTerms(adminTier, p, d); len(terms) > 0 {
@@ -264,7 +265,7 @@ func (x *Index) guard(p *Pod, d Direction, g *guard) {
 	}
 }
 
-// others has other local pods that have an address decided again.
+// others marks the other local pods with an address as undecided.
 func (x *Index) others(than types.NamespacedName, ip netip.Addr) {
 	for name, g := range x.guards {
 		if name != than && slices.Contains(g.ips, ip) {
@@ -273,7 +274,7 @@ func (x *Index) others(than types.NamespacedName, ip netip.Addr) {
 	}
 }
 
-// terms are those of all policies that isolate a pod in a direction.
+// terms returns the terms of all policies that isolate a pod in a direction.
 func (x *Index) terms(p *Pod, d Direction) (out []term, isolated bool) {
 	in := x.policies[p.Name.Namespace]
 	for _, name := range slices.Sorted(maps.Keys(in)) {
@@ -285,7 +286,8 @@ func (x *Index) terms(p *Pod, d Direction) (out []term, isolated bool) {
 	return out, isolated
 }
 
-// use has a chain be there, and the sets that it looks into.
+// use adds a reference to a chain. It makes the chain and the sets that it uses if they do not
+// exist.
 func (x *Index) use(c *chain) string {
 	if have := x.chains[c.name]; have != nil {
 		have.refs++
@@ -306,7 +308,7 @@ func (x *Index) use(c *chain) string {
 	return c.name
 }
 
-// fill counts the pods, or nodes, that a set means.
+// fill adds all pods or nodes that a set matches to the set.
 func (x *Index) fill(s *set) {
 	if !s.kind.kept() {
 		return
@@ -327,7 +329,7 @@ func (x *Index) fill(s *set) {
 	}
 }
 
-// collect forgets the chains and sets that nothing uses.
+// collect drops the chains and sets without references.
 func (x *Index) collect() {
 	for name, c := range x.chains {
 		if c.refs > 0 {
@@ -346,7 +348,7 @@ func (x *Index) collect() {
 	}
 }
 
-// All returns everything, as changes of a table that has nothing.
+// All returns the whole contents as changes to an empty table.
 func (x *Index) All() Changes {
 	x.Take()
 	out := newChanges()

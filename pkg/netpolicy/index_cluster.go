@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// SetClusterPolicy brings a policy of the whole cluster up to date; nil: it is gone.
+// SetClusterPolicy sets a ClusterNetworkPolicy. nil deletes it.
 func (x *Index) SetClusterPolicy(name string, p *clusterPolicy) {
 	for t := range x.tiers {
 		x.tiers[t] = slices.DeleteFunc(x.tiers[t], func(old *clusterPolicy) bool { return old.name == name })
@@ -27,7 +27,7 @@ func (x *Index) SetClusterPolicy(name string, p *clusterPolicy) {
 	}
 }
 
-// SetNode brings a node up to date; nil: it is gone.
+// SetNode sets a node. nil deletes it.
 func (x *Index) SetNode(name string, n *Node) {
 	old := x.nodes[name]
 	if old != nil && n != nil && maps.Equal(old.Labels, n.Labels) && slices.Equal(old.IPs, n.IPs) {
@@ -43,14 +43,15 @@ func (x *Index) SetNode(name string, n *Node) {
 	}
 }
 
-// contributeNode counts a node into, or out of, a set if it means it.
+// contributeNode adds n to the counts of a node's addresses in a set, if the set matches the node.
 func (x *Index) contributeNode(s *set, n *Node, by int) {
 	if n != nil && s.kind == nodesOf && s.nodes.Matches(n.Labels) {
 		x.count(s, s.ofNode(n), by)
 	}
 }
 
-// clusterTerms are those of the policies of a tier that a pod is a subject of, in their order.
+// clusterTerms returns the terms of the policies of a tier whose subject matches a pod, in order
+// of precedence.
 func (x *Index) clusterTerms(t tier, p *Pod, d Direction) []term {
 	var out []term
 	for _, cp := range x.tiers[t] {

@@ -21,7 +21,7 @@ import (
 	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 )
 
-// fake is a table that does what the kernel would. It fails where the kernel would refuse.
+// fake is a model of the kernel's table. It fails where the kernel would reject a change.
 type fake struct {
 	sets   map[string]setDef
 	chains map[string]*chain
@@ -81,15 +81,15 @@ func (f *fake) apply(t *rapid.T, ch Changes) {
 	}
 }
 
-// packet is the first one of a connection.
+// packet is the first packet of a connection.
 type packet struct {
 	from, to netip.Addr
 	protocol uint8
 	port     uint16
-	toNode   bool // it ends on the node that it has come to
+	toNode   bool // its destination is the node itself
 }
 
-// passes walks a packet through the rules.
+// passes reports whether a packet passes the rules.
 func (f *fake) passes(p packet) bool {
 	if p.from == p.to || p.toNode && p.port == dnsPort && p.protocol != protocolSCTP {
 		return true
@@ -225,7 +225,7 @@ func (w world) policy(name types.NamespacedName) *networkingv1.NetworkPolicy {
 	return np
 }
 
-// objects are what the tables follow from.
+// objects are the API objects that determine the tables.
 type objects struct {
 	Cell
 	pods     map[types.NamespacedName]*Pod
@@ -233,14 +233,14 @@ type objects struct {
 	cluster  map[string]*policyv1alpha2.ClusterNetworkPolicy
 }
 
-// step changes something at random, and tells the index.
+// step makes a random change and passes it to the index.
 func (w world) step(o *objects, x *Index) {
 	namespace := rapid.SampledFrom([]string{"n", "m"}).Draw(w.T, "namespace")
 	name := types.NamespacedName{Namespace: namespace, Name: rapid.SampledFrom([]string{"1", "2", "3"}).Draw(w.T, "name")}
 	switch rapid.IntRange(0, 10).Draw(w.T, "what") {
 	case 0, 1:
 		o.pods[name] = w.pod(name)
-		for n, p := range o.pods { // an address is one pod's
+		for n, p := range o.pods { // an address belongs to one pod
 			if n != name && slices.ContainsFunc(p.IPs, func(a netip.Addr) bool { return slices.Contains(o.pods[name].IPs, a) }) {
 				delete(o.pods, n)
 				x.SetPod(n, nil)
@@ -261,7 +261,7 @@ func (w world) step(o *objects, x *Index) {
 		x.SetNamespace(namespace, o.Namespaces[namespace])
 	case 7, 8:
 		o.cluster[name.Name] = w.clusterPolicy(name.Name)
-		p, _ := compileCluster(o.cluster[name.Name]) // what is not understood is judged, too
+		p, _ := compileCluster(o.cluster[name.Name]) // rules that are not understood have an effect too
 		x.SetClusterPolicy(name.Name, p)
 	case 9:
 		delete(o.cluster, name.Name)
@@ -278,8 +278,8 @@ func (w world) step(o *objects, x *Index) {
 	}
 }
 
-// TestIndex has tables that follow random changes judge packets as Explain does, which looks at the
-// objects alone.
+// TestIndex applies random changes, and compares the decisions of the resulting tables with
+// Explain, which looks at the objects alone.
 func TestIndex(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, x, f := world{t}, NewIndex(), newFake()
@@ -327,7 +327,7 @@ func (o *objects) compare(t *rapid.T, tables ...*fake) {
 			for _, to := range ends[family] {
 				for _, protocol := range []uint8{protocolTCP, protocolUDP, protocolSCTP} {
 					for _, port := range []uint16{dnsPort, 80, 82} {
-						o.judge(t, Flow{from, to, protocol, port}, tables)
+						o.compare(t, Flow{from, to, protocol, port}, tables)
 					}
 				}
 			}
@@ -335,8 +335,9 @@ func (o *objects) compare(t *rapid.T, tables ...*fake) {
 	}
 }
 
-// judge compares one packet, as far as this node sees it: what its own processes send it does not.
-func (o *objects) judge(t *rapid.T, f Flow, tables []*fake) {
+// compare compares the decisions about one packet as far as this node makes them. Packets that the
+// node's own processes send are not checked.
+func (o *objects) compare(t *rapid.T, f Flow, tables []*fake) {
 	here := &Pod{Node: "here"}
 	if o.onOwnNode(here, f.From) {
 		return
@@ -350,7 +351,7 @@ func (o *objects) judge(t *rapid.T, f Flow, tables []*fake) {
 	}
 }
 
-// allowedHere leaves out what other nodes see to.
+// allowedHere returns the decision without the parts that other nodes enforce.
 func allowedHere(v Verdict, from, to Party) bool {
 	egress := from.Pod == nil || !from.Pod.Local || v.Egress.Allowed()
 	ingress := to.Pod == nil || !to.Pod.Local || v.Ingress.Allowed()

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Direction is one of the two that pods are isolated for.
+// Direction is one of the two directions in which a pod can be isolated.
 type Direction int
 
 // The directions.
@@ -29,32 +29,32 @@ const (
 
 func (d Direction) String() string { return [...]string{"ingress", "egress"}[d] }
 
-// policy is what a NetworkPolicy means.
+// policy is a compiled NetworkPolicy.
 type policy struct {
 	pods     labels.Selector
 	isolates [2]bool
 	terms    [2][]term
 }
 
-// verdict is what becomes of a packet in a chain.
+// verdict is what a chain does with a packet.
 type verdict uint8
 
 const (
-	allow verdict = iota // back to where the chain was entered
+	allow verdict = iota // return to the calling chain
 	deny
-	pass // on to what comes after the Admin tier
+	pass // continue after the Admin tier
 )
 
-// term is one way of being decided upon: all that it has must hold.
+// term matches connections. All of its parts must match.
 type term struct {
-	peers   setDef // pods, nodes, or blocks, at the other end; zero: anybody
-	ports   setDef // protocol and number; zero: any
-	named   setDef // destination, protocol and number; zero: any
+	peers   setDef // pods, nodes or blocks at the other end; zero matches any
+	ports   setDef // protocol and number; zero matches any
+	named   setDef // destination, protocol and number; zero matches any
 	verdict verdict
 }
 
-// compiler makes a policy's terms. An error makes a term that nothing fits: what cannot be
-// understood is not allowed.
+// compiler compiles a policy. A part that cannot be parsed becomes a term that matches nothing, so
+// it allows nothing.
 type compiler struct {
 	namespace string
 	own       selector
@@ -73,7 +73,7 @@ func compile(np *networkingv1.NetworkPolicy) *policy {
 	return p
 }
 
-// isolates tells the directions a policy is about.
+// isolates reports the directions in which a policy isolates pods.
 func isolates(np *networkingv1.NetworkPolicy) (ingress, egress bool) {
 	if len(np.Spec.PolicyTypes) == 0 {
 		return true, len(np.Spec.Egress) > 0
@@ -81,7 +81,8 @@ func isolates(np *networkingv1.NetworkPolicy) (ingress, egress bool) {
 	return slices.Contains(np.Spec.PolicyTypes, networkingv1.PolicyTypeIngress), slices.Contains(np.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
 }
 
-// terms are a rule's peers, each with the numbered ports together and with every named one.
+// terms returns the terms of a rule: for each peer one with all numbered ports, and one for each
+// named port.
 func (c compiler) terms(d Direction, from []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) []term {
 	peers := []setDef{{}}
 	if len(from) > 0 {
@@ -107,7 +108,7 @@ func (c compiler) terms(d Direction, from []networkingv1.NetworkPolicyPeer, port
 	return out
 }
 
-// destination is whose containers' ports a name means.
+// destination returns the pods whose containers' ports a port name refers to.
 func (c compiler) destination(d Direction, peer setDef) selector {
 	if d == Ingress {
 		return c.own
@@ -115,7 +116,7 @@ func (c compiler) destination(d Direction, peer setDef) selector {
 	return destinations(peer)
 }
 
-// destinations are the pods among the peers that packets go to.
+// destinations returns the pods among the peers that are destinations of packets.
 func destinations(peers setDef) selector {
 	if peers.kind == podsOf {
 		return peers.selector
@@ -142,15 +143,15 @@ func (c compiler) peer(p *networkingv1.NetworkPolicyPeer) setDef {
 	return blockSet(block, except)
 }
 
-// selector means pods: those of one namespace or of the namespaces selected.
+// selector matches pods of one namespace, or of the namespaces that a selector matches.
 type selector struct {
 	namespace        string
 	namespaces, pods labels.Selector // namespaces is nil if namespace counts
 	key              string
 }
 
-// selectorOf reads the selectors of a peer: without one for namespaces it means the
-// policy's own, without one for pods all of them.
+// selectorOf parses the selectors of a peer. Without a namespace selector it matches the policy's
+// own namespace; without a pod selector it matches all pods.
 func selectorOf(namespace string, namespaces, pods *metav1.LabelSelector) selector {
 	s := selector{namespace: namespace, pods: labels.Everything()}
 	if pods != nil {
@@ -163,7 +164,8 @@ func selectorOf(namespace string, namespaces, pods *metav1.LabelSelector) select
 	return s
 }
 
-// text tells selectors apart, also the three that print as nothing.
+// text returns a text that differs between any two selectors, including the three kinds that print
+// as nothing.
 func text(s labels.Selector) string {
 	switch {
 	case s == nil:
@@ -176,7 +178,8 @@ func text(s labels.Selector) string {
 	return s.String()
 }
 
-// labelSelector selects nothing if the selector is not valid, which the API server sees to.
+// labelSelector parses a selector. An invalid one matches nothing; the API server rejects invalid
+// selectors.
 func labelSelector(s *metav1.LabelSelector) labels.Selector {
 	out, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
@@ -192,19 +195,19 @@ func (s selector) matches(p *Pod, namespace labels.Set) bool {
 	return s.pods.Matches(p.Labels)
 }
 
-// portRange is some ports of one protocol.
+// portRange is a range of ports of one protocol.
 type portRange struct {
 	protocol uint8
 	from, to uint16
 }
 
-// portName is a port that containers name.
+// portName is a named port of containers.
 type portName struct {
-	protocol uint8 // 0: whichever
+	protocol uint8 // 0 means any
 	name     string
 }
 
-// split reads the ports of a rule.
+// split separates the ports of a rule into numbered and named ones.
 func split(ports []networkingv1.NetworkPolicyPort) (numbers []portRange, names []portName) {
 	for _, p := range ports {
 		protocol := corev1.ProtocolTCP
@@ -228,7 +231,7 @@ func split(ports []networkingv1.NetworkPolicyPort) (numbers []portRange, names [
 	return join(numbers), names
 }
 
-// join sorts ranges and makes one of those that touch or overlap.
+// join sorts ranges and merges those that touch or overlap.
 func join(list []portRange) []portRange {
 	slices.SortFunc(list, func(a, b portRange) int {
 		return cmp.Or(cmp.Compare(a.protocol, b.protocol), cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to))
@@ -260,8 +263,8 @@ const (
 	protocolSCTP = 132
 )
 
-// dnsPort is where a pod asks its node for names: always, for the node passes the question on to
-// the cluster's name servers, and a policy that lets pods ask those names them and not the node.
+// dnsPort is always open from a pod to its node. The node forwards queries to the cluster's name
+// servers, and a policy that allows DNS names those servers and not the node.
 const dnsPort = 53
 
 func protocolNumber(p corev1.Protocol) uint8 {
@@ -274,27 +277,27 @@ func protocolNumber(p corev1.Protocol) uint8 {
 	return protocolTCP
 }
 
-// Pod is what policies see of a pod.
+// Pod holds the properties of a pod that policies depend on.
 type Pod struct {
 	Name   types.NamespacedName
 	Labels labels.Set
 	IPs    []netip.Addr
 	Ports  []Port
-	// Node is the name of the node that it is on.
+	// Node is the name of the pod's node.
 	Node string
-	// Local is true of the pods of this node, which are guarded here.
+	// Local is true for pods of this node, which the agent protects.
 	Local bool
 }
 
-// Port is one that a container of a pod names.
+// Port is a named port of a container.
 type Port struct {
 	Name     string
 	Protocol uint8
 	Number   uint16
 }
 
-// PodOf returns what policies see of a pod; nil if it has no address of its own, or no
-// longer: that of a pod that has ended may be another's.
+// PodOf returns a pod's properties, or nil if the pod has no address of its own or has ended. The
+// address of an ended pod may belong to another pod.
 func PodOf(p *corev1.Pod, node string) *Pod {
 	if p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return nil
@@ -318,14 +321,14 @@ func PodOf(p *corev1.Pod, node string) *Pod {
 	return out
 }
 
-// Node is what policies see of a node.
+// Node holds the properties of a node that policies depend on.
 type Node struct {
 	Name   string
 	Labels labels.Set
 	IPs    []netip.Addr
 }
 
-// NodeOf returns what policies see of a node.
+// NodeOf returns a node's properties.
 func NodeOf(n *corev1.Node) *Node {
 	out := &Node{Name: n.Name, Labels: n.Labels}
 	for _, address := range n.Status.Addresses {

@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/nft"
 )
 
-// kind is what a set holds.
+// kind is the kind of a set's elements.
 type kind uint8
 
 const (
@@ -27,8 +27,8 @@ const (
 	numbered      // protocols and ranges of ports
 )
 
-// setDef is a set of the table. Its name follows from what it means, so that
-// rules of many policies share it.
+// setDef describes a set of the table. The name of a set follows from its description, so rules of
+// many policies share it.
 type setDef struct {
 	kind     kind
 	name     string
@@ -39,7 +39,7 @@ type setDef struct {
 	numbers  []portRange
 }
 
-// kept tells whether the members of such sets come and go.
+// kept reports whether members of such sets are added and deleted one by one.
 func (k kind) kept() bool { return k == podsOf || k == portsOf || k == nodesOf }
 
 func (k kind) named(content string) string {
@@ -59,7 +59,7 @@ func namedSet(s selector, p portName) setDef {
 	return setDef{kind: portsOf, name: portsOf.named(fmt.Sprint(s.key, p)), selector: s, port: p}
 }
 
-// blockSet is a block of addresses without some; the zero prefix has none.
+// blockSet is an address block minus exceptions. The zero value is empty.
 func blockSet(p netip.Prefix, except []netip.Prefix) setDef {
 	d := setDef{kind: blocks}
 	if p.IsValid() {
@@ -69,7 +69,7 @@ func blockSet(p netip.Prefix, except []netip.Prefix) setDef {
 	return d
 }
 
-// networkSet is the addresses of some networks.
+// networkSet is a set of networks.
 func networkSet(list []netip.Prefix) setDef {
 	d := setDef{kind: blocks, ranges: nft.Ranges(list)}
 	d.name = blocks.named(fmt.Sprint(d.ranges))
@@ -84,14 +84,14 @@ func portSet(list []portRange) setDef {
 	return setDef{kind: numbered, name: numbered.named(fmt.Sprint(list)), numbers: list}
 }
 
-// element is a member of a set of pods or of their ports.
+// element is a member of a set of pods, nodes or named ports.
 type element struct {
 	addr     netip.Addr
 	protocol uint8
 	port     uint16
 }
 
-// of returns what a pod that the selector means contributes.
+// of returns the elements that a matching pod adds to the set.
 func (d *setDef) of(p *Pod) []element {
 	var out []element
 	for _, a := range p.IPs {
@@ -108,7 +108,7 @@ func (d *setDef) of(p *Pod) []element {
 	return out
 }
 
-// ofNode returns what a node that the set means contributes.
+// ofNode returns the elements that a matching node adds to the set.
 func (d *setDef) ofNode(n *Node) []element {
 	out := make([]element, 0, len(n.IPs))
 	for _, a := range n.IPs {
@@ -117,13 +117,13 @@ func (d *setDef) ofNode(n *Node) []element {
 	return out
 }
 
-// chain is the terms by which packets of some pods are decided upon, in one direction. Its name follows from
-// them.
+// chain holds the terms that decide about packets of pods in one direction. The chain's name
+// follows from its content.
 type chain struct {
 	name      string
 	direction Direction
 	terms     []term
-	otherwise verdict // of packets that none of the terms is about
+	otherwise verdict // for packets that no term matches
 }
 
 func newChain(d Direction, terms []term, otherwise verdict) *chain {
@@ -135,10 +135,11 @@ func newChain(d Direction, terms []term, otherwise verdict) *chain {
 	return &chain{name: d.String() + "-" + hash(b.String()), direction: d, terms: terms, otherwise: otherwise}
 }
 
-// gate is where packets of guarded pods are sent to a chain, by the pod's address.
+// gate is a map from pods' addresses to chains, through which packets of protected pods go.
 type gate int
 
-// entrance is the gate of a direction, passed the one after the Admin tier of those that have one.
+// entrance returns the first gate of a direction; passed returns the gate for packets that the
+// Admin tier passes on.
 func entrance(d Direction) gate { return gate(d) }
 func passed(d Direction) gate   { return gate(d) + 2 }
 
@@ -146,7 +147,7 @@ func (g gate) String() string {
 	return [...]string{"ingress", "egress", "ingress-passed", "egress-passed"}[g]
 }
 
-// sets are those that the chain's rules look into.
+// sets returns the sets that the chain's rules use.
 func (c *chain) sets() []setDef {
 	var out []setDef
 	for _, t := range c.terms {

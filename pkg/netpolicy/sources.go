@@ -129,7 +129,7 @@ func (s *sources) begin(ctx context.Context) error {
 	return nil
 }
 
-// end waits for the goroutines that begin and its successors started. Their context has ended.
+// end waits for the goroutines of all caches. Their context must have ended.
 func (s *sources) end() { s.running.Wait() }
 
 // update brings an index up to date with what has changed.

@@ -14,22 +14,22 @@ import (
 	"keelson.dev/keelson/pkg/nft"
 )
 
-// tableName is that of our table, one for each address family.
+// tableName is the name of the table in each address family.
 const tableName = "keelson-policy"
 
-// The parts of a table that are always there: the chains that see what passes between interfaces
-// (or ports of a bridge), and what comes to the node, the maps from the addresses of guarded
-// pods to chains for each gate, and the set of pairs of one and the same address.
+// The parts that every table has: the chains for packets between interfaces (or ports of a bridge)
+// and for packets to the node, a map from the addresses of protected pods to chains for each gate,
+// and the set of pairs of equal addresses.
 const (
 	chainForward = "forward"
 	chainInput   = "input"
 	setSelf      = "self"
 )
 
-// chainPassed is where packets of a direction go on that the Admin tier passes.
+// chainPassed is the chain for packets of a direction that the Admin tier passes on.
 func chainPassed(d Direction) string { return "after-admin-" + d.String() }
 
-// table is our table of one family in the kernel. It belongs to one goroutine.
+// table is the agent's table of one family in the kernel. It belongs to one goroutine.
 type table struct {
 	nft.Packet
 	conn   *nft.Conn
@@ -37,15 +37,15 @@ type table struct {
 	guards gates[*nftables.Set]
 	self   *nftables.Set
 
-	// What is in the kernel.
+	// These exist in the kernel.
 	sets    map[string]*nftables.Set
 	guarded gates[map[netip.Addr]string]
-	// What of it is no longer used. It is deleted some time later: kernels before 6.2 take a
-	// moment to see that nothing refers to a chain.
+	// These are no longer used. They are deleted some time later, because kernels before 6.2 take
+	// a moment to notice that a chain has no references.
 	trash struct{ sets, chains map[string]bool }
 }
 
-// openTable connects to the kernel and changes nothing.
+// openTable connects to the kernel. It changes nothing.
 func openTable(p nft.Packet, netNS int) (*table, error) {
 	conn, err := nft.Open(netNS)
 	if err != nil {
@@ -73,7 +73,7 @@ func (t *table) addr() nftables.SetDatatype {
 	return nftables.TypeIPAddr
 }
 
-// replace makes the table anew with everything, in one transaction.
+// replace replaces the table by one with the given contents, in one transaction.
 func (t *table) replace(all Changes) error {
 	t.forget()
 	t.conn.Renew(t.table)
@@ -101,7 +101,7 @@ func (t *table) replace(all Changes) error {
 	return t.commit(errors.Join(err, t.tell(all)))
 }
 
-// end reads the address that a packet has of the pod that a direction is about.
+// end loads the address that belongs to the pod that a direction is about.
 func (t *table) end(d Direction) expr.Any {
 	if d == Egress {
 		return t.Source(0)
@@ -109,8 +109,8 @@ func (t *table) end(d Direction) expr.Any {
 	return t.Dest(0)
 }
 
-// base makes a chain that sees packets, and leaves those alone that policies are not about: what belongs to a
-// connection, and what finds neighbours, without which there is none.
+// base makes a base chain. It accepts packets to which policies do not apply: those of existing
+// connections, and those of neighbour discovery, without which there are no connections.
 func (t *table) base(name string, hook *nftables.ChainHook) {
 	t.conn.AddChain(&nftables.Chain{Table: t.table, Name: name, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: nftables.ChainPriorityFilter})
 	const establishedOrRelated = 2 | 4
@@ -121,7 +121,7 @@ func (t *table) base(name string, hook *nftables.ChainHook) {
 	}
 }
 
-// apply makes changes, in one transaction. After an error only replace may follow.
+// apply applies changes in one transaction. After an error, only replace may be called.
 func (t *table) apply(ch Changes) error { return t.commit(t.tell(ch)) }
 
 func (t *table) commit(told error) error {
@@ -154,12 +154,12 @@ func (t *table) tell(ch Changes) error {
 	return errors.Join(errs...)
 }
 
-// addSet makes a set, or takes one back from the trash.
+// addSet makes a set, or reuses one that waits for deletion.
 func (t *table) addSet(d setDef) error {
 	if t.trash.sets[d.name] {
 		delete(t.trash.sets, d.name)
 		if d.kind.kept() {
-			t.conn.FlushSet(t.sets[d.name]) // it was not kept up to date
+			t.conn.FlushSet(t.sets[d.name]) // its members are outdated
 		}
 		return nil
 	}
@@ -181,13 +181,13 @@ func (t *table) addSet(d setDef) error {
 	return errors.Join(t.conn.AddSet(s, nil), t.conn.Put(s, elements))
 }
 
-// portKey is a protocol and a port as the kernel has them: each fills a register.
+// portKey returns a protocol and a port in the kernel's form: each fills a register.
 func portKey(protocol uint8, port uint16) []byte {
 	return []byte{protocol, 0, 0, 0, byte(port >> 8), byte(port), 0, 0}
 }
 
-// addChain makes a chain of a rule for each term, and one for what is left. One that is in the trash is what
-// it was.
+// addChain makes a chain with a rule for each term, and one for the remaining packets. A chain
+// that waits for deletion is unchanged and is reused.
 func (t *table) addChain(c *chain) {
 	if t.trash.chains[c.name] {
 		delete(t.trash.chains, c.name)
@@ -198,7 +198,7 @@ func (t *table) addChain(c *chain) {
 		t.rule(c.name, t.term(c.direction, m))
 	}
 	if c.otherwise == deny && c.direction == Egress {
-		t.rule(c.name, append(nft.IsLocal(true), t.verdict(c.direction, allow)...)) // a pod reaches its node
+		t.rule(c.name, append(nft.IsLocal(true), t.verdict(c.direction, allow)...)) // a pod always reaches its node
 	}
 	if c.otherwise != allow {
 		t.rule(c.name, t.verdict(c.direction, c.otherwise))
@@ -234,7 +234,7 @@ func (t *table) rule(chain string, exprs []expr.Any) {
 	t.conn.AddRule(&nftables.Rule{Table: t.table, Chain: &nftables.Chain{Table: t.table, Name: chain}, Exprs: exprs})
 }
 
-// change adds and deletes members of a set of pods.
+// change adds and deletes members of a set of pods or nodes.
 func (t *table) change(set string, elements map[element]bool) error {
 	var add, del []nftables.SetElement
 	for e, there := range elements {
@@ -255,7 +255,7 @@ func (t *table) change(set string, elements map[element]bool) error {
 	return errors.Join(t.conn.Take(s, del), t.conn.Put(s, add))
 }
 
-// guard points addresses of this node's pods to their chains.
+// guard maps addresses of this node's pods to their chains.
 func (t *table) guard(g gate, guards map[netip.Addr]string) error {
 	var errs []error
 	for a, chain := range guards {
@@ -294,7 +294,7 @@ func (t *table) isGuarded(a netip.Addr) bool {
 	return false
 }
 
-// sweep deletes what has not been used since the last time.
+// sweep deletes what has not been used since the last sweep.
 func (t *table) sweep() error {
 	if len(t.trash.chains)+len(t.trash.sets) == 0 {
 		return nil
@@ -311,7 +311,7 @@ func (t *table) sweep() error {
 	return t.commit(nil)
 }
 
-// remove has no table be there.
+// remove deletes the table, if it exists.
 func (t *table) remove() error {
 	t.forget()
 	t.conn.Drop(t.table)

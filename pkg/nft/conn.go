@@ -11,17 +11,17 @@ import (
 	"github.com/mdlayher/netlink"
 )
 
-// Netlink takes a transaction as one message, so the buffer bounds what a
-// full resync may bring; the kernel's memory is used only while it is sent.
+// Netlink sends a transaction as one message, so the buffer bounds the size of a full resync. The
+// kernel uses the memory only while the message is sent.
 const (
 	sendBuffer    = 256 << 20
 	receiveBuffer = 16 << 20
-	// elementsPerMessage keeps the list of elements below the 64 KiB of an attribute.
+	// elementsPerMessage keeps a list of elements below 64 KiB, the maximum size of an attribute.
 	elementsPerMessage = 256
 )
 
-// Conn is a connection to the kernel's nftables. What is told to it is made together, by
-// Commit. It is for one goroutine.
+// Conn is a connection to the kernel's nftables. Changes are collected until Commit sends them as
+// one transaction. It must not be used concurrently.
 type Conn struct {
 	*nftables.Conn
 	netNS int
@@ -45,11 +45,11 @@ func (c *Conn) dial() error {
 	return nil
 }
 
-// Close ends the connection; nothing in the kernel changes.
+// Close closes the connection. It changes nothing in the kernel.
 func (c *Conn) Close() error { return c.CloseLasting() }
 
-// Commit makes what has been told in one transaction, unless telling it went wrong: then it
-// is dropped, and made is returned.
+// Commit sends the collected changes in one transaction. If made, the error of collecting them, is
+// not nil, it drops the changes and returns that error.
 func (c *Conn) Commit(made error) error {
 	if made == nil {
 		return cause(c.Flush())
@@ -58,7 +58,7 @@ func (c *Conn) Commit(made error) error {
 	return errors.Join(made, c.dial())
 }
 
-// cause is the first of the errors that one transaction got, one for each message.
+// cause returns the first error of a transaction. The kernel returns one error for each message.
 func cause(err error) error {
 	for err != nil {
 		switch e := err.(type) {
@@ -76,7 +76,7 @@ func cause(err error) error {
 	return nil
 }
 
-// Present tells whether a table is there: others may have flushed the ruleset.
+// Present reports whether a table exists. Another program may have flushed the ruleset.
 func (c *Conn) Present(t *nftables.Table) (bool, error) {
 	tables, err := c.ListTablesOfFamily(t.Family)
 	if err != nil {
@@ -90,15 +90,15 @@ func (c *Conn) Present(t *nftables.Table) (bool, error) {
 	return false, nil
 }
 
-// Renew has a table be there, with nothing in it.
+// Renew replaces a table by an empty one.
 func (c *Conn) Renew(t *nftables.Table) {
 	c.Drop(t)
 	c.AddTable(t)
 }
 
-// Drop has a table not be there.
+// Drop deletes a table, if it exists.
 func (c *Conn) Drop(t *nftables.Table) {
-	c.AddTable(t) // so that there is one to delete
+	c.AddTable(t) // deleting a missing table would fail
 	c.DelTable(t)
 }
 
@@ -123,7 +123,7 @@ func chunks(s *nftables.Set, list []nftables.SetElement, do func(*nftables.Set, 
 	return nil
 }
 
-// Concat is a key of several fields, which must be few enough.
+// Concat returns the type of a key with several fields. There is a limit on their number.
 func Concat(types ...nftables.SetDatatype) nftables.SetDatatype {
 	return nftables.MustConcatSetType(types...)
 }

@@ -1,9 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nft is what everything here that keeps an nftables table shares: the
-// expressions that rules are made of, sets of address ranges, and transactions by netlink
-// of any size. It starts no program and needs none installed.
+// Package nft has what all owners of nftables tables share: expressions of rules, sets of address
+// ranges, and netlink transactions of any size. It runs no other program.
 //
-// It knows nothing of what a table is for.
+// It does not know what a table is used for.
 package nft

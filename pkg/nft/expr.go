@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reg is the nth register of four bytes; nftables has sixteen. A key is in
-// consecutive registers.
+// Reg is the number of a register of four bytes. nftables has sixteen. A key is in consecutive
+// registers.
 func Reg(n uint32) uint32 { return unix.NFT_REG32_00 + n }
 
-// Packet makes the expressions that read a packet of an address family.
+// Packet returns the expressions that load parts of a packet of an address family.
 type Packet struct{ IPv6 bool }
 
-// Size is how many bytes an address has.
+// Size returns the length of an address in bytes.
 func (p Packet) Size() int {
 	if p.IPv6 {
 		return 16
@@ -25,13 +25,13 @@ func (p Packet) Size() int {
 	return 4
 }
 
-// Words is how many registers an address fills.
+// Words returns the number of registers that an address fills.
 func (p Packet) Words() uint32 { return uint32(p.Size() / 4) }
 
-// Source reads the source address into the registers from r on.
+// Source loads the source address into the registers from r on.
 func (p Packet) Source(r uint32) expr.Any { return p.address(r, 12, 8) }
 
-// Dest reads the destination.
+// Dest loads the destination address into the registers from r on.
 func (p Packet) Dest(r uint32) expr.Any { return p.address(r, 16, 24) }
 
 func (p Packet) address(r, offset4, offset6 uint32) expr.Any {
@@ -42,17 +42,17 @@ func (p Packet) address(r, offset4, offset6 uint32) expr.Any {
 	return &expr.Payload{DestRegister: Reg(r), Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: uint32(p.Size())}
 }
 
-// Protocol reads the number of the transport protocol.
+// Protocol loads the number of the transport protocol.
 func (p Packet) Protocol(r uint32) expr.Any {
 	return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: Reg(r)}
 }
 
-// DestPort reads the destination port of TCP, UDP and SCTP.
+// DestPort loads the destination port of TCP, UDP and SCTP.
 func (p Packet) DestPort(r uint32) expr.Any {
 	return &expr.Payload{DestRegister: Reg(r), Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}
 }
 
-// NFProto is the family as translations want it.
+// NFProto returns the family as address translation takes it.
 func (p Packet) NFProto() uint32 {
 	if !p.IPv6 {
 		return unix.NFPROTO_IPV4
@@ -60,7 +60,7 @@ func (p Packet) NFProto() uint32 {
 	return unix.NFPROTO_IPV6
 }
 
-// TableFamily is the family of a table that sees such packets.
+// TableFamily returns the family of a table for such packets.
 func (p Packet) TableFamily() nftables.TableFamily {
 	if !p.IPv6 {
 		return nftables.TableFamilyIPv4
@@ -68,33 +68,33 @@ func (p Packet) TableFamily() nftables.TableFamily {
 	return nftables.TableFamilyIPv6
 }
 
-// Member continues if the registers from r on are in the set.
+// Member continues if the value in the registers from r on is in the set.
 func Member(set string, r uint32) expr.Any { return &expr.Lookup{SourceRegister: Reg(r), SetName: set} }
 
-// NotMember continues if they are not.
+// NotMember continues if it is not in the set.
 func NotMember(set string, r uint32) expr.Any {
 	return &expr.Lookup{SourceRegister: Reg(r), SetName: set, Invert: true}
 }
 
-// Get looks the registers from r on up and puts what the map has there into to
-// and following; it continues if there is something.
+// Get looks up the registers from r on in a map, and loads the value into the registers from to
+// on. It continues if the map has the key.
 func Get(set string, r, to uint32) expr.Any {
 	return &expr.Lookup{SourceRegister: Reg(r), DestRegister: Reg(to), IsDestRegSet: true, SetName: set}
 }
 
-// Decide looks the registers from r on up in a map of verdicts.
+// Decide looks up the registers from r on in a map of verdicts.
 func Decide(set string, r uint32) expr.Any {
 	return &expr.Lookup{SourceRegister: Reg(r), DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true, SetName: set}
 }
 
-// Jump goes to a chain and, at its end, comes back.
+// Jump calls a chain. At the end of that chain the packet comes back.
 func Jump(chain string) expr.Any { return &expr.Verdict{Kind: expr.VerdictJump, Chain: chain} }
 
-// Drop ends the packet.
+// Drop drops the packet.
 func Drop() expr.Any { return &expr.Verdict{Kind: expr.VerdictDrop} }
 
-// Reject answers as upstream does in this mode: port unreachable, which a TCP client sees
-// as a refused connection.
+// Reject answers "port unreachable", as kube-proxy does in this mode. TCP clients see a refused
+// connection.
 func (p Packet) Reject() expr.Any {
 	if !p.IPv6 {
 		return &expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: 3}
@@ -102,7 +102,7 @@ func (p Packet) Reject() expr.Any {
 	return &expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: 4}
 }
 
-// NewConnection continues on the first packet of a connection.
+// NewConnection continues if the packet is the first of a connection.
 func NewConnection() []expr.Any {
 	const bit = 8 // NF_CT_STATE_BIT(IP_CT_NEW)
 	return append([]expr.Any{&expr.Ct{Key: expr.CtKeySTATE, Register: Reg(0)}}, AnyBit(bit)...)
@@ -116,8 +116,8 @@ func AnyBit(bits uint32) []expr.Any {
 	}
 }
 
-// NeighborDiscovery continues on the messages by which neighbours on a link find each other,
-// which are of ICMPv6.
+// NeighborDiscovery continues on the ICMPv6 messages by which neighbours on a link find each
+// other.
 func NeighborDiscovery() []expr.Any {
 	const first, last = 133, 137 // from router solicitations to redirects
 	return []expr.Any{
@@ -129,7 +129,7 @@ func NeighborDiscovery() []expr.Any {
 	}
 }
 
-// Native is a number as the kernel has it in a register.
+// Native returns a number in the form that it has in a register.
 func Native(n uint32) []byte { return binaryutil.NativeEndian.PutUint32(n) }
 
 // SetMark sets a bit of the packet's mark.
@@ -141,7 +141,7 @@ func SetMark(bit uint32) []expr.Any {
 	}
 }
 
-// ClearMark continues on packets with the bit and takes it away.
+// ClearMark continues if the packet's mark has the bit, and clears it.
 func ClearMark(bit uint32) []expr.Any {
 	out := append([]expr.Any{&expr.Meta{Key: expr.MetaKeyMARK, Register: Reg(0)}}, AnyBit(bit)...)
 	return append(out,

@@ -10,10 +10,10 @@ import (
 	"github.com/google/nftables"
 )
 
-// Range is the addresses from First to Last, of one family.
+// Range is a range of addresses of one family. Last is included.
 type Range struct{ First, Last netip.Addr }
 
-// Last is the last address of a prefix.
+// Last returns the last address of a prefix.
 func Last(p netip.Prefix) netip.Addr {
 	b := p.Masked().Addr().AsSlice()
 	for i := p.Bits(); i < len(b)*8; i++ {
@@ -23,8 +23,7 @@ func Last(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// Disjoint returns the prefixes masked and sorted, without those that lie in
-// another.
+// Disjoint returns the prefixes masked and sorted, without those that are inside another.
 func Disjoint(list []netip.Prefix) []netip.Prefix {
 	list = slices.Clone(list)
 	for i := range list {
@@ -45,7 +44,7 @@ func Disjoint(list []netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// Ranges returns the prefixes as ranges, sorted, those joined that touch.
+// Ranges returns the prefixes as sorted ranges. Ranges that touch are merged.
 func Ranges(list []netip.Prefix) []Range {
 	var out []Range
 	for _, p := range Disjoint(list) {
@@ -59,7 +58,7 @@ func Ranges(list []netip.Prefix) []Range {
 	return out
 }
 
-// Without returns what is left of a prefix when others are taken out of it.
+// Without returns the parts of a prefix that are in none of the others.
 func Without(p netip.Prefix, others []netip.Prefix) []Range {
 	first, last := p.Masked().Addr(), Last(p)
 	var out []Range
@@ -77,7 +76,7 @@ func Without(p netip.Prefix, others []netip.Prefix) []Range {
 	return append(out, Range{first, last})
 }
 
-// Elements returns the ranges of one family, sorted and apart, as starts and ends of intervals.
+// Elements returns sorted, disjoint ranges of one family as starts and ends of intervals.
 func Elements(list []Range, ipv6 bool) []nftables.SetElement {
 	var out []nftables.SetElement
 	for _, r := range list {

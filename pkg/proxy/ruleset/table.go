@@ -53,7 +53,7 @@ func (t *Table) Set(name Name, p *Port) {
 	if old == nil && p == nil {
 		return
 	}
-	affected := map[Name]*compiled{name: nil} // what each was built from
+	affected := map[Name]*compiled{name: nil} // what each was compiled to before
 	if old != nil {
 		affected[name] = old.built
 		for _, f := range old.port.Frontends() {
