@@ -23,7 +23,7 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// realPlugins returns a directory with the plugins that hack/tools.sh builds and ours.
+// realPlugins returns a directory with the plugins that hack/tools.sh builds, and Keelson's own.
 func realPlugins(t testing.TB, own string) string {
 	t.Helper()
 	built, err := filepath.Abs("../../bin/tools/cni")
@@ -42,8 +42,8 @@ func realPlugins(t testing.TB, own string) string {
 	return dir
 }
 
-// mustLimit checks the node's end of a pod's link: what the pod is sent is limited, in bytes a
-// second, and may be what it sent itself.
+// mustLimit checks the node's end of a pod's link: it limits what the pod receives, in bytes a
+// second, and it may send a frame back to the pod that sent it (hairpin).
 func mustLimit(t *testing.T, pod *space, rate uint64) {
 	t.Helper()
 	end, err := netlink.LinkByIndex(pod.link("eth0").Attrs().ParentIndex)
@@ -62,8 +62,9 @@ func mustLimit(t *testing.T, pod *space, rate uint64) {
 	}
 }
 
-// TestAttach attaches two pods with the real plugins, lets them talk, finds that there are no
-// addresses for a sixth until another one goes, forgets one and has its address given back.
+// TestAttach attaches pods with the real plugins and lets two of them exchange packets. A sixth
+// pod gets no address until another pod is detached. The address of a pod that the runtime no
+// longer knows is freed by Collect.
 func TestAttach(t *testing.T) {
 	unshare.Need(t)
 	self, err := os.Executable()
@@ -86,7 +87,7 @@ func TestAttach(t *testing.T) {
 	sandbox := func(id string, pod *space) *libcni.RuntimeConf {
 		return &libcni.RuntimeConf{
 			ContainerID: id, IfName: "eth0", NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(pod.ns)),
-			// As the runtime makes it of a pod's annotations, in bits.
+			// The runtime derives this from a pod's annotations, in bits.
 			CapabilityArgs: map[string]any{"bandwidth": map[string]any{"ingressRate": 8_000_000, "ingressBurst": 80_000}},
 		}
 	}
@@ -149,8 +150,8 @@ func TestAttach(t *testing.T) {
 	}
 }
 
-// BenchmarkAttach attaches a sandbox and detaches it, and tells what processor time the plugins
-// that are built take for that.
+// BenchmarkAttach attaches and detaches a sandbox, and reports the CPU time of the plugins that
+// hack/tools.sh builds.
 func BenchmarkAttach(b *testing.B) {
 	unshare.Need(b)
 	built, err := filepath.Abs("../../bin/cni")

@@ -15,18 +15,18 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// addressesDir is where, below CNI's own directory, addresses are kept that are given.
+// addressesDir is the directory of allocated addresses, below CNI's own directory.
 const addressesDir = "networks"
 
-// Attachment is a sandbox's interface that is in use.
+// Attachment is an interface of a sandbox that is in use.
 type Attachment struct {
 	ContainerID string
 	IfName      string
 }
 
-// Collect gives back what is allocated to sandboxes that are not among those in use: first by
-// detaching those that CNI remembers, then, by the plugin, addresses that no one remembers. No sandbox
-// may be made meanwhile; so it is for the start of the kubelet.
+// Collect frees what is allocated to sandboxes that are not in use. It detaches those that CNI
+// remembers; then the plugin frees the addresses that CNI does not remember. No sandbox may be
+// created meanwhile, so the kubelet calls it when it starts.
 func (n *Network) Collect(ctx context.Context, inUse []Attachment) error {
 	content, err := os.ReadFile(filepath.Join(n.cfg.ConfDir, confName))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -16,14 +16,14 @@ import (
 	"keelson.dev/keelson/pkg/network/attach"
 )
 
-// The network's name, its plugin, its bridge and its file. The file's number comes early: the
-// runtime takes the first.
+// Names of the network, its plugin, its bridge and its file. The file's number is low, because the
+// runtime uses the first file.
 const (
 	networkName = "keelson"
 	pluginName  = "keelson"
 	bridgeName  = "cni0"
 	confName    = "10-keelson.conflist"
-	cniVersion  = "1.1.0" // the first with STATUS and GC
+	cniVersion  = "1.1.0" // the first version with STATUS and GC
 )
 
 type confList struct {
@@ -32,9 +32,9 @@ type confList struct {
 	Plugins    []attach.Config `json:"plugins"`
 }
 
-// renderConf returns the CNI configuration: pods hang on a bridge that is their gateway, get an
-// address of each of the node's ranges, can reach themselves through a service (hairpin), and
-// have host ports and bandwidth limits.
+// renderConf returns the CNI configuration. Pods are attached to a bridge that is their gateway,
+// get an address of each of the node's ranges, can reach themselves through a service (hairpin),
+// and have host ports and bandwidth limits.
 func renderConf(podCIDRs []netip.Prefix, mtu int, dataDir string) ([]byte, error) {
 	out, err := json.MarshalIndent(confList{
 		CNIVersion: cniVersion,
@@ -64,14 +64,15 @@ func restorePorts(content []byte) (changed bool, err error) {
 	return attach.Restore(c)
 }
 
-// linkPlugin puts our plugin where runtimes look for plugins, if there is none that can be run.
+// linkPlugin links our plugin into the directory where runtimes look for plugins, unless that has
+// an executable plugin already.
 func linkPlugin(program, dir string) error {
 	link := filepath.Join(dir, pluginName)
 	if _, err := os.Stat(link); err == nil {
 		return nil
 	}
 	if _, err := os.Stat(program); err != nil {
-		return nil // that the plugin is missing is told by whoever looks for it
+		return nil // the check of the configuration reports a missing plugin
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make directory of CNI plugins: %w", err)
@@ -85,7 +86,8 @@ func linkPlugin(program, dir string) error {
 	return nil
 }
 
-// writeConf writes the configuration if it is not what is there: the runtime sees the old one or the new one.
+// writeConf writes the configuration if it differs from the file. The runtime sees either the old
+// or the new content.
 func writeConf(dir string, content []byte) (changed bool, err error) {
 	path := filepath.Join(dir, confName)
 	old, err := os.ReadFile(path)

@@ -141,7 +141,7 @@ func TestGuard(t *testing.T) {
 		}
 	}
 
-	// Another network has a device with the same port, whose packets come from what is no node.
+	// Another network has a device with the same port, which sends from an address of no node.
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "other"
 	far.host.must(far.host.h.LinkAdd(&netlink.Vxlan{LinkAttrs: attrs, VxlanId: vxlanID + 1, Port: vxlanPort, Learning: true}))
@@ -157,7 +157,7 @@ func TestGuard(t *testing.T) {
 		raw(t, n2.host, "", datagram(netip.MustParseAddr("10.244.0.77"), n1.podIP, "attack"))
 		say(t, n2.pod, n1.podIP, 7, []byte("end"))
 	}) {
-		t.Error("another node sent as a pod of this one")
+		t.Error("another node could send with the address of one of this node's pods")
 	}
 
 	// A pod sends to the node's loopback address, which host ports have made routable.
@@ -216,11 +216,11 @@ func sendFrom(t *testing.T, s *space, link string, source netip.Addr, to netip.A
 	})
 }
 
-// TestGuardMulticast: the kernel gives a node's own multicast back to the node as if it came in
-// by the link. Only what really comes from outside is dropped.
+// TestGuardMulticast checks that a node's own multicast, which the kernel returns to the node as
+// if it came in by the link, is not dropped, and that the same packet from outside is.
 func TestGuardMulticast(t *testing.T) {
 	for name, c := range map[string]struct{ address, peer, own, other, group string }{
-		"IPv4": {"", "", "10.244.0.1", "10.50.0.12", "239.1.2.3"}, // own: of the range of the node's pods
+		"IPv4": {"", "", "10.244.0.1", "10.50.0.12", "239.1.2.3"}, // the first address is from the node's pod range
 		"IPv6": {"fd50::11/64", "fd50::12/64", "fd50::11", "fd50::12", "ff05::7"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -233,7 +233,7 @@ func TestGuardMulticast(t *testing.T) {
 			}
 			l.apply(n1, n2)
 			own, other, group := netip.MustParseAddr(c.own), netip.MustParseAddr(c.other), netip.MustParseAddr(c.group)
-			port := uint16(7) // another one each time: nothing of the time before arrives late
+			port := uint16(7) // another port each time, so that late packets are not counted
 			for from, host := range map[string]*labNode{"itself": n1, "another node": n2} {
 				for _, to := range []netip.Addr{group, own} {
 					port++

@@ -14,19 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// routeProtocol marks our routes; it is in the range that the kernel leaves to daemons, and no
-// one's in iproute2's list.
+// routeProtocol marks the routes of this package. It is in the range that the kernel leaves to
+// daemons, and iproute2's list assigns it to no other program.
 const routeProtocol netlink.RouteProtocol = 107
 
-// nowherePriority makes the routes to nowhere lose against those of the bridge.
+// nowherePriority gives the routes to nowhere a lower precedence than those of the bridge.
 const nowherePriority = 1 << 20
 
 // kernel reads and changes the network of one network namespace.
 type kernel struct {
 	h     *netlink.Handle
-	netNS int // descriptor of the namespace; 0: the process's own
+	netNS int // descriptor of the namespace; 0 means the process's own
 
-	applied *masquerade // last; nil: not yet
+	applied *masquerade // last applied; nil if none was applied yet
 	guarded *guard      // last applied guard; nil if none was applied yet
 }
 
@@ -40,7 +40,7 @@ func newKernel() (*kernel, error) {
 
 func (k *kernel) close() { k.h.Close() }
 
-// links returns the links that are up and have addresses, but for our own and the loopback.
+// links returns the links that are up and have addresses, except our own links and the loopback.
 func (k *kernel) links() ([]link, error) {
 	all, err := k.h.LinkList()
 	if err != nil {
@@ -82,7 +82,8 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// apply makes the kernel's state that which is wanted. It goes on after a failure, and returns all of them.
+// apply makes the kernel's state match the wanted state. It continues after a failure, and returns
+// all errors.
 func (k *kernel) apply(w wanted) error {
 	errs := []error{k.applyGuard(w.guard)} // first, because it protects the devices below
 	index, err := k.applyVXLAN(w.vxlan)
@@ -94,7 +95,7 @@ func (k *kernel) apply(w wanted) error {
 	return errors.Join(errs...)
 }
 
-// applyVXLAN makes, changes or removes the device, and returns its index.
+// applyVXLAN creates, changes or removes the device, and returns its index.
 func (k *kernel) applyVXLAN(want *vxlan) (int, error) {
 	have, err := k.h.LinkByName(vxlanName)
 	var notFound netlink.LinkNotFoundError
@@ -130,7 +131,7 @@ func (k *kernel) applyVXLAN(want *vxlan) (int, error) {
 	return have.Attrs().Index, nil
 }
 
-// sameVXLAN compares what cannot be changed while the device exists.
+// sameVXLAN compares the properties that cannot be changed while the device exists.
 func sameVXLAN(have netlink.Link, want *vxlan) bool {
 	v, ok := have.(*netlink.Vxlan)
 	if !ok {
@@ -175,7 +176,7 @@ func (k *kernel) applyAddresses(l netlink.Link, want []netip.Prefix) error {
 	for _, p := range want {
 		addr := &netlink.Addr{IPNet: ipNet(p)}
 		if p.Addr().Is6() {
-			addr.Flags = unix.IFA_F_NODAD // usable at once; no one else can have it
+			addr.Flags = unix.IFA_F_NODAD // usable at once; no other node can have it
 		}
 		if err := k.h.AddrReplace(l, addr); err != nil {
 			return fmt.Errorf("add address to %s: %w", vxlanName, err)
@@ -198,7 +199,7 @@ func (k *kernel) applyNeighbours(index int, want []neighbour) error {
 		case !ok || have[i].State&netlink.NUD_PERMANENT == 0:
 		case slices.Contains(want, n):
 			keep[n] = true
-		case !slices.ContainsFunc(want, func(x neighbour) bool { return x.ip == n.ip }): // a changed one is replaced below
+		case !slices.ContainsFunc(want, func(x neighbour) bool { return x.ip == n.ip }): // changed entries are replaced below
 			errs = append(errs, named("remove neighbour", k.h.NeighDel(&have[i])))
 		}
 	}
@@ -211,7 +212,7 @@ func (k *kernel) applyNeighbours(index int, want []neighbour) error {
 	return errors.Join(errs...)
 }
 
-// applyForwards does for the forwarding table what applyNeighbours does for addresses.
+// applyForwards updates the forwarding table.
 func (k *kernel) applyForwards(index int, want []forward) error {
 	have, err := k.h.NeighList(index, unix.AF_BRIDGE)
 	if err != nil {
@@ -240,7 +241,7 @@ func (k *kernel) applyForwards(index int, want []forward) error {
 }
 
 func neigh(index, family int, ip netip.Addr, mac string) *netlink.Neigh {
-	hw, _ := net.ParseMAC(mac) // made by hardwareAddress
+	hw, _ := net.ParseMAC(mac) // cannot fail: it is from hardwareAddress
 	n := &netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: ip.AsSlice(), HardwareAddr: hw}
 	switch {
 	case family == unix.AF_BRIDGE:
@@ -254,13 +255,13 @@ func neigh(index, family int, ip netip.Addr, mac string) *netlink.Neigh {
 }
 
 func named(what string, err error) error {
-	if err == nil || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) { // what is gone need not be removed
+	if err == nil || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) { // already removed
 		return nil
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// applyRoutes makes our routes those wanted; others' routes are not looked at.
+// applyRoutes makes our routes match the wanted ones. It ignores routes of other protocols.
 func (k *kernel) applyRoutes(want []route) error {
 	have, err := k.h.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: routeProtocol}, netlink.RT_FILTER_PROTOCOL)
 	if err != nil {
@@ -284,7 +285,7 @@ func (k *kernel) applyRoutes(want []route) error {
 	return errors.Join(errs...)
 }
 
-// routeOf returns what we would have wanted to get such a route.
+// routeOf converts a route of the kernel to the wanted route that leads to it.
 func (k *kernel) routeOf(r *netlink.Route) route {
 	var out route
 	out.dst, _ = prefixOf(r.Dst)

@@ -18,7 +18,7 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// lab is a cluster's network in namespaces without names, which go with the test: two links joined by a
+// lab is a cluster's network in unnamed namespaces, which end with the test: two links joined by a
 // router, nodes on them, and one pod on each node.
 type lab struct {
 	t      *testing.T
@@ -39,7 +39,8 @@ type labNode struct {
 	podIP     netip.Addr
 }
 
-// in runs f on a thread of its own in the namespace. A thread that could not come back is thrown away.
+// in runs f in the namespace, on a thread of its own. A thread that cannot return to its namespace
+// is ended.
 func in(t testing.TB, ns netns.NsHandle, f func() error) {
 	t.Helper()
 	done := make(chan error)
@@ -161,7 +162,7 @@ func (l *lab) add(name string, on int, address, podCIDR string) *labNode {
 	return n
 }
 
-// apply applies the plan of every node, given the nodes that the API server has.
+// apply applies the plan of every node for the nodes in the API server.
 func (l *lab) apply(known ...*labNode) {
 	l.t.Helper()
 	var api []node
@@ -180,7 +181,8 @@ func (l *lab) apply(known ...*labNode) {
 	}
 }
 
-// reaches sends a datagram from one pod to another and back, and tells from which address it seemed to come.
+// reaches sends a datagram from one pod to another and back. It returns the address that it seemed
+// to come from.
 func (l *lab) reaches(from, to *labNode, patience time.Duration) (source netip.Addr, ok bool) {
 	l.t.Helper()
 	var server, client *net.UDPConn
@@ -205,17 +207,17 @@ func (l *lab) reaches(from, to *labNode, patience time.Duration) (source netip.A
 			}
 			select {
 			case seen <- peer.Addr():
-			default: // the first has been told
+			default: // the first was reported
 			}
 			_, _ = server.WriteToUDPAddrPort(buf[:n], peer)
 		}
 	}()
-	deadline := time.Now().Add(patience) // of a packet that will not come; not a time that is tested
+	deadline := time.Now().Add(patience) // bounds the wait for a packet that does not arrive
 	_ = server.SetDeadline(deadline)
 	answered := false
-	for !answered && time.Now().Before(deadline) { // links and neighbours take a moment, in which a datagram may be lost
+	for !answered && time.Now().Before(deadline) { // datagrams may be lost until links and neighbours are ready
 		if _, err := client.Write([]byte("ping")); err != nil {
-			continue // what came back for the one before
+			continue // the answer to an earlier datagram
 		}
 		_ = client.SetReadDeadline(time.Now().Add(min(patience, time.Second)))
 		_, err := client.Read(make([]byte, 16))
@@ -231,11 +233,12 @@ func (l *lab) mustReach(from, to *labNode) {
 	}
 }
 
-// mustLeave sends from a pod to the router, which knows no pods, and has it answer the node.
+// mustLeave sends from a pod to the router, which has no routes to pods. The router's answer to
+// the node must reach the pod.
 func (l *lab) mustLeave(from *labNode) {
 	l.t.Helper()
 	if from.podIP.Is6() != from.addresses[0].Is6() {
-		return // the node has no address of that family to leave with
+		return // the node has no address of that family
 	}
 	outside := &labNode{node: node{name: "outside"}, pod: l.router, podIP: netip.MustParseAddr("10.60.0.1")}
 	if from.podIP.Is6() {
@@ -262,7 +265,7 @@ func (n *labNode) sentByVXLAN() uint64 {
 	return 0
 }
 
-// TestKernel joins three nodes, two on one link and one on another, and takes them away again.
+// TestKernel joins three nodes, two of them on one link, and removes one again.
 func TestKernel(t *testing.T) {
 	for name, c := range map[string]struct {
 		near1, near2, far, pods1, pods2, pods3 string
@@ -289,7 +292,8 @@ func TestKernel(t *testing.T) {
 			l.mustReach(n3, n2)
 			l.mustLeave(n1)
 
-			// The same again changes nothing; a foreign route stays; one of ours that is wrong is replaced.
+			// Applying the same plan again changes nothing, keeps a foreign route, and replaces a
+			// wrong route of ours.
 			foreign := &netlink.Route{Dst: ipNet(netip.MustParsePrefix("192.0.2.0/24")), LinkIndex: n1.host.link("eth0").Attrs().Index, Scope: netlink.SCOPE_LINK, Protocol: unix.RTPROT_STATIC}
 			n1.host.must(n1.host.h.RouteAdd(foreign))
 			stale := &netlink.Route{Dst: ipNet(netip.MustParsePrefix("198.51.100.0/24")), LinkIndex: foreign.LinkIndex, Scope: netlink.SCOPE_LINK, Protocol: routeProtocol}
@@ -297,7 +301,7 @@ func TestKernel(t *testing.T) {
 			index := n1.host.link(vxlanName).Attrs().Index
 			l.apply(n1, n2, n3)
 			if n1.host.link(vxlanName).Attrs().Index != index {
-				t.Error("the device was made anew")
+				t.Error("the device was created again")
 			}
 			if rs := n1.ownRoutes(t); len(rs) != 3 {
 				t.Errorf("routes: %v", rs)
@@ -307,7 +311,7 @@ func TestKernel(t *testing.T) {
 			}
 			l.mustReach(n1, n3)
 
-			// n3 goes.
+			// n3 is deleted.
 			l.apply(n1, n2)
 			if _, err := n1.host.h.LinkByName(vxlanName); (err == nil) != c.always {
 				t.Errorf("the device is still there: %v", err == nil)

@@ -15,22 +15,23 @@ import (
 	"keelson.dev/keelson/pkg/nft"
 )
 
-// tableName is that of our nftables table, one for each address family.
+// tableName is the name of the package's nftables table in each address family.
 const tableName = "keelson-network"
 
-// masquerade is whose packets leave under the node's own address, and for which destinations they do not: the
-// rest of the world knows no way back to a pod, while pods and nodes see each other's own addresses.
+// masquerade says whose packets leave under the node's own address, and to which destinations they
+// do not. The rest of the world has no route back to a pod, while pods and nodes see each other's
+// own addresses.
 type masquerade struct {
 	from   []netip.Prefix
-	except []netip.Prefix // sorted, without overlap
+	except []netip.Prefix // sorted and disjoint
 }
 
-// multicast is never masqueraded: the sender is part of what is said.
+// multicast is never masqueraded, because receivers depend on the sender's address.
 func multicast() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("ff00::/8")}
 }
 
-// planMasquerade excepts every pod range and every node address of the cluster.
+// planMasquerade excludes every pod range and every node address of the cluster.
 func planMasquerade(own []netip.Prefix, nodes []node) masquerade {
 	except := multicast()
 	for _, n := range nodes {
@@ -46,8 +47,8 @@ func (m masquerade) equal(o masquerade) bool {
 	return slices.Equal(m.from, o.from) && slices.Equal(m.except, o.except)
 }
 
-// applyMasquerade replaces our tables by those wanted, in one transaction, unless they are what was
-// applied before and are still there.
+// applyMasquerade replaces the tables in one transaction, unless they are unchanged and still
+// exist.
 func (k *kernel) applyMasquerade(want masquerade) error {
 	conn, err := nft.Open(k.netNS)
 	if err != nil {

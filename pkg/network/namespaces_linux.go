@@ -20,32 +20,32 @@ import (
 const (
 	// NamespacesDir is where runtimes keep the network namespaces of sandboxes.
 	NamespacesDir = "/run/netns"
-	// abandonedFor is how long nobody may live in a namespace before it counts as abandoned:
-	// much longer than a runtime takes from its making to the sandbox's first process.
+	// abandonedFor is how long a namespace must be without processes before it counts as
+	// abandoned. A runtime takes much less time to start a sandbox's first process.
 	abandonedFor = 2 * time.Minute
 )
 
-// namespaceName is how runtimes name what they make by the CNI library.
+// namespaceName matches the names that runtimes give to namespaces through the CNI library.
 var namespaceName = regexp.MustCompile(`^cni-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// Namespaces finds the network namespaces that a runtime left that was killed while it
-// made a sandbox: it does not remember them, and nobody lives in them. It is for one
-// goroutine.
+// Namespaces finds network namespaces that were left behind by a runtime that was killed while it
+// created a sandbox. The runtime does not remember them, and they have no processes. It must not
+// be used concurrently.
 type Namespaces struct {
 	dir, proc string
 	clock     clock.PassiveClock
 	// since is when each was first found without a process.
 	since map[string]time.Time
-	// dwellers are the directories of processes that were found in namespaces, by the namespace's inode.
+	// dwellers holds for each namespace's inode the directory of a process that was found in it.
 	dwellers map[uint64]string
 }
 
-// NewNamespaces looks in dir, for processes in the file system proc.
+// NewNamespaces returns a finder for the namespaces in dir. proc is the proc file system.
 func NewNamespaces(dir, proc string, clk clock.PassiveClock) *Namespaces {
 	return &Namespaces{dir: dir, proc: proc, clock: clk, since: map[string]time.Time{}}
 }
 
-// Abandoned names the files of namespaces in which nobody has lived for a while.
+// Abandoned returns the files of namespaces that have had no process for a while.
 func (n *Namespaces) Abandoned() ([]string, error) {
 	empty, err := n.empty()
 	if err != nil {
@@ -67,7 +67,7 @@ func (n *Namespaces) Abandoned() ([]string, error) {
 	return out, nil
 }
 
-// empty names the files of namespaces that no process is in.
+// empty returns the files of namespaces without processes.
 func (n *Namespaces) empty() ([]string, error) {
 	entries, err := os.ReadDir(n.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -79,7 +79,7 @@ func (n *Namespaces) empty() ([]string, error) {
 		if !namespaceName.MatchString(e.Name()) {
 			continue
 		}
-		if inode, err := inodeOf(file); err == nil { // else it went
+		if inode, err := inodeOf(file); err == nil { // otherwise it was removed meanwhile
 			files[file] = inode
 		}
 	}
@@ -98,8 +98,8 @@ func (n *Namespaces) empty() ([]string, error) {
 	return out, nil
 }
 
-// findDwellers finds a process in each namespace that has any. The one that was there is nearly
-// always there still: all processes are looked at only if some namespace's is not.
+// findDwellers finds a process in each namespace that has any. Usually the known process is still
+// there. It looks at all processes only if a namespace's known process is gone.
 func (n *Namespaces) findDwellers(files map[string]uint64) error {
 	still := map[uint64]string{}
 	for _, inode := range files {
@@ -122,8 +122,9 @@ func (n *Namespaces) findDwellers(files map[string]uint64) error {
 	return nil
 }
 
-// lived are the network namespaces that processes are in, each with the directory of one. A
-// pattern of the whole path would have every process' directory of namespaces read.
+// lived returns the network namespaces of all processes, each with the directory of one process.
+// It does not use a pattern for the whole path, because that would read the directory of
+// namespaces of every process.
 func (n *Namespaces) lived() (map[uint64]string, error) {
 	dirs, err := filepath.Glob(filepath.Join(n.proc, "[0-9]*"))
 	if err != nil {
@@ -131,7 +132,7 @@ func (n *Namespaces) lived() (map[uint64]string, error) {
 	}
 	out := map[uint64]string{}
 	for _, dir := range dirs {
-		if inode, err := inodeOf(filepath.Join(dir, "ns", "net")); err == nil { // else the process went
+		if inode, err := inodeOf(filepath.Join(dir, "ns", "net")); err == nil { // otherwise the process ended meanwhile
 			out[inode] = dir
 		}
 	}
@@ -149,10 +150,10 @@ func inodeOf(file string) (uint64, error) {
 	return info.Sys().(*syscall.Stat_t).Ino, nil
 }
 
-// Remove removes a namespace's file, and with it the namespace.
+// Remove removes a namespace's file, and thereby the namespace.
 func (n *Namespaces) Remove(file string) error {
 	if err := unix.Unmount(file, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("unmount %s: %w", file, err) // EINVAL: the runtime had not come to mount it
+		return fmt.Errorf("unmount %s: %w", file, err) // EINVAL: the runtime was killed before it mounted the namespace
 	}
 	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove network namespace: %w", err)

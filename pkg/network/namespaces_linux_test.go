@@ -14,9 +14,9 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 )
 
-// TestAbandonedNamespaces: namespaces that nobody lives in count as abandoned after a
-// while, those of processes and of other names never. The namespaces here are files,
-// which a process of the made-up proc is in by a link.
+// TestAbandonedNamespaces checks that namespaces without processes count as abandoned after a
+// while, and that those with processes or with other names never do. Namespaces are plain files
+// here. A process of the fake proc file system is in one if it has a link to it.
 func TestAbandonedNamespaces(t *testing.T) {
 	dir, proc := t.TempDir(), t.TempDir()
 	const (
@@ -50,7 +50,7 @@ func TestAbandonedNamespaces(t *testing.T) {
 	leftFile, livedFile := make(left), make(lived)
 	make(foreign)
 	if _, err := n.Abandoned(); err == nil {
-		t.Error("a file system without processes is believed")
+		t.Error("no error for a proc file system without processes")
 	}
 	enter("1", livedFile)
 	expect := func(want ...string) {
@@ -70,7 +70,7 @@ func TestAbandonedNamespaces(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(proc, "2")); err != nil {
 		t.Fatal(err)
 	}
-	expect(leftFile) // the other has been empty for a moment only
+	expect(leftFile) // the other one has been empty only briefly
 	if err := n.Remove(leftFile); err != nil {
 		t.Fatal(err)
 	}
@@ -82,8 +82,8 @@ func TestAbandonedNamespaces(t *testing.T) {
 	expect(laterFile)
 }
 
-// TestDwellers: of those who live in a namespace one is remembered; when that one has gone, or
-// has moved, another is found.
+// TestDwellers checks that one process of each namespace is remembered, and that another one is
+// found when that process has ended or moved.
 func TestDwellers(t *testing.T) {
 	dir, proc := t.TempDir(), t.TempDir()
 	home, other := filepath.Join(dir, "cni-11111111-1111-1111-1111-111111111111"), filepath.Join(dir, "elsewhere")
@@ -110,7 +110,7 @@ func TestDwellers(t *testing.T) {
 		live(pid, home)
 	}
 	empty(false, "three there")
-	for _, pid := range []string{"3", "1"} { // the one that is remembered is one of these or the last
+	for _, pid := range []string{"3", "1"} { // the remembered process is one of these or the last
 		if err := os.RemoveAll(filepath.Join(proc, pid)); err != nil {
 			t.Fatal(err)
 		}

@@ -35,21 +35,22 @@ const (
 	retryInterval = time.Second
 )
 
-// Config is what a Network needs.
+// Config is the configuration of a Network.
 type Config struct {
 	// NodeName is this node's name.
 	NodeName string
 	// Client lists and watches nodes.
 	Client kubernetes.Interface
-	// ConfDir, BinDir and CacheDir are CNI's: /etc/cni/net.d, /opt/cni/bin, /var/lib/cni.
+	// ConfDir, BinDir and CacheDir are the directories of CNI: /etc/cni/net.d, /opt/cni/bin,
+	// /var/lib/cni.
 	ConfDir, BinDir, CacheDir string
-	// Plugin is the program that attaches pods; it is linked into BinDir.
+	// Plugin is the program that attaches pods. It is linked into BinDir.
 	Plugin string
-	// MTU of pods' interfaces; 0 means that of the link that carries their packets, less VXLAN's
-	// overhead if it is used.
+	// MTU of pods' interfaces. 0 means the MTU of the link that carries their packets, minus
+	// VXLAN's overhead if VXLAN is used.
 	MTU int
-	// NoMasquerade leaves the addresses of packets that leave the cluster as they are: the
-	// network around it knows the way to pods.
+	// NoMasquerade keeps the source addresses of packets that leave the cluster. The surrounding
+	// network must have routes to pods.
 	NoMasquerade bool
 	// PodRanges are the cluster's pod ranges; ranges of nodes must be inside them. Empty allows any
 	// range.
@@ -62,22 +63,22 @@ type Config struct {
 type Network struct {
 	cfg Config
 
-	// checked is the configuration that libcni and the plugins found good. Only Run uses it.
+	// checked is the last configuration that libcni and the plugins accepted. Only Run uses it.
 	checked []byte
 	// bridgeSysctls is the directory of br_netfilter's settings.
 	bridgeSysctls string
-	// lost are the nodes that were last reported to be out of reach. Only Run uses it.
+	// lost are the unreachable nodes that were last logged. Only Run uses it.
 	lost []string
 	// refused are the claims that were last logged as refused. Only Run uses it.
 	refused []string
 
 	mu    sync.Mutex
-	ready error // nil: the configuration is written and checked
+	ready error // nil once the configuration is written and checked
 }
 
 var errNotYet = errors.New("pod network is not set up yet")
 
-// New makes a Network. It starts nothing and touches nothing.
+// New returns a Network. It starts and changes nothing.
 func New(cfg Config) *Network {
 	return &Network{cfg: cfg, ready: errNotYet, bridgeSysctls: nft.BridgeSysctls}
 }
@@ -95,8 +96,8 @@ func (n *Network) setReady(err error) {
 	n.ready = err
 }
 
-// Run keeps the network until ctx ends; what it made stays, so that pods keep their network
-// while the kubelet restarts.
+// Run keeps the network up to date until ctx ends. Everything stays then, so that pods keep their
+// network while the kubelet restarts.
 func (n *Network) Run(ctx context.Context) error {
 	k, err := newKernel()
 	if err != nil {
@@ -142,8 +143,8 @@ func (n *node) same(as *node) bool {
 	return n.uid == as.uid && slices.Equal(n.podCIDRs, as.podCIDRs) && slices.Equal(n.addresses, as.addresses)
 }
 
-// resume makes the network ready at once if an earlier process left a good
-// configuration: the API server need not answer for that.
+// resume makes the network ready at once if an earlier process left a valid configuration. It does
+// not need the API server.
 func (n *Network) resume(ctx context.Context) {
 	content, err := os.ReadFile(filepath.Join(n.cfg.ConfDir, confName))
 	if err != nil {
@@ -169,8 +170,8 @@ func (n *Network) protect(content []byte) error {
 	return errors.Join(err, nft.BridgeFiltered(n.bridgeSysctls))
 }
 
-// check has libcni parse the configuration and ask every plugin whether it is there, speaks its
-// version (VERSION) and can attach pods (STATUS).
+// check parses the configuration with libcni and asks every plugin whether it exists, supports the
+// configuration's version (VERSION) and can attach pods (STATUS).
 func (n *Network) check(ctx context.Context, content []byte) error {
 	if bytes.Equal(content, n.checked) {
 		return nil
@@ -192,8 +193,8 @@ func (n *Network) check(ctx context.Context, content []byte) error {
 	return nil
 }
 
-// sync brings the kernel and the configuration up to date with the nodes. Routes come first, so
-// that pods that the configuration lets start can reach the others.
+// sync updates the kernel and the configuration. Routes come first, so that pods can reach others
+// as soon as the configuration lets them start.
 func (n *Network) sync(ctx context.Context, k *kernel, all map[types.NamespacedName]*node) error {
 	links, err := k.links()
 	if err != nil {
@@ -209,7 +210,7 @@ func (n *Network) sync(ctx context.Context, k *kernel, all map[types.NamespacedN
 		n.cfg.Log.Warn("Claims of nodes refused", "claims", w.refused)
 	}
 	if len(w.podCIDRs) == 0 {
-		if n.Ready() != nil { // otherwise what is there goes on to serve
+		if n.Ready() != nil { // otherwise the existing network keeps working
 			n.setReady(fmt.Errorf("node %s has no pod CIDR", n.cfg.NodeName))
 		}
 		return nil
@@ -230,7 +231,7 @@ func (n *Network) sync(ctx context.Context, k *kernel, all map[types.NamespacedN
 	return errors.Join(enable(sysctls(w.podCIDRs)), k.apply(w), n.configure(ctx, w))
 }
 
-// configure checks and writes the CNI configuration, and tells whether the network is ready.
+// configure checks and writes the CNI configuration, and sets whether the network is ready.
 func (n *Network) configure(ctx context.Context, w wanted) error {
 	content, err := renderConf(w.podCIDRs, w.mtu, filepath.Join(n.cfg.CacheDir, addressesDir))
 	if err == nil {
@@ -251,7 +252,7 @@ func (n *Network) configure(ctx context.Context, w wanted) error {
 	return err
 }
 
-// Cleanup removes all that Run made on the node; pods that are attached keep their interfaces.
+// Cleanup removes everything that Run made on the node. Attached pods keep their interfaces.
 func (n *Network) Cleanup(context.Context) error {
 	k, err := newKernel()
 	if err != nil {

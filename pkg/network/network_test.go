@@ -28,8 +28,8 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// plugins writes plugins that answer VERSION, refuse STATUS while there is a file "ill" beside
-// them, and write down what else they are called for.
+// plugins writes fake plugins. They answer VERSION, fail STATUS while a file "ill" exists beside
+// them, and record other calls.
 func plugins(t *testing.T) (dir, calls string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -79,7 +79,7 @@ func assign(t *testing.T, c kubernetes.Interface, name, podCIDR string) {
 	}
 }
 
-// eventually waits for what other goroutines bring about; the test's own deadline ends it.
+// eventually waits until ok returns true. The test's own deadline bounds the wait.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for !ok() {
@@ -104,8 +104,8 @@ func routesTo(t *testing.T) []string {
 	return out
 }
 
-// TestRun follows the nodes of an API server from a node without a pod range to one with two
-// peers, one of which goes.
+// TestRun starts with a node without a pod range. The node gets a range and two peers, and one
+// peer is deleted.
 func TestRun(t *testing.T) {
 	unshare.Need(t)
 	attrs := netlink.NewLinkAttrs()
@@ -136,7 +136,7 @@ func TestRun(t *testing.T) {
 		}
 	}
 	stop := run(n)
-	eventually(t, "told about the missing range", func() bool {
+	eventually(t, "report of the missing range", func() bool {
 		return n.Ready() != nil && n.Ready().Error() == "node n1 has no pod CIDR"
 	})
 	assign(t, api, "n1", "10.244.0.0/24")
@@ -155,7 +155,8 @@ func TestRun(t *testing.T) {
 	createNode(t, api, "n3", "10.244.2.0/24", "10.50.0.13")
 	eventually(t, "route to n3", func() bool { return slices.Contains(routesTo(t), "10.244.2.0/24 via 10.50.0.13") })
 
-	// The network stays when the process ends; the next one is ready at once and finds what changed meanwhile.
+	// The network stays when the process ends. The next process is ready at once, and finds what
+	// changed meanwhile.
 	stop()
 	if err := api.CoreV1().Nodes().Delete(t.Context(), "n2", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -194,8 +195,8 @@ func TestMissingPlugin(t *testing.T) {
 	}
 }
 
-// TestIllPlugin: a plugin that says that it cannot attach pods keeps the network from being
-// ready, until it can.
+// TestIllPlugin checks that the network is not ready while a plugin reports that it cannot attach
+// pods.
 func TestIllPlugin(t *testing.T) {
 	unshare.Need(t)
 	bin, _ := plugins(t)
@@ -216,8 +217,8 @@ func TestIllPlugin(t *testing.T) {
 	}
 }
 
-// TestCollect leaves what sandboxes in use have, detaches one that CNI remembers, and has the
-// plugin free what no one remembers.
+// TestCollect checks that the attachments of sandboxes in use are kept, that a sandbox that CNI
+// remembers is detached, and that the plugin is asked to free the rest.
 func TestCollect(t *testing.T) {
 	unshare.Need(t)
 	bin, calls := plugins(t)
@@ -257,8 +258,8 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// TestLinkPlugin: our plugin is put where there is none, also in the place of a link that leads
-// nowhere; one that is there stays.
+// TestLinkPlugin checks that our plugin is linked if there is none, also in place of a broken
+// link, and that an existing plugin is kept.
 func TestLinkPlugin(t *testing.T) {
 	dir, program := filepath.Join(t.TempDir(), "bin"), filepath.Join(t.TempDir(), "cni")
 	link := filepath.Join(dir, pluginName)

@@ -16,53 +16,54 @@ import (
 	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
-// The VXLAN device: its name, its network identifier and the port that IANA gave the protocol.
+// The VXLAN device's name, its network identifier, and the port that IANA assigned to the
+// protocol.
 const (
 	vxlanName = "vxlan.keelson"
 	vxlanID   = 1
 	vxlanPort = 4789
 )
 
-// What VXLAN adds to a packet: inner Ethernet, VXLAN, UDP and outer IP headers.
+// Bytes that VXLAN adds to a packet: inner Ethernet, VXLAN, UDP and outer IP headers.
 const (
 	overheadIPv4 = 50
 	overheadIPv6 = 70
 )
 
-// defaultMTU is that of a pod's interface when no link tells.
+// defaultMTU is the MTU of pods' interfaces if no link determines it.
 const defaultMTU = 1500
 
-// node is what matters of a Node.
+// node holds the properties of a Node that the network depends on.
 type node struct {
 	name      string
 	podCIDRs  []netip.Prefix
-	addresses []netip.Addr // internal ones, the primary first
+	addresses []netip.Addr // internal addresses, the primary one first
 	uid       types.UID
 	created   time.Time
 }
 
-// link is what matters of one of this node's links.
+// link holds the properties of one of this node's links.
 type link struct {
 	name     string
 	mtu      int
 	prefixes []netip.Prefix // its addresses with their networks
 }
 
-// route leads to another node's pods, or, without a link, nowhere.
+// route leads to another node's pods, or, without a link, to nowhere.
 type route struct {
 	dst    netip.Prefix
 	via    netip.Addr
 	link   string
-	onLink bool // via is to be taken for a neighbour though no route says so
+	onLink bool // via is a neighbour on the link, although no route says so
 }
 
-// neighbour tells the hardware address of another node's VXLAN device.
+// neighbour maps the inner address of another node's VXLAN device to its hardware address.
 type neighbour struct {
 	ip  netip.Addr
 	mac string
 }
 
-// forward tells behind which node a hardware address is.
+// forward maps a hardware address to the outer address of its node.
 type forward struct {
 	mac string
 	dst netip.Addr
@@ -80,15 +81,16 @@ type vxlan struct {
 type wanted struct {
 	podCIDRs   []netip.Prefix // this node's own
 	mtu        int            // of pods' interfaces
-	vxlan      *vxlan         // nil: no device
+	vxlan      *vxlan         // nil if no device is wanted
 	routes     []route
 	neighbours []neighbour
 	forwards   []forward
 	masquerade masquerade
 	guard      guard
-	// unreachable names the nodes that there is no way to.
+	// unreachable are the names of nodes without a route.
 	unreachable []string
-	// refused are claims of nodes to ranges and addresses that they do not own; these get no routes.
+	// refused are claims of nodes to ranges and addresses that they do not own. They get no
+	// routes.
 	refused []string
 }
 
@@ -100,7 +102,7 @@ func plan(self string, nodes []node, links []link, within []netip.Prefix) wanted
 	if said < 0 {
 		return wanted{}
 	}
-	addresses := nodes[said].addresses // kept, because the links show which of them the node has
+	addresses := nodes[said].addresses // all that the node reports, because its links show which of them it has
 	nodes, refused := settle(nodes, within)
 	i := slices.IndexFunc(nodes, func(n node) bool { return n.name == self })
 	nodes[i].addresses = addresses
@@ -153,11 +155,11 @@ type planner struct {
 	// names, so an attacker can choose a name that collides with another node's.
 	macs     map[string]string
 	underlay link       // carries VXLAN packets
-	local    netip.Addr // this node's address on it; invalid: there is none
+	local    netip.Addr // this node's address on it; invalid if there is none
 	out      wanted
 }
 
-// findUnderlay returns the link that has the first of this node's addresses that any link has.
+// findUnderlay returns the link with the first of this node's addresses that any link has.
 func (p *planner) findUnderlay() (link, netip.Addr) {
 	for _, a := range p.own.addresses {
 		for _, l := range p.links {
@@ -169,7 +171,7 @@ func (p *planner) findUnderlay() (link, netip.Addr) {
 	return link{}, netip.Addr{}
 }
 
-// reach adds the way to one node's pods.
+// reach adds the routes to one node's pods.
 func (p *planner) reach(peer node) {
 	outer, tunnel := p.outer(peer)
 	tunnel = tunnel && p.macs[hardwareAddress(peer.name)] == peer.name
@@ -213,7 +215,7 @@ func (p *planner) sameLink(peer node, ipv4 bool) (via netip.Addr, on string, ok 
 	return netip.Addr{}, "", false
 }
 
-// outer returns the peer's address to which VXLAN packets go: one of the family of this node's own.
+// outer returns the peer's address for VXLAN packets. It is of the same family as this node's own.
 func (p *planner) outer(peer node) (netip.Addr, bool) {
 	if !p.local.IsValid() {
 		return netip.Addr{}, false
@@ -225,8 +227,9 @@ func (p *planner) outer(peer node) (netip.Addr, bool) {
 	return peer.addresses[i], true
 }
 
-// finish adds the device if any route leads through it, and a route to nowhere for this node's own
-// pods, which is used for addresses that no pod has while there is no bridge yet: such packets must not circle.
+// finish adds the device if any route uses it. It also adds a route to nowhere for this node's own
+// pods. While there is no bridge, that route drops packets to pods, which otherwise could circle
+// between nodes.
 func (p *planner) finish() {
 	for _, own := range p.own.podCIDRs {
 		p.out.routes = append(p.out.routes, route{dst: own})

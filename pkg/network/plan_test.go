@@ -92,7 +92,7 @@ func TestPlan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := plan("n1", c.nodes, c.links, nil)
-			got.masquerade, got.guard, got.refused = masquerade{}, guard{}, nil // these have their own tests
+			got.masquerade, got.guard, got.refused = masquerade{}, guard{}, nil // covered by other tests
 			if !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got\n%+v %+v\nwant\n%+v %+v", got, got.vxlan, c.want, c.want.vxlan)
 			}
@@ -100,7 +100,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestPlanProperties checks, for any cluster, what a plan must hold whatever it decides.
+// TestPlanProperties checks the properties that every plan of any cluster must have.
 func TestPlanProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := rapid.SliceOfNDistinct(rapid.Custom(drawNode), 0, 8, func(n node) string { return n.name }).Draw(t, "nodes")
@@ -117,7 +117,7 @@ func TestPlanProperties(t *testing.T) {
 		for _, n := range w.neighbours {
 			tunnels[n.ip] = true
 			if !slices.ContainsFunc(w.forwards, func(f forward) bool { return f.mac == n.mac }) {
-				t.Fatalf("neighbour %v is behind no node", n)
+				t.Fatalf("neighbour %v has no forwarding entry", n)
 			}
 		}
 		for i, r := range w.routes {
@@ -128,7 +128,7 @@ func TestPlanProperties(t *testing.T) {
 			}
 			switch {
 			case r.link == "" && !slices.Contains(w.podCIDRs, r.dst):
-				t.Fatalf("no way for others' pods: %v", r)
+				t.Fatalf("route to nowhere for another node's pods: %v", r)
 			case r.link == vxlanName && !tunnels[r.via]:
 				t.Fatalf("no neighbour for %v", r)
 			case r.link == vxlanName && w.vxlan == nil:
@@ -212,7 +212,7 @@ func TestHardwareAddress(t *testing.T) {
 func TestPlanMasquerade(t *testing.T) {
 	got := planMasquerade(prefixes("10.244.0.0/24"), []node{
 		newNode("n1", prefixes("10.244.0.0/24"), addrs("10.50.0.11")),
-		newNode("n2", prefixes("10.244.1.0/24", "fd00::/64"), addrs("10.244.0.9", "fd50::12")), // an address in a pod range is in it already
+		newNode("n2", prefixes("10.244.1.0/24", "fd00::/64"), addrs("10.244.0.9", "fd50::12")), // the address is inside a pod range
 	})
 	want := masquerade{
 		from:   prefixes("10.244.0.0/24"),

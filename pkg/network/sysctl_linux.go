@@ -13,8 +13,8 @@ import (
 	"slices"
 )
 
-// sysctls returns what a node that routes for pods needs. All of it belongs to the network
-// namespace of the process.
+// sysctls returns the settings that a node needs to route for pods. All of them belong to the
+// process's network namespace.
 func sysctls(podCIDRs []netip.Prefix) []string {
 	out := []string{"/proc/sys/net/ipv4/ip_forward"}
 	if slices.ContainsFunc(podCIDRs, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
@@ -26,7 +26,7 @@ func sysctls(podCIDRs []netip.Prefix) []string {
 	return append(out, "/proc/sys/net/bridge/bridge-nf-call-iptables", "/proc/sys/net/bridge/bridge-nf-call-ip6tables")
 }
 
-// enable writes 1 into the files that do not have it.
+// enable writes 1 into those files that have another value.
 func enable(files []string) error {
 	var errs []error
 	for _, path := range files {

@@ -18,18 +18,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// addresses is a directory with a file for each address that is given, named after it, with the
-// owner in it; one that is locked while it is read or changed; and one for each range with the
-// address that was given last.
+// addresses is a directory with three kinds of files: one for each allocated address, named after
+// it, with the owner in it; a lock file; and one for each range with the address that was
+// allocated last.
 type addresses struct{ dir string }
 
-// lineBreak is between the sandbox's ID and the interface's name.
+// lineBreak separates the sandbox's ID from the interface's name.
 const lineBreak = "\r\n"
 
-// gateway is the first address of a range.
+// gateway returns the first address of a range.
 func gateway(subnet netip.Prefix) netip.Addr { return subnet.Addr().Next() }
 
-// last is the last address of a range that can be given: IPv4's very last is that of all.
+// last returns the last address of a range that can be allocated. The very last IPv4 address is
+// the broadcast address.
 func last(subnet netip.Prefix) netip.Addr {
 	b := subnet.Addr().AsSlice()
 	for bit := subnet.Bits(); bit < len(b)*8; bit++ {
@@ -42,7 +43,7 @@ func last(subnet netip.Prefix) netip.Addr {
 	return a
 }
 
-// lock returns what unlocks.
+// lock takes the lock and returns a function that releases it.
 func (a addresses) lock() (unlock func(), err error) {
 	if err := os.MkdirAll(a.dir, 0o755); err != nil {
 		return nil, fmt.Errorf("directory of addresses: %w", err)
@@ -61,8 +62,8 @@ func (a addresses) lock() (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// give gives an owner an address of each range, or of none. An address that has come back is
-// given again as late as can be.
+// give allocates an address of each range to an owner, or of none. A freed address is allocated
+// again as late as possible.
 func (a addresses) give(to types.GCAttachment, subnets []netip.Prefix) (given []netip.Prefix, err error) {
 	unlock, err := a.lock()
 	if err != nil {
@@ -84,7 +85,7 @@ func (a addresses) give(to types.GCAttachment, subnets []netip.Prefix) (given []
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return given, fmt.Errorf("last address: %w", err)
 		}
-		after, _ := netip.ParseAddr(strings.TrimSpace(string(text))) // none: from the beginning
+		after, _ := netip.ParseAddr(strings.TrimSpace(string(text))) // invalid if there is none: start with the first
 		free, ok := next(subnet, after, taken)
 		if !ok {
 			return given, fmt.Errorf("no IP addresses available in range set: %s-%s", gateway(subnet), last(subnet))
@@ -100,7 +101,7 @@ func (a addresses) give(to types.GCAttachment, subnets []netip.Prefix) (given []
 	return given, nil
 }
 
-// takeBack takes back what was just given.
+// takeBack frees the addresses that were just allocated.
 func (a addresses) takeBack(given []netip.Prefix) error {
 	var errs []error
 	for _, p := range given {
@@ -109,13 +110,14 @@ func (a addresses) takeBack(given []netip.Prefix) error {
 	return errors.Join(errs...)
 }
 
-// next is the first address of a range after another, in a circle, that is free.
+// next returns the first free address of a range after another one. It continues at the start of
+// the range.
 func next(subnet netip.Prefix, after netip.Addr, taken map[netip.Addr]bool) (netip.Addr, bool) {
 	first, end := gateway(subnet).Next(), last(subnet)
 	if !subnet.Contains(after) || after.Less(first) {
 		after = end
 	}
-	// Of one more than are taken one is free, unless the circle is shorter.
+	// Among one more address than are taken, one is free, unless the range is smaller than that.
 	for a, tries := after, 0; tries <= len(taken); tries++ {
 		if a = a.Next(); !a.IsValid() || end.Less(a) {
 			a = first
@@ -132,7 +134,7 @@ func next(subnet netip.Prefix, after netip.Addr, taken map[netip.Addr]bool) (net
 
 func (a addresses) file(addr netip.Addr) string { return filepath.Join(a.dir, addr.String()) }
 
-// taken are the addresses that are given.
+// taken returns the allocated addresses.
 func (a addresses) taken() (map[netip.Addr]bool, error) {
 	entries, err := os.ReadDir(a.dir)
 	if err != nil {
@@ -147,7 +149,7 @@ func (a addresses) taken() (map[netip.Addr]bool, error) {
 	return out, nil
 }
 
-// owner is who an address was given to.
+// owner returns the owner of an address.
 func (a addresses) owner(addr netip.Addr) (types.GCAttachment, error) {
 	content, err := os.ReadFile(a.file(addr))
 	if err != nil {

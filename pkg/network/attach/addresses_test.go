@@ -18,7 +18,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// unbound is the unbind function of tests that bind nothing.
+// unbound is the unbind function of tests that do not bind ports.
 func unbound(types.GCAttachment, []netip.Addr) error { return nil }
 
 func owner(id string) types.GCAttachment {
@@ -33,11 +33,11 @@ func subnets(texts ...string) []netip.Prefix {
 	return out
 }
 
-// naive gives the addresses of a small range in a circle.
+// naive is a simple model: it allocates the addresses of a small range in a circle.
 type naive struct {
-	order []netip.Addr // all that can be given
+	order []netip.Addr // all addresses of the range
 	given map[netip.Addr]types.GCAttachment
-	at    int // where to look next
+	at    int // index to start with
 }
 
 func (n *naive) give(to types.GCAttachment) (netip.Addr, bool) {
@@ -51,7 +51,8 @@ func (n *naive) give(to types.GCAttachment) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// TestAddresses gives, takes back and collects at random, and compares each step with the naive way.
+// TestAddresses allocates, frees and collects at random, and compares each step with the naive
+// model.
 func TestAddresses(t *testing.T) {
 	for name, c := range map[string]struct{ subnet, first, last string }{
 		"four":         {"10.0.0.0/30", "10.0.0.2", "10.0.0.2"},
@@ -113,8 +114,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// TestExhausted: of two ranges one of which is used up nothing is given, and it is told which it
-// is, in host-local's words.
+// TestExhausted checks that nothing is allocated if one of two ranges is used up, and that the
+// error names that range as host-local does.
 func TestExhausted(t *testing.T) {
 	a := addresses{dir: t.TempDir()}
 	ranges := subnets("fd00::/64", "10.0.0.0/30")
@@ -129,7 +130,8 @@ func TestExhausted(t *testing.T) {
 	}
 }
 
-// TestHostLocalsFiles: what host-local has given is not given again, and is taken back of its owner alone.
+// TestHostLocalsFiles checks that addresses allocated by host-local are not allocated again, and
+// are freed for their owner only.
 func TestHostLocalsFiles(t *testing.T) {
 	a := addresses{dir: t.TempDir()}
 	for name, text := range map[string]string{"10.0.0.2": "old\r\neth0", "10.0.0.3": "old\r\nnet1", "10.0.0.4": "", "last_reserved_ip.0": "10.0.0.250", "lock": ""} {
@@ -150,7 +152,7 @@ func TestHostLocalsFiles(t *testing.T) {
 	}
 }
 
-// TestTogether: whoever asks at the same moment gets something else.
+// TestTogether checks that concurrent owners get different addresses.
 func TestTogether(t *testing.T) {
 	a := addresses{dir: filepath.Join(t.TempDir(), "made")}
 	var all sync.WaitGroup

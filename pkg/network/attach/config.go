@@ -15,19 +15,20 @@ import (
 
 // Config is the plugin's configuration.
 type Config struct {
-	// CNIVersion and Name are the network's; runtimes add them.
+	// CNIVersion and Name are those of the network. Runtimes add them.
 	CNIVersion string `json:"cniVersion,omitempty"`
 	Name       string `json:"name,omitempty"`
 	Type       string `json:"type"`
-	// Bridge is made when it is not there.
+	// Bridge is created if it does not exist.
 	Bridge string `json:"bridge"`
-	// MTU of sandboxes' interfaces; 0 leaves the kernel's.
+	// MTU of sandboxes' interfaces. 0 keeps the kernel's default.
 	MTU int `json:"mtu,omitempty"`
-	// Subnets are the ranges; a sandbox gets an address of each. The first address of each is the bridge's.
+	// Subnets are the ranges. A sandbox gets an address of each. The first address of each is the
+	// bridge's.
 	Subnets []netip.Prefix `json:"subnets"`
-	// DataDir is where a directory of each network's name holds the addresses that are given.
+	// DataDir holds the allocated addresses, in a directory with the network's name.
 	DataDir string `json:"dataDir"`
-	// Capabilities have runtimes fill in RuntimeConfig.
+	// Capabilities make runtimes set RuntimeConfig.
 	Capabilities  map[string]bool `json:"capabilities,omitempty"`
 	RuntimeConfig *RuntimeConfig  `json:"runtimeConfig,omitempty"`
 
@@ -35,7 +36,7 @@ type Config struct {
 	ValidAttachments []types.GCAttachment `json:"cni.dev/valid-attachments,omitempty"`
 }
 
-// RuntimeConfig is what a sandbox asks for besides.
+// RuntimeConfig holds the host ports and bandwidth limits of a sandbox.
 type RuntimeConfig struct {
 	PortMappings []any          `json:"portMappings,omitempty"`
 	Bandwidth    map[string]any `json:"bandwidth,omitempty"`
@@ -66,7 +67,7 @@ func (c *Config) addresses() addresses {
 	return addresses{dir: filepath.Join(c.DataDir, c.Name)}
 }
 
-// previous is what ADD returned.
+// previous returns the result of ADD.
 func (c *Config) previous() (types.Result, error) {
 	conf := &types.PluginConf{CNIVersion: c.CNIVersion, RawPrevResult: c.PrevResult}
 	if err := version.ParsePrevResult(conf); err != nil {

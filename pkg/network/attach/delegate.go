@@ -14,7 +14,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// delegate is another plugin's configuration.
+// delegate is the configuration of another plugin.
 type delegate struct {
 	CNIVersion    string        `json:"cniVersion"`
 	Name          string        `json:"name"`
@@ -25,8 +25,8 @@ type delegate struct {
 	PrevResult    types.Result  `json:"prevResult,omitempty"`
 }
 
-// portmap has host ports as nftables', as Services are: left to find out what there is, the
-// plugin runs nft twice.
+// portmap implements host ports with nftables, as the proxy does for Services. If it has to find
+// out which backend exists, it runs nft twice.
 func (c *Config) portmap() delegate {
 	return delegate{CNIVersion: c.CNIVersion, Name: c.Name, Type: "portmap", SNAT: true, Backend: "nftables"}
 }
@@ -35,7 +35,7 @@ func (c *Config) bandwidth() delegate {
 	return delegate{CNIVersion: c.CNIVersion, Name: c.Name, Type: "bandwidth"}
 }
 
-// delegates are the plugins that a sandbox needs, in the order in which they attach it.
+// delegates returns the plugins that a sandbox needs, in the order of attachment.
 func (c *Config) delegates() []delegate {
 	var out []delegate
 	if c.RuntimeConfig == nil {
@@ -62,7 +62,7 @@ func (d delegate) conf() ([]byte, error) {
 	return out, nil
 }
 
-// addDelegates has each plugin go on with what the one before returned.
+// addDelegates calls each plugin with the result of the one before.
 func addDelegates(ctx context.Context, plugins []delegate, result types.Result) (types.Result, error) {
 	for _, d := range plugins {
 		d.PrevResult = result
@@ -77,7 +77,7 @@ func addDelegates(ctx context.Context, plugins []delegate, result types.Result) 
 	return result, nil
 }
 
-// delDelegates goes on after a failure: as much is undone as can be.
+// delDelegates continues after a failure, to undo as much as possible.
 func delDelegates(ctx context.Context, plugins []delegate, result types.Result) error {
 	var errs []error
 	for _, d := range slices.Backward(plugins) {
@@ -87,7 +87,7 @@ func delDelegates(ctx context.Context, plugins []delegate, result types.Result) 
 	return errors.Join(errs...)
 }
 
-// ask runs a plugin that returns nothing.
+// ask runs a plugin that returns no result.
 func (d delegate) ask(ctx context.Context, how func(context.Context, string, []byte, invoke.Exec) error) error {
 	conf, err := d.conf()
 	if err == nil {

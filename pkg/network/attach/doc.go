@@ -1,15 +1,15 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package attach is a CNI plugin: it attaches sandboxes to a bridge that is their gateway, with
-// an address of each of the node's ranges.
+// Package attach is a CNI plugin. It attaches sandboxes to a bridge that is their gateway, with an
+// address of each of the node's ranges.
 //
-// It does in one process what the plugins bridge and host-local do in two, and has portmap and
-// bandwidth run only for sandboxes that have host ports or limits: most of what a plugin costs
-// is its start. Addresses are kept in files as host-local keeps them, so that what either has
-// given the other takes back.
+// It does in one process what the plugins bridge and host-local do in two, and runs portmap and
+// bandwidth only for sandboxes with host ports or limits, because most of a plugin's cost is its
+// start. It keeps allocated addresses in the same files as host-local, so that each of the two can
+// free what the other has allocated.
 //
-// A sandbox's hardware address follows from its address: whoever knew the sandbox that had the
-// address before reaches the one that has it now. The node's end of its link is named after the
-// sandbox's ID: an end of the sandbox finds it whatever became of the sandbox's namespace.
+// A sandbox's hardware address is derived from its IP address, so that neighbours that remember the
+// previous owner of the IP address reach the new one. The name of the node's end of the link is
+// derived from the sandbox's ID, so that it is found even if the sandbox's namespace is gone.
 package attach

@@ -22,20 +22,20 @@ import (
 )
 
 const (
-	// portPatience is how long a bridge may take to let packets through a new port, which is
-	// asked for every portPoll.
+	// portPatience is how long a bridge may take to forward packets of a new port. The plugin
+	// checks every portPoll.
 	portPatience = 2 * time.Second
 	portPoll     = time.Millisecond
 )
 
-// hostEnd is the name of the node's end of a sandbox's link.
+// hostEnd returns the name of the node's end of a sandbox's link.
 func hostEnd(owner types.GCAttachment) string {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(owner.ContainerID + "/" + owner.IfName))
 	return fmt.Sprintf("veth%010x", h.Sum64()>>24)
 }
 
-// hardwareAddr is the one of whoever has an address.
+// hardwareAddr returns the hardware address for the owner of an IP address.
 func hardwareAddr(a netip.Addr) net.HardwareAddr {
 	b := a.AsSlice()
 	return append(net.HardwareAddr{0x0a, 0x58}, b[len(b)-4:]...)
@@ -85,7 +85,7 @@ func (p plugin) connect(c *Config, args *skel.CmdArgs, given []netip.Prefix) (*t
 	return resultOf(c, args, given), nil
 }
 
-// ensureBridge makes the bridge and gives it the addresses that it does not have.
+// ensureBridge creates the bridge, if necessary, and adds its missing addresses.
 func ensureBridge(host *netlink.Handle, c *Config) (netlink.Link, error) {
 	bridge, err := host.LinkByName(c.Bridge)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -111,12 +111,13 @@ func ensureBridge(host *netlink.Handle, c *Config) (netlink.Link, error) {
 	return bridge, nil
 }
 
-// addBridge makes the bridge. With a hardware address that it was given it does not take those
-// of its ports. It does not listen to routers: they would be sandboxes.
+// addBridge creates the bridge. It has a hardware address of its own, so that it does not take
+// over those of its ports. It ignores router advertisements, because they could only be from
+// sandboxes.
 func addBridge(host *netlink.Handle, c *Config) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.HardwareAddr = c.Bridge, c.MTU, hardwareAddr(gateway(c.Subnets[0]))
-	if err := host.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil && !errors.Is(err, unix.EEXIST) { // another sandbox's plugin
+	if err := host.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil && !errors.Is(err, unix.EEXIST) { // another instance of the plugin created it
 		return nil, err
 	}
 	if err := writeSysctl("ipv6", c.Bridge, "accept_ra", "0"); err != nil {
@@ -125,7 +126,7 @@ func addBridge(host *netlink.Handle, c *Config) (netlink.Link, error) {
 	return host.LinkByName(c.Bridge)
 }
 
-// addressFlags has IPv6 addresses used at once: nobody else has what was given.
+// addressFlags makes IPv6 addresses usable at once. No other host has an allocated address.
 func addressFlags(a netip.Addr) int {
 	if a.Is6() {
 		return unix.IFA_F_NODAD
@@ -133,8 +134,8 @@ func addressFlags(a netip.Addr) int {
 	return 0
 }
 
-// addVeth makes the link, its far end in the sandbox. Packets may leave a bridge by the port by
-// which they came: a sandbox reaches itself through a Service.
+// addVeth creates the link, with one end in the sandbox. The port may send packets back out the
+// way that they came in, so that a sandbox reaches itself through a Service.
 func addVeth(host *netlink.Handle, c *Config, args *skel.CmdArgs, bridge netlink.Link, sandbox netns.NsHandle, addr netip.Addr) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.MasterIndex, attrs.Flags = hostEnd(ownerOf(args)), c.MTU, bridge.Attrs().Index, net.FlagUp
@@ -148,7 +149,7 @@ func addVeth(host *netlink.Handle, c *Config, args *skel.CmdArgs, bridge netlink
 	return port, nil
 }
 
-// configure gives the sandbox's interface its addresses and routes.
+// configure sets the addresses and routes of the sandbox's interface.
 func configure(args *skel.CmdArgs, sandbox netns.NsHandle, given []netip.Prefix) error {
 	inside, err := netlink.NewHandleAt(sandbox, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -185,7 +186,7 @@ func configure(args *skel.CmdArgs, sandbox netns.NsHandle, given []netip.Prefix)
 	return nil
 }
 
-// awaitPort returns when packets pass.
+// awaitPort waits until the bridge forwards packets of the port.
 func (p plugin) awaitPort(host *netlink.Handle, port netlink.Link) error {
 	for begun := p.clock.Now(); ; p.clock.Sleep(portPoll) {
 		link, err := host.LinkByIndex(port.Attrs().Index)
@@ -201,7 +202,7 @@ func (p plugin) awaitPort(host *netlink.Handle, port netlink.Link) error {
 	}
 }
 
-// resultOf tells the runtime what a sandbox has.
+// resultOf returns the sandbox's interfaces and addresses for the runtime.
 func resultOf(c *Config, args *skel.CmdArgs, given []netip.Prefix) *types100.Result {
 	result := &types100.Result{CNIVersion: types100.ImplementedSpecVersion, Interfaces: []*types100.Interface{
 		{Name: c.Bridge},
@@ -216,8 +217,8 @@ func resultOf(c *Config, args *skel.CmdArgs, given []netip.Prefix) *types100.Res
 	return result
 }
 
-// disconnect removes a sandbox's link, if there is one: by the node's end, or, of one that the
-// bridge plugin made, by that in the sandbox.
+// disconnect removes a sandbox's link, if it exists. It finds it by the node's end or, if the
+// bridge plugin made the link, by the end in the sandbox.
 func disconnect(args *skel.CmdArgs) error {
 	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -238,7 +239,7 @@ func disconnect(args *skel.CmdArgs) error {
 	defer sandbox.Close()
 	inside, err := netlink.NewHandleAt(sandbox, unix.NETLINK_ROUTE)
 	if errors.Is(err, unix.EINVAL) {
-		return nil // the file is there, the namespace is not
+		return nil // the file exists, but the namespace does not
 	}
 	if err != nil {
 		return fmt.Errorf("open netlink: %w", err)
@@ -248,7 +249,7 @@ func disconnect(args *skel.CmdArgs) error {
 	return err
 }
 
-// remove tells whether there was such a link.
+// remove removes a link and reports whether it existed.
 func remove(h *netlink.Handle, name string) (bool, error) {
 	link, err := h.LinkByName(name)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -257,13 +258,13 @@ func remove(h *netlink.Handle, name string) (bool, error) {
 	if err == nil {
 		err = h.LinkDel(link)
 	}
-	if err != nil && !errors.Is(err, unix.ENODEV) { // it went with its other end
+	if err != nil && !errors.Is(err, unix.ENODEV) { // it was removed with its other end
 		return false, fmt.Errorf("remove link %s: %w", name, err)
 	}
 	return true, nil
 }
 
-// connected are the addresses of a sandbox's interface.
+// connected returns the addresses of a sandbox's interface.
 func connected(args *skel.CmdArgs) (map[netip.Prefix]bool, error) {
 	sandbox, err := netns.GetFromPath(args.Netns)
 	if err != nil {
@@ -292,7 +293,7 @@ func connected(args *skel.CmdArgs) (map[netip.Prefix]bool, error) {
 	return out, nil
 }
 
-// within runs f on a thread of its own in a network namespace. The thread ends with it.
+// within runs f in a network namespace, on a thread of its own, which ends with f.
 func within(ns netns.NsHandle, f func() error) error {
 	done := make(chan error)
 	go func() {
@@ -306,8 +307,8 @@ func within(ns netns.NsHandle, f func() error) error {
 	return <-done
 }
 
-// writeSysctl sets what an interface of the thread's network namespace has. A kernel without the
-// protocol has no such file.
+// writeSysctl sets a setting of an interface in the thread's network namespace. A kernel without
+// the protocol has no such file.
 func writeSysctl(protocol, link, name, value string) error {
 	path := "/proc/sys/net/" + protocol + "/conf/" + link + "/" + name
 	if err := os.WriteFile(path, []byte(value), 0o644); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -20,7 +20,8 @@ import (
 // plugin attaches sandboxes and detaches them.
 type plugin struct{ clock clock.Clock }
 
-// Main does what a runtime asks for by the environment and standard input, and ends the process if it cannot.
+// Main executes the command that a runtime passes in the environment and on standard input. It
+// ends the process if that fails.
 func Main(clk clock.Clock) {
 	p := plugin{clock: clk}
 	skel.PluginMainFuncs(skel.CNIFuncs{Add: p.add, Del: del, Check: check, GC: collect, Status: status},
@@ -31,7 +32,7 @@ func ownerOf(args *skel.CmdArgs) types.GCAttachment {
 	return types.GCAttachment{ContainerID: args.ContainerID, IfName: args.IfName}
 }
 
-// add attaches a sandbox. What it has made it takes back if it cannot make all of it.
+// add attaches a sandbox. If that fails, it undoes what it has done.
 func (p plugin) add(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {
@@ -54,7 +55,8 @@ func (p plugin) add(args *skel.CmdArgs) error {
 	return types.PrintResult(result, c.CNIVersion)
 }
 
-// del detaches a sandbox, or what is left of one. An address is given back when nothing has it any more.
+// del detaches a sandbox, or what is left of it. It frees the addresses last, when no interface
+// has them any more.
 func del(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {
@@ -70,7 +72,7 @@ func del(args *skel.CmdArgs) error {
 	return c.addresses().releaseOf(ownerOf(args), c.unbind)
 }
 
-// check tells what is not as add has made it.
+// check returns an error if the sandbox is not attached as add has left it.
 func check(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {
@@ -98,7 +100,8 @@ func check(args *skel.CmdArgs) error {
 	return errors.Join(errs...)
 }
 
-// checkAddresses compares what a sandbox was given with what is kept of it and what its interface has.
+// checkAddresses compares the addresses in the result of ADD with the files of allocated addresses
+// and with the sandbox's interface.
 func checkAddresses(c *Config, args *skel.CmdArgs, ips []*types100.IPConfig) error {
 	have, err := connected(args)
 	if err != nil {
@@ -120,7 +123,7 @@ func checkAddresses(c *Config, args *skel.CmdArgs, ips []*types100.IPConfig) err
 	return nil
 }
 
-// collect takes back the addresses of sandboxes that are not there any more.
+// collect frees the addresses of sandboxes that no longer exist.
 func collect(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {
@@ -129,7 +132,8 @@ func collect(args *skel.CmdArgs) error {
 	return c.addresses().releaseBut(c.ValidAttachments, c.unbind)
 }
 
-// status tells whether sandboxes can be attached, also those that need other plugins.
+// status returns an error if sandboxes cannot be attached, including those that need other
+// plugins.
 func status(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// TestMain is the plugin when CNI runs the test binary.
+// TestMain runs as the plugin when CNI executes the test binary.
 func TestMain(m *testing.M) {
 	if os.Getenv("CNI_COMMAND") != "" {
 		Main(clock.Real())
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	unshare.Run(leaktest.Checked{M: m}, unshare.Network)
 }
 
-// network is a network whose plugin is this program, with others that write down what they are asked for.
+// network is a network whose plugin is this program. Its other plugins record their calls.
 type network struct {
 	t     testing.TB
 	dir   string
@@ -43,7 +43,7 @@ type network struct {
 	calls string
 }
 
-// echo returns the previous result; it refuses the command that a file names.
+// echo returns the previous result. It fails for the command that a file names.
 const echo = `#!/bin/sh
 conf=$(cat)
 echo "${0##*/} $CNI_COMMAND $CNI_CONTAINERID" >> DIR/calls
@@ -98,7 +98,7 @@ func (n *network) add(rt *libcni.RuntimeConf) (*types100.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.t.Cleanup(func() { _ = n.cni.DelNetworkList(context.Background(), n.list, rt) }) // a namespace ends some time after its last user
+	n.t.Cleanup(func() { _ = n.cni.DelNetworkList(context.Background(), n.list, rt) }) // the namespace may outlive the test
 	return types100.NewResultFromResult(result)
 }
 
@@ -107,7 +107,7 @@ func (n *network) del(rt *libcni.RuntimeConf) {
 	must(n.t, n.cni.DelNetworkList(n.t.Context(), n.list, rt))
 }
 
-// mustHave compares the number of addresses that are given and of the bridge's ports.
+// mustHave checks the number of allocated addresses and of the bridge's ports.
 func (n *network) mustHave(given, ports int) {
 	n.t.Helper()
 	taken, err := addresses{dir: filepath.Join(n.dir, "net")}.taken()
@@ -134,8 +134,8 @@ func (n *network) mustCall(want string) {
 	_ = os.Remove(n.calls)
 }
 
-// TestAttach: the interface, its addresses and routes, and what the runtime is told of them;
-// then each end of a sandbox.
+// TestAttach checks the interface, its addresses and routes, and the result for the runtime, and
+// then both ways of detaching a sandbox.
 func TestAttach(t *testing.T) {
 	n := newNetwork(t, `"10.9.0.0/24", "fd09::/64"`)
 	rt, inside := sandbox(t, "a")
@@ -178,7 +178,8 @@ func TestAttach(t *testing.T) {
 	n.del(rt)
 }
 
-// TestNamespaceLost: the link goes also if nobody knows the way into the sandbox any more.
+// TestNamespaceLost checks that the link is removed even if the sandbox's namespace cannot be
+// found.
 func TestNamespaceLost(t *testing.T) {
 	n := newNetwork(t, `"10.9.0.0/24"`)
 	rt, _ := sandbox(t, "a")
@@ -189,8 +190,8 @@ func TestNamespaceLost(t *testing.T) {
 	n.mustHave(0, 0)
 }
 
-// TestTwice: a sandbox that is attached is not attached again, and keeps what it has, though the
-// second try is taken back.
+// TestTwice checks that attaching an attached sandbox again fails, and that the sandbox keeps its
+// addresses when the second attempt is undone.
 func TestTwice(t *testing.T) {
 	n := newNetwork(t, `"10.9.0.0/24"`)
 	rt, inside := sandbox(t, "a")
@@ -206,7 +207,7 @@ func TestTwice(t *testing.T) {
 	must(t, n.cni.CheckNetworkList(t.Context(), n.list, rt))
 }
 
-// TestCheck: what has changed is told.
+// TestCheck checks that changes are reported.
 func TestCheck(t *testing.T) {
 	for name, change := range map[string]func(n *network, inside *netlink.Handle) error{
 		"no link": func(_ *network, inside *netlink.Handle) error {
@@ -236,13 +237,14 @@ func TestCheck(t *testing.T) {
 			must(t, n.cni.CheckNetworkList(t.Context(), n.list, rt))
 			must(t, change(n, inside))
 			if err := n.cni.CheckNetworkList(t.Context(), n.list, rt); err == nil {
-				t.Error("nothing is told")
+				t.Error("no error")
 			}
 		})
 	}
 }
 
-// TestDelegates: other plugins are run for those who need them, in order; if one refuses nothing is left.
+// TestDelegates checks that other plugins run for the sandboxes that need them, in order, and that
+// nothing is left if one fails.
 func TestDelegates(t *testing.T) {
 	n := newNetwork(t, `"10.9.0.0/24"`)
 	rt, _ := sandbox(t, "a")
@@ -271,12 +273,12 @@ func TestDelegates(t *testing.T) {
 	}
 }
 
-// TestBridgePluginsLink: a sandbox that the bridge plugin attached, whose name for the node's
-// end is any, is detached.
+// TestBridgePluginsLink checks that a sandbox attached by the bridge plugin is detached, although
+// the name of the node's end is random.
 func TestBridgePluginsLink(t *testing.T) {
 	n := newNetwork(t, `"10.9.0.0/24"`)
 	other, _ := sandbox(t, "b")
-	_, err := n.add(other) // makes the bridge
+	_, err := n.add(other) // creates the bridge
 	must(t, err)
 	rt, inside := sandbox(t, "a")
 	ns, err := netns.GetFromPath(rt.NetNS)
