@@ -13,7 +13,7 @@ import (
 	"keelson.dev/keelson/pkg/nft"
 )
 
-// remembered are the clients that session affinity knows, and how long it will.
+// remembered returns the clients that session affinity remembers, and for how long.
 func (c *cluster) remembered(conn *nft.Conn) []nftables.SetElement {
 	c.t.Helper()
 	affinity, err := conn.GetSetByName(&nftables.Table{Name: "keelson-proxy", Family: nftables.TableFamilyIPv4}, "affinity")
@@ -23,8 +23,8 @@ func (c *cluster) remembered(conn *nft.Conn) []nftables.SetElement {
 	return elements
 }
 
-// TestSessionAffinityExpires: a client that has been silent for the time given may get another
-// endpoint, one that comes back before that keeps its own for as long again.
+// TestSessionAffinityExpires checks that a client that was silent for the timeout can get another
+// endpoint, and that one that comes back earlier keeps its endpoint for another timeout.
 func TestSessionAffinityExpires(t *testing.T) {
 	c := newCluster(t, nil)
 	conn, err := nft.Open(int(c.ns))

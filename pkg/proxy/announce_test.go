@@ -21,8 +21,8 @@ import (
 	"keelson.dev/keelson/pkg/proxy/announce"
 )
 
-// TestAnnounce reaches a load balancer's addresses from the node's link, on which nothing else
-// says who has them.
+// TestAnnounce reaches a load balancer's addresses from the node's link. There is no other host
+// that could answer for them.
 func TestAnnounce(t *testing.T) {
 	c := newCluster(t, nil)
 	a := c.pod()
@@ -31,7 +31,7 @@ func TestAnnounce(t *testing.T) {
 	}, on("n1", a))
 	c.create(slice("web", corev1.ProtocolTCP, discoveryv1.AddressTypeIPv6, on("n1", a)))
 	services := c.client.CoreV1().Services("default")
-	// Somebody listens on all of the node's addresses.
+	// A process listens on all of the node's addresses.
 	other := &pod{space: c.space, name: "node"}
 	other.serve()
 
@@ -62,14 +62,14 @@ func TestAnnounce(t *testing.T) {
 		t.Errorf("the node's own port: %v", err)
 	}
 
-	// Another address instead, and then another node.
+	// The address is replaced by another one, which then moves to another node.
 	give("n1", "192.0.2.101")
 	c.reachable(c.outside, "192.0.2.101:80")
 	c.eventually("the other is gone", func() bool { return !c.answersFor("192.0.2.100") })
 	give("n2", "192.0.2.101")
 	c.eventually("the address is another's", func() bool { return !c.answersFor("192.0.2.101") })
 
-	// What a process left is taken over by the next, and removed.
+	// The next process takes over and removes what the process before has left.
 	an, err := announce.Open(int(c.ns))
 	c.must(err)
 	defer an.Close()
@@ -81,7 +81,7 @@ func TestAnnounce(t *testing.T) {
 	c.must(an.Remove(t.Context()))
 }
 
-// answersFor tells whether a neighbour that knows nothing gets an answer from an address.
+// answersFor reports whether a neighbour without entries gets an answer from an address.
 func (c *cluster) answersFor(addr string) bool {
 	c.t.Helper()
 	list, err := c.outside.h.NeighList(0, netlink.FAMILY_V4)

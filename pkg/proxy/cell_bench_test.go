@@ -30,12 +30,12 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// BenchmarkCell runs the program itself against an API server with very many services, and
-// tells what it costs to start, to follow the change of one endpoint, and to be there:
+// BenchmarkCell runs the program against an API server with very many services. It measures the
+// start, the change of one endpoint, and the idle process:
 //
 //	go test ./pkg/proxy -run - -bench Cell -benchtime 200x -timeout 60m
 //
-// An operation is one change. Creating the services takes a minute or more, and is not measured.
+// An operation is one change. Creating the services takes a minute or more and is not measured.
 func BenchmarkCell(b *testing.B) {
 	unshare.Need(b)
 	for _, size := range []struct{ services, endpoints int }{{1, 1}, {10000, 10}, {44000, 2}} {
@@ -53,7 +53,7 @@ func benchmarkCell(b *testing.B, services, endpoints int) {
 	defer p.end()
 	made := p.ready()
 	clk := clock.Real()
-	clk.Sleep(15 * time.Second) // until the runtime has returned what the start needed
+	clk.Sleep(15 * time.Second) // until Go's runtime has returned the memory of the start
 	start, idle, files := p.cpu(), p.memory("RssAnon"), p.memory("RssFile")
 	sync := p.number("kubeproxy_sync_full_proxy_rules_duration_seconds_sum", `ip_family="IPv4"`)
 
@@ -78,7 +78,7 @@ func benchmarkCell(b *testing.B, services, endpoints int) {
 	b.ReportMetric(p.memory("RssAnon"), "MB-anonymous-after")
 }
 
-// many is the slice of the ith of many services.
+// many returns the slice of the ith service.
 func many(i, endpoints int) *discoveryv1.EndpointSlice {
 	var list []endpoint
 	for e := range endpoints {
@@ -88,7 +88,7 @@ func many(i, endpoints int) *discoveryv1.EndpointSlice {
 	return slice(fmt.Sprintf("s%05d", i), corev1.ProtocolTCP, discoveryv1.AddressTypeIPv4, list...)
 }
 
-// fill makes the services with their slices.
+// fill creates the services and their slices.
 func (c *cluster) fill(services, endpoints int) {
 	c.t.Helper()
 	var g errgroup.Group
@@ -110,7 +110,7 @@ func (c *cluster) fill(services, endpoints int) {
 	c.must(g.Wait())
 }
 
-// follow returns a channel with a time for each transaction in the kernel from now on.
+// follow returns a channel with the time of each transaction in the kernel from now on.
 func (c *cluster) follow(b *testing.B) <-chan time.Time {
 	conn, err := nftables.New()
 	c.must(err)
@@ -127,7 +127,7 @@ func (c *cluster) follow(b *testing.B) <-chan time.Time {
 	return out
 }
 
-// process is the program, as a process of its own.
+// process is the program as a process.
 type process struct {
 	*cluster
 	cmd     *exec.Cmd
@@ -158,7 +158,7 @@ func (p *process) ready() time.Duration {
 		var line struct{ Msg, Family string }
 		p.must(p.lines.Decode(&line))
 		if line.Msg == "Table made" && line.Family == "IPv4" {
-			go func() { // so that it never waits for us
+			go func() { // so that the process never blocks on its output
 				for p.lines.Decode(&line) == nil {
 				}
 			}()
@@ -185,7 +185,7 @@ func (p *process) proc(file string) string {
 	return string(data)
 }
 
-// cpu is what the process has used, in ticks of 10 ms.
+// cpu returns the CPU time of the process, in ticks of 10 ms.
 func (p *process) cpu() time.Duration {
 	var user, system int
 	stat := strings.Fields(p.proc("stat")[strings.LastIndex(p.proc("stat"), ")"):])
@@ -203,7 +203,7 @@ func (p *process) memory(field string) float64 {
 	return kib / 1024
 }
 
-// number is one sample of the process's metrics.
+// number returns one sample of the process's metrics.
 func (p *process) number(name, labels string) float64 {
 	out, err := exec.Command("curl", "-sf", "http://127.0.0.1:18081/metrics").Output()
 	p.must(err)

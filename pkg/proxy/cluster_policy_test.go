@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// resources are those of the kinds that these tests create by manifest.
+// resources are the resources of the kinds in the tests' manifests.
 var resources = map[string]schema.GroupVersionResource{
 	"CustomResourceDefinition": {Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
 	"ClusterRole":              {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
@@ -32,7 +32,7 @@ var resources = map[string]schema.GroupVersionResource{
 	"ClusterNetworkPolicy":     {Group: "policy.networking.k8s.io", Version: "v1alpha2", Resource: "clusternetworkpolicies"},
 }
 
-// custom is a client of any resource in this cluster, for an administrator.
+// custom returns an administrator's client of any resource.
 func (c *cluster) custom(kind string) dynamic.ResourceInterface {
 	c.t.Helper()
 	client, err := dynamic.NewForConfig(c.server.Config)
@@ -43,7 +43,7 @@ func (c *cluster) custom(kind string) dynamic.ResourceInterface {
 	return client.Resource(resources[kind])
 }
 
-// manifest creates, or updates, the objects of a manifest whose names have a prefix.
+// manifest creates or updates those objects of a manifest whose names have a prefix.
 func (c *cluster) manifest(text, prefix string) {
 	c.t.Helper()
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text)))
@@ -73,7 +73,7 @@ func (c *cluster) file(path, prefix string) {
 	c.manifest(string(text), prefix)
 }
 
-// adminTier lets friends in to servers, and no other pod, unless the last rule is another.
+// adminTier accepts connections from friends to servers. ACTION is applied to all other pods.
 const adminTier = `apiVersion: policy.networking.k8s.io/v1alpha2
 kind: ClusterNetworkPolicy
 metadata:
@@ -97,7 +97,7 @@ spec:
     - namespaces: {}
 `
 
-// forStrangers is what a namespace says about its servers.
+// forStrangers is the NetworkPolicy of the servers' namespace.
 const forStrangers = `apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata:
@@ -109,7 +109,7 @@ spec:
     - podSelector: {matchLabels: {app: stranger}}
 `
 
-// baselineTier lets no pod out but to servers.
+// baselineTier allows pods to reach servers only.
 const baselineTier = `apiVersion: policy.networking.k8s.io/v1alpha2
 kind: ClusterNetworkPolicy
 metadata:
@@ -131,7 +131,7 @@ spec:
     - nodes: {}
 `
 
-// nodeOnly isolates strangers, which reach nobody but their node.
+// nodeOnly isolates strangers: they reach only their node.
 const nodeOnly = `apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata:
@@ -141,8 +141,8 @@ spec:
   policyTypes: [Egress]
 `
 
-// TestClusterNetworkPolicy sends packets through the tables of all three tiers, of an agent with
-// the rights that clusters give it.
+// TestClusterNetworkPolicy sends packets through the tables of all three tiers. The agent has the
+// rights that clusters grant it.
 func TestClusterNetworkPolicy(t *testing.T) {
 	c := newCluster(t, nil)
 	c.account()
@@ -155,7 +155,8 @@ func TestClusterNetworkPolicy(t *testing.T) {
 	web := vip(c.svc("web", "TCP", nil, on("n1", server)))
 	v4, v6, outside, gateway := server.v4.String()+":8080", "["+server.v6.String()+"]:8080", "192.0.2.2:8080", "10.244.1.1:8080"
 
-	// Where nothing is defined, and the agent may not even ask, NetworkPolicies are enforced.
+	// If the kind is not defined, and the agent may not even list definitions, NetworkPolicies are
+	// enforced.
 	c.file("../cluster/manifests/rbac.yaml", "keelson:network-policy")
 	c.manifest(forStrangers, "")
 	proxy := c.server.UserConfig(t, "system:kube-proxy:n1", "keelson:proxies")
@@ -163,12 +164,12 @@ func TestClusterNetworkPolicy(t *testing.T) {
 	c.refused(friend.space, v4)
 	c.reachable(stranger.space, v4)
 
-	// Then it is defined, and the agent finds out.
+	// Then the kind is defined, and the agent notices.
 	c.file("../cluster/manifests/clusternetworkpolicy.yaml", "")
 	c.eventually("an Admin tier", func() bool {
 		o := &unstructured.Unstructured{}
 		c.must(yaml.Unmarshal([]byte(strings.Replace(adminTier, "ACTION", "Deny", 1)), &o.Object))
-		return c.apply(o) == nil // the definition takes a moment
+		return c.apply(o) == nil // the definition is served a moment later
 	})
 	for _, to := range []string{v4, v6, web} {
 		c.reachable(friend.space, to)
@@ -179,9 +180,9 @@ func TestClusterNetworkPolicy(t *testing.T) {
 		c.reachable(friend.space, to)
 		c.reachable(stranger.space, to)
 	}
-	c.refused(c.outside, v4) // which the NetworkPolicy says
+	c.refused(c.outside, v4) // by the NetworkPolicy
 
-	// Others wait for the Baseline tier, for which their own node is one, too.
+	// Other pods have only the Baseline tier, which applies to their own node too.
 	c.reachable(friend.space, outside)
 	c.reachable(friend.space, gateway)
 	c.manifest(baselineTier, "")
@@ -194,7 +195,7 @@ func TestClusterNetworkPolicy(t *testing.T) {
 		}
 		return err
 	}))
-	names, err := friend.dial("tcp", "10.244.1.1:53", patience) // names are always asked for
+	names, err := friend.dial("tcp", "10.244.1.1:53", patience) // DNS queries to the node are always allowed
 	c.must(err)
 	names.Close()
 	late := c.pod()
@@ -205,14 +206,14 @@ func TestClusterNetworkPolicy(t *testing.T) {
 	c.reachable(stranger.space, gateway)
 	c.refused(stranger.space, v4)
 
-	// What ends leaves its rules, and what begins knows all tiers before it changes any.
+	// The rules stay when the agent ends. The next agent loads all tiers before it changes any.
 	stop()
 	c.refused(late.space, outside)
 	stop = c.enforce(proxy, time.Hour)
 	c.refused(late.space, outside)
 	c.reachable(late.space, v6)
 
-	// Without the definition there are no policies but of namespaces.
+	// Without the definition only NetworkPolicies are left.
 	c.must(c.custom("CustomResourceDefinition").Delete(t.Context(), "clusternetworkpolicies.policy.networking.k8s.io", metav1.DeleteOptions{}))
 	c.reachable(late.space, outside)
 	c.refused(friend.space, v4)
@@ -222,7 +223,8 @@ func TestClusterNetworkPolicy(t *testing.T) {
 	stop()
 }
 
-// TestClusterNetworkPolicyRefused: what would not be enforced is not taken.
+// TestClusterNetworkPolicyRefused checks that the API server rejects rules that the agent would
+// not enforce.
 func TestClusterNetworkPolicyRefused(t *testing.T) {
 	c := &cluster{node: &node{space: own(t)}}
 	c.serve()

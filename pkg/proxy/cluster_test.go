@@ -26,7 +26,7 @@ import (
 	"keelson.dev/keelson/pkg/proxy/kernel"
 )
 
-// cluster is an API server, a node and its proxy.
+// cluster is an API server, a node and the node's proxy.
 type cluster struct {
 	*node
 	client kubernetes.Interface
@@ -62,7 +62,7 @@ func (c *cluster) config() proxy.Config {
 	}
 }
 
-// start starts the proxy; the function returned ends it and leaves its tables, as killing it does.
+// start starts the proxy. The returned function stops it; the tables stay, as after a kill.
 func (c *cluster) start(change func(*proxy.Config)) (stop func()) {
 	c.t.Helper()
 	cfg := c.config()
@@ -94,7 +94,7 @@ func (c *cluster) start(change func(*proxy.Config)) (stop func()) {
 	return stop
 }
 
-// eventually waits for something that comes by itself.
+// eventually waits until a condition holds.
 func (c *cluster) eventually(what string, ok func() bool) {
 	c.t.Helper()
 	eventually(c.t, what, ok)
@@ -130,7 +130,7 @@ func (c *cluster) create(objects ...metav1.Object) {
 	}
 }
 
-// svc makes a Service with the port 80 of a protocol, and with its IPv4 slice.
+// svc creates a Service with port 80 of a protocol, and its IPv4 slice.
 func (c *cluster) svc(name string, protocol corev1.Protocol, change func(*corev1.ServiceSpec), pods ...endpoint) *corev1.Service {
 	c.t.Helper()
 	s := &corev1.Service{
@@ -190,7 +190,8 @@ func vip(s *corev1.Service) string { return s.Spec.ClusterIP + ":80" }
 func (c *cluster) reachable(from *space, to string) {
 	c.t.Helper()
 	c.eventually(to+" answers", func() bool {
-		// A packet that came before the rules keeps its way as long as it is repeated.
+		// A datagram that arrived before the rules has an entry in connection tracking. It keeps
+		// its way as long as it is repeated.
 		conn, err := from.dial("tcp", to, 300*time.Millisecond)
 		if err != nil {
 			return false

@@ -20,8 +20,8 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// contents is what the kernel has of some pods, as text: how large each set is, and which of
-// them are endpoints. The slots that endpoints have are chance.
+// contents returns the kernel's table as text: the size of each set, and which of the pods are
+// endpoints. The slots of endpoints are left out, because they depend on chance.
 func (c *cluster) contents(pods ...endpoint) string {
 	c.t.Helper()
 	conn, err := nft.Open(int(c.ns))
@@ -50,9 +50,9 @@ func (c *cluster) contents(pods ...endpoint) string {
 	return strings.Join(out, ", ")
 }
 
-// TestCut kills the proxy as it hands a transaction to the kernel, and when the kernel has taken
-// it, at each transaction of a start with changes to make. The service is there throughout; the
-// kernel has what it had, or what it is to have; and the next start makes the rest.
+// TestCut kills the proxy at each transaction of a start with changes to make: when it hands the
+// transaction to the kernel, and when the kernel has taken it. The service works throughout, the
+// kernel has either the old or the new table, and the next start completes it.
 func TestCut(t *testing.T) {
 	c := &cluster{node: ownNode(t)}
 	c.serve()
@@ -65,7 +65,8 @@ func TestCut(t *testing.T) {
 			t.Log(logs.String())
 		}
 	}()
-	// whole runs the proxy until a pod is an endpoint and another is not, and returns what the kernel has then.
+	// whole runs the proxy until one pod is an endpoint and another one is not, and returns the
+	// kernel's table.
 	whole := func(with, without endpoint) string {
 		cmd := proxyCommand(kubeconfig, &logs)
 		c.must(cmd.Start())
@@ -115,7 +116,8 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// cutAt runs a process until a cut, or until it has done everything, and tells whether the cut was reached.
+// cutAt runs a process until a cut, or until it has nothing more to do. It reports whether the cut
+// was reached.
 func (c *cluster) cutAt(cmd *exec.Cmd, at cut, everything func() bool) bool {
 	c.t.Helper()
 	idle, ended := make(chan struct{}), make(chan struct{})

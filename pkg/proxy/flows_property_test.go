@@ -22,22 +22,22 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// flowWorld is a few services whose frontends often collide, flows in the kernel's table, and
-// the part of a proxy that keeps the two in step.
+// flowWorld has a few services whose frontends often collide, flows in the kernel's table, and the
+// parts of a proxy that delete stale flows.
 type flowWorld struct {
 	*Proxy
 	*family
 	handle *netlink.Handle
-	kernel *ruleset.Contents // what the kernel would have of the table
+	kernel *ruleset.Contents // model of the kernel's table
 	ports  map[ruleset.Name]*ruleset.Port
 	flows  map[netip.AddrPort]flowModel // by the client's address and port
 	client int
 }
 
-// flowModel is a flow that is there unless it has been wrong when the proxy looked.
+// flowModel is a flow that must exist, unless it was stale when the proxy looked.
 type flowModel struct {
 	to, from netip.AddrPort
-	ours     bool // the proxy has translated it
+	ours     bool // its destination was translated
 }
 
 var (
@@ -57,8 +57,8 @@ func addrs(list ...string) []netip.Addr {
 	return out
 }
 
-// owner is the naive answer to which port has a frontend: the oldest one that claims it, if that
-// has its cluster IP.
+// owner is the simple model of which port has a frontend: the oldest port that claims it, if that
+// port has its cluster IP.
 func (w *flowWorld) owner(f ruleset.Frontend) *ruleset.Port {
 	claimed := func(f ruleset.Frontend) *ruleset.Port {
 		var best ruleset.Name
@@ -79,7 +79,7 @@ func (w *flowWorld) owner(f ruleset.Frontend) *ruleset.Port {
 	return p
 }
 
-// at is the naive answer to which port gets what is sent to an address.
+// at is the simple model of which port receives packets to an address.
 func (w *flowWorld) at(to netip.AddrPort) *ruleset.Port {
 	f := ruleset.Frontend{Addr: to.Addr(), Protocol: ruleset.UDP, Port: to.Port()}
 	if p := w.owner(f); p != nil || to.Addr() != flowNode {
@@ -96,7 +96,7 @@ func (w *flowWorld) right(f flowModel) bool {
 	return !f.ours
 }
 
-// open makes a flow in the kernel.
+// open creates a flow in the kernel.
 func (w *flowWorld) open(t *rapid.T, f flowModel) {
 	w.client++
 	from := netip.AddrPortFrom(netip.MustParseAddr("198.18.4.1"), uint16(w.client))
@@ -111,7 +111,7 @@ func (w *flowWorld) open(t *rapid.T, f flowModel) {
 	}
 }
 
-// commit is a transaction of the kernel.
+// commit applies the table's changes as one transaction.
 func (w *flowWorld) commit(c ruleset.Changes) {
 	for _, e := range c.Delete {
 		delete(w.kernel[e.Set], e.Key)
@@ -121,7 +121,7 @@ func (w *flowWorld) commit(c ruleset.Changes) {
 	}
 }
 
-// clean is a round of the proxy and what follows from it, until nothing is left to do.
+// clean runs the proxy's rounds until no work is left.
 func (w *flowWorld) clean(t *rapid.T) {
 	w.holdFlows()
 	w.commit(w.table.Take())
@@ -134,7 +134,7 @@ func (w *flowWorld) clean(t *rapid.T) {
 	w.check(t)
 }
 
-// check compares the kernel's flows with those that the model says are right.
+// check compares the kernel's flows with those that are valid by the model.
 func (w *flowWorld) check(t *rapid.T) {
 	list, err := w.handle.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
 	if err != nil {
@@ -148,7 +148,7 @@ func (w *flowWorld) check(t *rapid.T) {
 	for from, f := range w.flows {
 		right := w.right(f)
 		if right != there[from] {
-			t.Fatalf("flow %+v: right is %v, but in the kernel it is there: %v", f, right, there[from])
+			t.Fatalf("flow %+v: valid: %v, exists in the kernel: %v", f, right, there[from])
 		}
 		if !right {
 			delete(w.flows, from)
@@ -193,9 +193,9 @@ func drawPort(t *rapid.T) *ruleset.Port {
 	return p
 }
 
-// TestFlowsFollowServices: whatever changes, with transactions of any size and a proxy that is
-// killed at any time, the UDP flows that are there after the proxy has cleaned up are those that
-// a naive look at the services says are right.
+// TestFlowsFollowServices changes services at random, with transactions of random sizes and a
+// proxy that is killed at any time. After the proxy has cleaned up, exactly those UDP flows exist
+// that are valid by a simple model of the services.
 func TestFlowsFollowServices(t *testing.T) {
 	unshare.Need(t)
 	handle, err := netlink.NewHandle(unix.NETLINK_NETFILTER, unix.NETLINK_ROUTE)
@@ -211,7 +211,7 @@ func TestFlowsFollowServices(t *testing.T) {
 	if err := handle.AddrAdd(lo, address); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = handle.AddrDel(lo, address) }() // it goes with the namespace
+	defer func() { _ = handle.AddrDel(lo, address) }() // the namespace ends anyway
 	flows, err := conntrack.Open(0)
 	if err != nil {
 		t.Fatal(err)
@@ -258,7 +258,7 @@ func (w *flowWorld) repeat(t *rapid.T) {
 			w.table.Set(n, nil)
 		},
 		"clean": w.clean,
-		"send": func(t *rapid.T) { // as the rules in the kernel say
+		"send": func(t *rapid.T) { // by the rules in the kernel
 			w.clean(t)
 			to := netip.AddrPortFrom(addr.Draw(t, "to"), rapid.SampledFrom(flowPorts).Draw(t, "port"))
 			p := w.at(to)

@@ -28,8 +28,8 @@ import (
 
 const asProxy = "KEELSON_TEST_PROXY_PROCESS"
 
-// TestMain runs the tests in a network namespace of their own, which is the
-// node. The test binary is also the proxy that tests kill.
+// TestMain runs the tests in a network namespace of their own, which is the node. The test binary
+// also runs as the proxy process that tests kill.
 func TestMain(m *testing.M) {
 	if os.Getenv(asProxy) != "" {
 		if err := command.Run(context.Background(), os.Args[1:], os.Stderr); err != nil {
@@ -40,14 +40,14 @@ func TestMain(m *testing.M) {
 	unshare.Run(leaktest.Checked{M: m}, unshare.Network)
 }
 
-// space is a network namespace without a name, which goes with the test.
+// space is an unnamed network namespace, which ends with the test.
 type space struct {
 	t  testing.TB
 	ns netns.NsHandle
 	h  *netlink.Handle
 }
 
-// own is the namespace that the tests run in.
+// own returns the namespace that the tests run in.
 func own(t testing.TB) *space {
 	t.Helper()
 	unshare.Need(t)
@@ -61,7 +61,7 @@ func own(t testing.TB) *space {
 	return s
 }
 
-// in runs f on a thread of its own in the namespace. Sockets made there stay there.
+// in runs f in the namespace, on a thread of its own. Sockets that f opens stay in the namespace.
 func (s *space) in(f func() error) error {
 	done := make(chan error)
 	go func() {
@@ -152,7 +152,7 @@ func newNode(t testing.TB, s *space) *node {
 	n.routes("192.0.2.2", "2001:db8::2")
 	n.must(n.in(func() error {
 		for _, f := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding", "bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables"} {
-			// What is below /proc/sys/net is that of the thread's namespace.
+			// /proc/sys/net shows the settings of the thread's namespace.
 			if err := os.WriteFile("/proc/sys/net/"+f, []byte("1"), 0o644); err != nil && !os.IsNotExist(err) {
 				return err
 			}
@@ -199,8 +199,8 @@ func (n *node) pod() *pod {
 
 const targetPort = 8080
 
-// serve answers on TCP with the pod's name and the client's address, line by line for
-// as long as the client likes, and on UDP with the name.
+// serve answers on TCP, line by line, with the pod's name and the client's address, and on UDP
+// with the name.
 func (p *pod) serve() {
 	p.t.Helper()
 	p.must(p.in(func() error {
@@ -257,11 +257,11 @@ func (p *pod) udp(u net.PacketConn) {
 	}
 }
 
-// answer is what a server said.
+// answer is the answer of a server.
 type answer struct{ pod, client string }
 
-// dial connects from the namespace. The time limit only bounds how long a failing
-// test takes, except where a drop is expected.
+// dial connects from the namespace. The time limit only bounds how long a failing test takes,
+// except where a dropped packet is expected.
 func (s *space) dial(network, to string, limit time.Duration) (net.Conn, error) {
 	var c net.Conn
 	err := s.in(func() error {
@@ -285,23 +285,23 @@ func ask(c net.Conn) (answer, error) {
 	}
 	_, err = fmt.Sscan(string(buf[:n]), &a.pod, &a.client)
 	if errors.Is(err, io.ErrUnexpectedEOF) && a.pod != "" {
-		err = nil // UDP servers say their name only
+		err = nil // UDP servers answer with their name only
 	}
 	return a, err
 }
 
-// get makes one connection and asks once.
+// get opens one connection and asks once.
 func (s *space) get(to string) (answer, error) {
 	c, err := s.dial("tcp", to, patience)
 	if err != nil {
 		return answer{}, err
 	}
 	defer c.Close()
-	_ = c.(*net.TCPConn).SetLinger(0) // so that a test that asks much does not run out of ports
+	_ = c.(*net.TCPConn).SetLinger(0) // so that a test with many connections does not run out of ports
 	return ask(c)
 }
 
-// spread asks n times and counts who answered.
+// spread asks n times and counts the answers by server.
 func (s *space) spread(to string, n int) map[string]int {
 	s.t.Helper()
 	out := map[string]int{}

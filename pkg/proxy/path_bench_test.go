@@ -17,8 +17,8 @@ import (
 
 const sinkPort = 9090
 
-// BenchmarkPath compares the way from a pod to a pod through a service with the direct
-// one, among few and many services: connections made one after the other, and bytes over one
+// BenchmarkPath compares the path from a pod to a pod through a service with the direct path,
+// among few and among many services: opening connections one after the other, and bytes over one
 // connection.
 //
 //	go test ./pkg/proxy -run - -bench Path
@@ -38,7 +38,7 @@ func BenchmarkPath(b *testing.B) {
 	}
 }
 
-// sink takes what it is sent until the test ends.
+// sink reads everything until the test ends.
 func (p *pod) sink() {
 	p.t.Helper()
 	p.must(p.in(func() error {
@@ -60,8 +60,8 @@ func (p *pod) sink() {
 	}))
 }
 
-// program gives the node so many services of two endpoints, and one with the endpoint
-// given.
+// program gives the node a number of services with two endpoints each, and one with the given
+// endpoint.
 func (n *node) program(services int, to netip.AddrPort) {
 	n.t.Helper()
 	k, err := kernel.Open(kernel.Config{Family: ruleset.IPv4, Settings: kernel.Settings{MasqueradeBit: 14, Pods: kernel.ByRange}, NetNS: int(n.ns)})
@@ -82,7 +82,7 @@ func (n *node) program(services int, to netip.AddrPort) {
 	n.must(k.Replace(table.Take().Add, &kernel.Ranges{Pods: []netip.Prefix{pods}, Services: []netip.Prefix{cidrs}}))
 }
 
-// connect makes connections, one after the other, and breaks them off.
+// connect opens connections one after the other, and resets them.
 func (s *space) connect(b *testing.B, to string) {
 	s.must(s.in(func() error {
 		for b.Loop() {

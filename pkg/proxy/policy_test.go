@@ -22,8 +22,8 @@ import (
 	"keelson.dev/keelson/pkg/netpolicy"
 )
 
-// enforce runs the agent of network policies on the node, as a user; the function returned ends it, and its
-// tables stay.
+// enforce runs the agent of network policies on the node, as a user. The returned function stops
+// it; its tables stay.
 func (c *cluster) enforce(as *rest.Config, audit time.Duration) (stop func()) {
 	c.t.Helper()
 	client, err := kubernetes.NewForConfig(as)
@@ -48,14 +48,14 @@ func (c *cluster) enforce(as *rest.Config, audit time.Duration) (stop func()) {
 	return stop
 }
 
-// account makes the service account that pods have.
+// account creates the service account of the pods.
 func (c *cluster) account() {
 	c.t.Helper()
 	_, err := c.client.CoreV1().ServiceAccounts("default").Create(c.t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
 	c.must(err)
 }
 
-// register has the API server know a pod of this node.
+// register creates a pod of this node in the API server.
 func (c *cluster) register(p *pod, labels map[string]string) {
 	c.t.Helper()
 	ctx := context.Background()
@@ -106,8 +106,8 @@ func TestNetworkPolicy(t *testing.T) {
 		c.refused(friend.space, to)
 		c.refused(c.outside, to)
 	}
-	c.reachable(c.space, v4)      // the node itself
-	c.reachable(server.space, v4) // and the pod itself
+	c.reachable(c.space, v4)      // from the node
+	c.reachable(server.space, v4) // from the pod itself
 	c.reachable(server.space, web)
 
 	policy.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{
@@ -126,7 +126,7 @@ func TestNetworkPolicy(t *testing.T) {
 	c.refused(stranger.space, v4)
 	c.refused(stranger.space, v6)
 
-	// What ends leaves its rules, and what begins changes over to its own.
+	// The rules stay when the agent ends. The next agent replaces them by its own.
 	stop()
 	c.refused(stranger.space, v4)
 	policy.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}
@@ -138,7 +138,7 @@ func TestNetworkPolicy(t *testing.T) {
 	stop = c.enforce(c.server.Config, time.Hour)
 	c.reachable(stranger.space, v4)
 	c.reachable(stranger.space, web)
-	late := c.pod() // which has not met its neighbours
+	late := c.pod() // it has no neighbour entries yet
 	c.register(late, nil)
 	c.refused(late.space, friend.v4.String()+":8080")
 	c.reachable(late.space, v6)

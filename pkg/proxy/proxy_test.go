@@ -77,8 +77,8 @@ func TestClusterIP(t *testing.T) {
 	})
 }
 
-// TestServiceCIDR: what is sent to a range goes on until it becomes one of Services, and is
-// then dropped unless a Service has the address.
+// TestServiceCIDR checks that packets to a range are forwarded until the range becomes one of
+// Services, and are then dropped unless a Service has the address.
 func TestServiceCIDR(t *testing.T) {
 	c := newCluster(t, nil)
 	client, outside := c.pod(), &pod{space: c.outside, name: "outside"}
@@ -137,7 +137,7 @@ func TestSessionAffinity(t *testing.T) {
 	if len(first) != 1 {
 		t.Fatalf("one client reached %v", first)
 	}
-	// Another one keeps its endpoint when others go, and gets a new one when its own goes.
+	// A client keeps its endpoint when others are removed, and gets a new one when its own is.
 	var kept, rest []endpoint
 	for _, p := range pods {
 		if first[p.name] > 0 {
@@ -161,8 +161,8 @@ func TestSessionAffinity(t *testing.T) {
 	}
 }
 
-// proxied waits until the proxy has made the changes so far: a service that is made now is seen
-// after them.
+// proxied waits until the proxy has applied all changes so far: it creates a service, which the
+// proxy applies after them.
 func (c *cluster) proxied() {
 	c.t.Helper()
 	p := c.pod()
@@ -261,7 +261,7 @@ func TestExternalTrafficPolicyLocal(t *testing.T) {
 	})
 }
 
-// healthCheck asks the health check node port. The server listens in the test's namespace.
+// healthCheck queries the health check node port. The server listens in the test's namespace.
 func (c *cluster) healthCheck(s *corev1.Service, want int) {
 	c.t.Helper()
 	number := intstr.FromInt32(s.Spec.HealthCheckNodePort)
@@ -332,8 +332,8 @@ func TestUDP(t *testing.T) {
 	follow(a)
 }
 
-// TestTopology checks that hints for the node's zone are followed, and that a node that
-// moves to another zone is seen.
+// TestTopology checks that hints for the node's zone are used, and that the proxy notices when the
+// node moves to another zone.
 func TestTopology(t *testing.T) {
 	c := newCluster(t, nil)
 	client, a, b := c.pod(), c.pod(), c.pod()

@@ -28,7 +28,7 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// load asks through a service until it is stopped, each time by a new connection.
+// load sends requests through a service until it is stopped, each over a new connection.
 type load struct {
 	stopped      atomic.Bool
 	asked, wrong atomic.Int64
@@ -55,14 +55,14 @@ func (s *space) load(to string, clients int) *load {
 	return l
 }
 
-// until waits for so many more requests.
+// until waits for a number of further requests.
 func (l *load) until(c *cluster, more int64) {
 	c.t.Helper()
 	goal := l.asked.Load() + more
 	c.eventually("requests", func() bool { return l.asked.Load() >= goal })
 }
 
-// settled waits until every request that was under way has ended.
+// settled waits until every request that is running now has ended.
 func (l *load) settled(c *cluster) {
 	c.t.Helper()
 	for i := range l.turns {
@@ -81,8 +81,8 @@ func (l *load) stop(t *testing.T) {
 	t.Logf("%d requests", l.asked.Load())
 }
 
-// TestRollingUpdate replaces all endpoints, one by one, each the way a rolling update does:
-// the new one becomes ready, the old one terminates and serves on, then it goes.
+// TestRollingUpdate replaces all endpoints one by one, as a rolling update does: the new endpoint
+// becomes ready, the old one terminates but still serves, and then it is removed.
 func TestRollingUpdate(t *testing.T) {
 	c := newCluster(t, nil)
 	client := c.pod()
@@ -106,12 +106,12 @@ func TestRollingUpdate(t *testing.T) {
 		now[i] = fresh
 		c.endpoints("roll", corev1.ProtocolTCP, now...)
 		c.proxied()
-		if old.name == first.pod { // a connection goes on as long as its pod does
+		if old.name == first.pod { // a connection lasts as long as its pod
 			if a, err := ask(long); err != nil || a.pod != old.name {
 				t.Errorf("established connection: %v, %v", a, err)
 			}
 		}
-		l.settled(c) // nobody is on the way to the old one
+		l.settled(c) // no request is on its way to the old pod
 		old.stop()
 		l.until(c, 50)
 	}
@@ -141,7 +141,8 @@ func (c *cluster) kubeconfig() string {
 	return path
 }
 
-// ownNode is a node in the namespace of the tests, where a process works. It leaves nothing for the next.
+// ownNode returns a node in the tests' own namespace, where a proxy process can run. It removes
+// everything at the end of the test.
 func ownNode(t *testing.T) *node {
 	n := newNode(t, own(t))
 	t.Cleanup(func() {
@@ -151,7 +152,7 @@ func ownNode(t *testing.T) *node {
 			if l.Attrs().Name == "lo" {
 				continue
 			}
-			if err := n.h.LinkDel(l); !errors.Is(err, unix.ENODEV) { // it may have gone with the namespace of its other end
+			if err := n.h.LinkDel(l); !errors.Is(err, unix.ENODEV) { // it may have been removed with the namespace of its other end
 				n.must(err)
 			}
 		}
@@ -164,7 +165,7 @@ func ownNode(t *testing.T) *node {
 	return n
 }
 
-// proxyCommand is the proxy as a process of its own.
+// proxyCommand returns the command that runs the proxy as a process.
 func proxyCommand(kubeconfig string, logs io.Writer) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", "--kubeconfig="+kubeconfig, "--hostname-override=n1", "--cluster-cidr=10.244.0.0/16",
 		"--healthz-bind-address=127.0.0.1:18080", "--metrics-bind-address=127.0.0.1:18081")
@@ -173,8 +174,8 @@ func proxyCommand(kubeconfig string, logs io.Writer) *exec.Cmd {
 	return cmd
 }
 
-// TestKill kills the proxy's process while requests go on, changes the service
-// while there is no proxy, and starts it again.
+// TestKill kills the proxy's process during requests, changes the service while there is no proxy,
+// and starts the proxy again.
 func TestKill(t *testing.T) {
 	c := &cluster{node: ownNode(t)}
 	c.serve()
@@ -222,8 +223,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// TestTableRemoved checks that the proxy makes its table again when somebody has flushed
-// the ruleset, and leaves alone what somebody else has there.
+// TestTableRemoved checks that the proxy creates its table again after another program has flushed
+// the ruleset, and that it keeps the tables of other programs.
 func TestTableRemoved(t *testing.T) {
 	c := newCluster(t, nil)
 	a, client := c.pod(), c.pod()
@@ -238,11 +239,11 @@ func TestTableRemoved(t *testing.T) {
 	conn.AddTable(&nftables.Table{Name: "foreign", Family: nftables.TableFamilyIPv4})
 	c.must(conn.Commit(nil))
 	c.must(k.Remove())
-	c.svc("other", corev1.ProtocolTCP, nil, on("n1", a)) // a change that the kernel refuses
+	c.svc("other", corev1.ProtocolTCP, nil, on("n1", a)) // a change that the kernel rejects
 	c.reachable(client.space, vip(s))
 	tables, err := conn.ListTables()
 	c.must(err)
 	if !slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == "foreign" }) {
-		t.Error("somebody else's table is gone")
+		t.Error("the table of another program was removed")
 	}
 }

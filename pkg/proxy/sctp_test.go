@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// listed is what nft shows of a table, or says when there is none.
+// listed returns nft's text of a table, or says that there is none.
 func (c *cluster) listed(table string) string {
 	c.t.Helper()
 	var out []byte
@@ -24,8 +24,8 @@ func (c *cluster) listed(table string) string {
 	return string(out)
 }
 
-// TestSCTP looks at what is in the tables for a protocol that the kernel may not have: what it
-// is for the others, with another number.
+// TestSCTP checks the contents of the tables for SCTP, which the kernel may not support: they are
+// those of other protocols with another number.
 func TestSCTP(t *testing.T) {
 	c := newCluster(t, nil)
 	c.account()

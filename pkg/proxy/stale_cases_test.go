@@ -11,27 +11,28 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The kinds of frontends that clients of a service in these tests send to.
+// The kinds of frontends of a service in these tests.
 const (
 	toVIP, toExternal, toBalancer, toNodePort = "cluster IP", "external IP", "load balancer", "node port"
 )
 
-// staleCase is a way by which a UDP service, or a part of it, goes.
+// staleCase is a way in which a UDP service, or a part of it, is removed.
 type staleCase struct {
 	reason string
 	spec   func(*corev1.ServiceSpec)
 	change func(*staleService)
-	// end are the frontends at which flows to the first pod have to end, all if nil; flows at others stay.
+	// end are the frontends at which flows to the first pod must end. nil means all of them. Flows
+	// at other frontends stay.
 	end []string
-	// follow: the flows that end go on to the second pod.
+	// follow reports whether the flows that end continue to the second pod.
 	follow bool
-	// mayEnd are frontends whose flows may end, as they are none for a moment.
+	// mayEnd are frontends whose flows may end, because they are removed for a moment.
 	mayEnd []string
-	// families are those whose flows end, both if nil.
+	// families are the families whose flows end. nil means both.
 	families []string
 }
 
-// staleService is a service under test: its first endpoint is a, and b may become one.
+// staleService is a service under test. Its first endpoint is a; b may become one.
 type staleService struct {
 	*cluster
 	svc      *corev1.Service
@@ -39,7 +40,7 @@ type staleService struct {
 	balancer []string
 }
 
-// keep is what the flows of a case are expected to do that ends none.
+// keep is the expectation of a case in which no flow ends.
 func keep() []string { return []string{} }
 
 func localInternally(s *corev1.ServiceSpec) {
@@ -176,7 +177,7 @@ func staleCases() map[string]staleCase {
 	}
 }
 
-// back makes the pods the service's endpoints of both families.
+// back makes the pods the service's endpoints in both families.
 func (s *staleService) back(pods ...endpoint) { s.target(targetPort, pods...) }
 
 func (s *staleService) target(port int32, pods ...endpoint) {
@@ -207,11 +208,11 @@ func (s *staleService) remove() {
 	s.must(s.client.CoreV1().Services("default").Delete(context.Background(), s.svc.Name, metav1.DeleteOptions{}))
 }
 
-// remake deletes the service and creates another one of its name.
+// remake deletes the service and creates another one with its name.
 func (s *staleService) remake(f func(*corev1.ServiceSpec)) {
 	s.t.Helper()
 	old := s.svc
-	// Another service takes the address, so that it cannot be allocated again.
+	// Another service takes the address, so that it is not allocated again.
 	s.remove()
 	taken := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: old.Name + "-taken"}, Spec: corev1.ServiceSpec{
 		ClusterIP: old.Spec.ClusterIPs[0], ClusterIPs: old.Spec.ClusterIPs, IPFamilyPolicy: old.Spec.IPFamilyPolicy,
@@ -228,7 +229,7 @@ func (s *staleService) remake(f func(*corev1.ServiceSpec)) {
 	}
 }
 
-// ingress sets the load balancer's addresses.
+// ingress sets the addresses of the load balancer.
 func (s *staleService) ingress(addrs ...string) {
 	s.t.Helper()
 	s.svc.Status.LoadBalancer.Ingress = nil

@@ -23,16 +23,16 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// sender is a client that goes on sending from one port, and so keeps its flow.
+// sender is a client that keeps sending from one port, and so keeps its flow.
 type sender struct {
 	at, family string
 	conn       net.Conn
 }
 
-// ask sends one datagram and returns who answered it.
+// ask sends one datagram and returns the name in the answer.
 func (s *sender) ask(wait time.Duration) string {
 	_ = s.conn.SetDeadline(clock.Real().Now().Add(wait))
-	_, _ = s.conn.Write([]byte("?")) // reports that the datagram before was rejected
+	_, _ = s.conn.Write([]byte("?")) // returns the rejection of the previous datagram
 	buf := make([]byte, 100)
 	n, err := s.conn.Read(buf)
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *sender) ask(wait time.Duration) string {
 	return string(buf[:n])
 }
 
-// flows are the UDP entries of the node's connection tracking table.
+// flows returns the UDP entries in the node's connection tracking table.
 func (s *space) flows(family netlink.InetFamily) []*netlink.ConntrackFlow {
 	s.t.Helper()
 	h, err := netlink.NewHandleAt(s.ns, unix.NETLINK_NETFILTER)
@@ -52,7 +52,7 @@ func (s *space) flows(family netlink.InetFamily) []*netlink.ConntrackFlow {
 	return slices.DeleteFunc(list, func(f *netlink.ConntrackFlow) bool { return f.Forward.Protocol != unix.IPPROTO_UDP })
 }
 
-// to returns where the sender's flow goes; the zero value if there is none.
+// to returns the destination of the sender's flow, or the zero value if there is no flow.
 func (s *sender) to(node *space) netip.AddrPort {
 	from, to := s.conn.LocalAddr().(*net.UDPAddr).AddrPort(), s.conn.RemoteAddr().(*net.UDPAddr).AddrPort()
 	family := netlink.InetFamily(unix.AF_INET)
@@ -69,7 +69,7 @@ func (s *sender) to(node *space) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// staleService makes the nth service of these tests and a sender at each of its frontends.
+// staleService creates the nth service of these tests and a sender at each of its frontends.
 func (c *cluster) staleService(n int, client *pod, spec func(*corev1.ServiceSpec)) (*staleService, []*sender) {
 	c.t.Helper()
 	s := &staleService{cluster: c, a: c.pod(), b: c.pod()}
@@ -118,8 +118,8 @@ func (c *cluster) staleService(n int, client *pod, spec func(*corev1.ServiceSpec
 	return s, all
 }
 
-// check waits until each flow is where it has to be. The senders go on sending, or the flows
-// would end by themselves.
+// check waits until each flow is as expected. The senders keep sending, because flows would
+// otherwise expire.
 func (s *staleService) check(t *testing.T, tt staleCase, all []*sender) {
 	t.Helper()
 	for _, one := range all {
@@ -146,8 +146,8 @@ func (s *staleService) check(t *testing.T, tt staleCase, all []*sender) {
 	}
 }
 
-// settled waits until the proxy has deleted the flows that it has to delete so far: it does
-// so in the order of changes.
+// settled waits until the proxy has deleted all flows that are stale now. It deletes them in the
+// order of changes.
 func (c *cluster) settled(t *testing.T, n int, client *pod) {
 	t.Helper()
 	s, all := c.staleService(n, client, nil)
@@ -155,13 +155,13 @@ func (c *cluster) settled(t *testing.T, n int, client *pod) {
 	s.check(t, staleCase{reason: "the proxy cleans up", follow: true}, all)
 }
 
-// TestStaleFlows ends UDP services in all ways there are, while the proxy runs and while it does not, and looks
-// at where flows go on to.
+// TestStaleFlows removes UDP services in every possible way, while the proxy runs and while it
+// does not, and checks where flows continue to.
 func TestStaleFlows(t *testing.T) {
 	for _, down := range []bool{false, true} {
 		t.Run(map[bool]string{false: "Running", true: "Down"}[down], func(t *testing.T) {
 			c := &cluster{node: newNode(t, newSpace(t))}
-			c.must(c.in(func() error { // no flow ends by itself while this test runs
+			c.must(c.in(func() error { // no flow expires during this test
 				for _, f := range []string{"nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream"} {
 					if err := os.WriteFile("/proc/sys/net/netfilter/"+f, []byte("7200"), 0o644); err != nil {
 						return err
@@ -201,7 +201,7 @@ func TestStaleFlows(t *testing.T) {
 	}
 }
 
-// others makes flows that are none of the proxy's business, although their ports are those that services use.
+// others creates flows that the proxy must not touch, although they use the ports of services.
 func (c *cluster) others() []*netlink.ConntrackFlow {
 	c.t.Helper()
 	flow := func(from, to, answer, answerTo string) *netlink.ConntrackFlow {
@@ -218,16 +218,16 @@ func (c *cluster) others() []*netlink.ConntrackFlow {
 	}
 	var out []*netlink.ConntrackFlow
 	add := func(from, to, answer, answerTo string) { out = append(out, flow(from, to, answer, answerTo)) }
-	for port := 30000; port < 32768; port += 1 { // every node port there may be
+	for port := 30000; port < 32768; port += 1 { // every possible node port
 		n := fmt.Sprint(port)
-		add("10.244.1.200:7", "10.244.1.201:"+n, "10.244.1.201:"+n, "10.244.1.200:7")     // from pod to pod
+		add("10.244.1.200:7", "10.244.1.201:"+n, "10.244.1.201:"+n, "10.244.1.200:7")     // between pods
 		add("10.244.1.200:7", "192.0.2.99:"+n, "192.0.2.99:"+n, "192.0.2.1:7")            // masqueraded, to an address outside
-		add("127.0.0.1:7", "127.0.0.1:"+n, "127.0.0.1:"+n, "127.0.0.1:7")                 // of the node with itself
-		add("[fd44:1::200]:7", "[fd44:1::201]:"+n, "[fd44:1::201]:"+n, "[fd44:1::200]:7") // from pod to pod
+		add("127.0.0.1:7", "127.0.0.1:"+n, "127.0.0.1:"+n, "127.0.0.1:7")                 // within the node
+		add("[fd44:1::200]:7", "[fd44:1::201]:"+n, "[fd44:1::201]:"+n, "[fd44:1::200]:7") // between pods
 	}
 	add("192.0.2.2:7", "192.0.2.1:53", "10.244.1.200:5353", "192.0.2.2:7")              // to a host port
 	add("[2001:db8::2]:7", "[2001:db8::1]:53", "[fd44:1::200]:5353", "[2001:db8::2]:7") // to a host port
-	add("10.244.1.200:8", "10.244.1.201:80", "10.244.1.201:80", "10.244.1.200:8")       // from pod to pod, at the services' port
+	add("10.244.1.200:8", "10.244.1.201:80", "10.244.1.201:80", "10.244.1.200:8")       // between pods, on the services' port
 	add("10.244.1.200:8", "192.0.2.99:80", "192.0.2.99:80", "192.0.2.1:8")              // masqueraded
 	h, err := netlink.NewHandleAt(c.ns, unix.NETLINK_NETFILTER)
 	c.must(err)
@@ -257,11 +257,11 @@ func (c *cluster) stillThere(list []*netlink.ConntrackFlow) {
 	}
 }
 
-// TestFlowsToNowhere: what was sent to an address before it was a frontend goes to the service
-// as soon as it is.
+// TestFlowsToNowhere checks that a client that sent to an address before it was a frontend reaches
+// the service once it is one.
 func TestFlowsToNowhere(t *testing.T) {
 	c := newCluster(t, nil)
-	c.settled(t, 100, c.pod()) // the kernel tracks connections from now on
+	c.settled(t, 100, c.pod()) // from now on the kernel tracks connections
 	a := c.pod()
 	external, balancer := []string{"198.51.100.1", "2001:db8:1::1"}, []string{"203.0.113.1", "2001:db8:2::1"}
 	var all []*sender

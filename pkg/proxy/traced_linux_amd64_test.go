@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cut is where a process is killed: at its nth transaction, as it hands that to the
-// kernel, or when the kernel has taken it.
+// cut is the point at which a process is killed: at its nth transaction, when the process hands it
+// to the kernel or when the kernel has taken it.
 type cut struct {
 	n     int
 	taken bool
@@ -22,24 +22,24 @@ type cut struct {
 
 const syscallStop = unix.SIGTRAP | 0x80
 
-// runUntil runs a process, and kills it at a cut, to the instruction. It tells whether the cut was
-// reached; before it, idle may end the process, and does when all is done that is to be: a call that it was in
-// then had been taken.
+// runUntil runs a process and kills it exactly at a cut. It reports whether the cut was reached.
+// If the process has nothing more to do before that, idle may end it; a transaction that it was in
+// then counts as taken.
 func runUntil(cmd *exec.Cmd, at cut, idle <-chan struct{}) (bool, error) {
-	runtime.LockOSThread() // who traces is a thread
+	runtime.LockOSThread() // a tracer is a thread, not a process
 	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
 	if err := cmd.Start(); err != nil {
 		return false, err
 	}
-	defer func() { _ = cmd.Wait() }() // for what it has written; the loop has waited for it
+	defer func() { _ = cmd.Wait() }() // for its output; the loop has waited for its end
 	pid := cmd.Process.Pid
 	ended := make(chan struct{})
 	defer close(ended)
 	go func() {
 		select {
 		case <-idle:
-			_ = unix.Kill(pid, unix.SIGKILL) // the loop sees that it has ended
+			_ = unix.Kill(pid, unix.SIGKILL) // the loop notices the end
 		case <-ended:
 		}
 	}()
@@ -66,7 +66,7 @@ func runUntil(cmd *exec.Cmd, at cut, idle <-chan struct{}) (bool, error) {
 		}
 		pass := 0
 		switch sig := status.StopSignal(); sig {
-		case unix.SIGTRAP, unix.SIGSTOP: // a thread begins
+		case unix.SIGTRAP, unix.SIGSTOP: // a new thread
 		case syscallStop:
 			inside[tid] = !inside[tid]
 			if transaction(tid) {
@@ -75,18 +75,18 @@ func runUntil(cmd *exec.Cmd, at cut, idle <-chan struct{}) (bool, error) {
 				}
 				if transactions == at.n && inside[tid] != at.taken {
 					reached = true
-					_ = unix.Kill(pid, unix.SIGKILL) // the loop sees that it has ended
+					_ = unix.Kill(pid, unix.SIGKILL) // the loop notices the end
 				}
 			}
 		default:
 			pass = int(sig)
 		}
-		_ = unix.PtraceSyscall(tid, pass) // it may have ended meanwhile
+		_ = unix.PtraceSyscall(tid, pass) // the thread may have ended meanwhile
 	}
 }
 
-// transaction tells whether a thread is at a call that sends a transaction of nftables: a
-// message that begins with the type of a batch's beginning.
+// transaction reports whether a thread is in a system call that sends a transaction of nftables: a
+// message whose first header has the type for the begin of a batch.
 func transaction(tid int) bool {
 	var regs unix.PtraceRegs
 	if err := unix.PtraceGetRegs(tid, &regs); err != nil || regs.Orig_rax != unix.SYS_SENDMSG {
@@ -100,6 +100,6 @@ func transaction(tid int) bool {
 		return binary.LittleEndian.Uint64(b[:])
 	}
 	const vectors, batchBegins = 16, 0x10
-	message := word(word(regs.Rsi + vectors)) // of the header the vectors, of those the first
+	message := word(word(regs.Rsi + vectors)) // the first vector of the message's header
 	return uint16(word(message)>>32) == batchBegins
 }

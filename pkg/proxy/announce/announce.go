@@ -1,16 +1,17 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package announce has a node answer, on its links, for addresses of load balancers.
+// Package announce makes a node answer, on its links, for addresses of load balancers.
 //
-// The addresses are on a device of our own, a bridge without ports, so that they are the
-// node's: the kernel answers ARP requests for them on every link, and, told so address by address,
-// neighbour solicitations. What is sent to them is led to endpoints by the proxy's tables
-// before it could arrive. When an address is new here, the links that it belongs
-// to are told so, for neighbours remember who had it before.
+// The addresses are on a device of our own, a bridge without ports, so that they belong to the node.
+// The kernel then answers ARP requests for them on every link. Neighbour solicitations it answers
+// only for addresses that are configured one by one. Packets to these addresses are sent to
+// endpoints by the proxy's tables, before they could arrive at the node itself. When an address is
+// new on this node, the neighbours on its links are notified, because they remember which node had
+// it before.
 //
-// What is on the device is the state: a process that starts takes it over. An Announcer belongs
-// to one goroutine.
+// The addresses on the device are the only state: a process that starts takes them over. An Announcer
+// belongs to one goroutine.
 package announce
 
 import (
@@ -29,10 +30,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Device is the name of the device that has the addresses.
+// Device is the name of the device with the addresses.
 const Device = "keelson-lb"
 
-// Announcer keeps the addresses of one node.
+// Announcer manages the addresses of one node.
 type Announcer struct {
 	handle *netlink.Handle
 	netNS  int
@@ -52,11 +53,11 @@ func Open(netNS int) (*Announcer, error) {
 	return &Announcer{handle: h, netNS: netNS}, nil
 }
 
-// Close ends the connection; the addresses stay.
+// Close closes the connection. The addresses stay.
 func (a *Announcer) Close() { a.handle.Close() }
 
-// Set has the node answer for the addresses and no others of load balancers. After an
-// error it may answer for some of them; Set can be called again.
+// Set makes the node answer for exactly these addresses of load balancers. After an error it may
+// answer for some of them; Set can be called again.
 func (a *Announcer) Set(ctx context.Context, want []netip.Addr) error {
 	device, err := a.device(len(want) > 0)
 	if device == nil || err != nil {
@@ -84,7 +85,7 @@ func (a *Announcer) Set(ctx context.Context, want []netip.Addr) error {
 	return errors.Join(errs...)
 }
 
-// Remove takes the device and its addresses away.
+// Remove removes the device and its addresses.
 func (a *Announcer) Remove(ctx context.Context) error {
 	if err := a.Set(ctx, nil); err != nil {
 		return err
@@ -99,7 +100,8 @@ func (a *Announcer) Remove(ctx context.Context) error {
 	return nil
 }
 
-// device returns our device, up; nil if there is none and it is not to be made.
+// device returns our device, and sets it up. If it does not exist, device creates it or returns
+// nil, depending on its argument.
 func (a *Announcer) device(create bool) (netlink.Link, error) {
 	l, err := a.handle.LinkByName(Device)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -122,7 +124,7 @@ func (a *Announcer) device(create bool) (netlink.Link, error) {
 	return l, nil
 }
 
-// addresses are those on the device but those that it has by itself.
+// addresses returns the addresses on the device, without its link-local ones.
 func (a *Announcer) addresses(device netlink.Link) ([]netip.Addr, error) {
 	list, err := a.handle.AddrList(device, netlink.FAMILY_ALL)
 	if err != nil {
@@ -137,18 +139,18 @@ func (a *Announcer) addresses(device netlink.Link) ([]netip.Addr, error) {
 	return out, nil
 }
 
-// link is one that neighbours are on.
+// link is a link of the node with neighbours.
 type link struct {
 	netlink.Link
 	prefixes []netip.Prefix
-	self     netip.Addr // its link-local IPv6 address, if it has one
+	self     netip.Addr // link-local IPv6 address; invalid if there is none
 }
 
 func (l link) has(addr netip.Addr) bool {
 	return slices.ContainsFunc(l.prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// links are the node's, but for the device and loopback.
+// links returns the node's links, except the device and loopback.
 func (a *Announcer) links(device netlink.Link) ([]link, error) {
 	all, err := a.handle.LinkList()
 	if err != nil {
@@ -191,7 +193,7 @@ func (a *Announcer) add(ctx context.Context, device netlink.Link, links []link, 
 	}
 	full := &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())}}
 	if addr.Is6() {
-		full.Flags, full.PreferedLft, full.ValidLft = unix.IFA_F_NODAD, 0, forever // never the source of what the node sends
+		full.Flags, full.PreferedLft, full.ValidLft = unix.IFA_F_NODAD, 0, forever // lifetime 0: the node never uses it as a source address
 	}
 	if err := a.handle.AddrAdd(device, full); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("add %v to %s: %w", addr, Device, err)
@@ -206,7 +208,7 @@ func (a *Announcer) add(ctx context.Context, device netlink.Link, links []link, 
 	return nil
 }
 
-// forever is a time that does not end.
+// forever is an unlimited lifetime.
 const forever = 1<<31 - 1
 
 func (a *Announcer) remove(device netlink.Link, links []link, addr netip.Addr) error {
@@ -225,7 +227,7 @@ func (a *Announcer) remove(device netlink.Link, links []link, addr netip.Addr) e
 	return nil
 }
 
-// answerFor has the kernel answer solicitations for an address that another device has.
+// answerFor makes the kernel answer solicitations on a link for an address of another device.
 func (a *Announcer) answerFor(l link, addr netip.Addr) error {
 	err := a.in(func() error {
 		return os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", l.Attrs().Name, "proxy_ndp"), []byte("1"), 0o644)
@@ -239,7 +241,7 @@ func (a *Announcer) answerFor(l link, addr netip.Addr) error {
 	return nil
 }
 
-// in runs f where /proc/sys/net is that of the network namespace.
+// in runs f in the network namespace, because /proc/sys/net shows that of the calling thread.
 func (a *Announcer) in(f func() error) error {
 	if a.netNS == 0 {
 		return f()

@@ -17,21 +17,21 @@ import (
 const (
 	ethernet         = 1
 	arpRequest       = 1
-	advertisement    = 136 // the type of neighbour advertisements
+	advertisement    = 136 // type of neighbour advertisements
 	routerOverride   = 0xa0
-	targetLinkLayer  = 2 // the option with the hardware address
+	targetLinkLayer  = 2 // option with the hardware address
 	hopLimit         = 255
 	hardwareSize     = 6
 	protocolSizeIPv4 = 4
 )
 
-// tell has the neighbours on a link learn that an address is here now.
+// tell notifies the neighbours on a link that this node has an address now.
 func (a *Announcer) tell(ctx context.Context, l link, addr netip.Addr) error {
 	payload, protocol := arp(l.Attrs().HardwareAddr, addr), uint16(unix.ETH_P_ARP)
 	to := [8]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 	if addr.Is6() {
 		if !l.self.IsValid() {
-			return nil // no neighbour speaks IPv6 with this link
+			return nil // without a link-local address there are no IPv6 neighbours
 		}
 		payload, protocol = neighbour(l.Attrs().HardwareAddr, l.self, addr), unix.ETH_P_IPV6
 		to = [8]byte{0x33, 0x33, 0, 0, 0, 1}
@@ -41,7 +41,7 @@ func (a *Announcer) tell(ctx context.Context, l link, addr netip.Addr) error {
 		return fmt.Errorf("open packet socket: %w", err)
 	}
 	defer c.Close()
-	// The kernel wants the protocol in the network's byte order.
+	// The kernel takes the protocol in network byte order.
 	dest := &unix.SockaddrLinklayer{Protocol: protocol<<8 | protocol>>8, Ifindex: l.Attrs().Index, Halen: hardwareSize, Addr: to}
 	if err := c.Sendto(ctx, payload, 0, dest); err != nil {
 		return fmt.Errorf("announce %v on %s: %w", addr, l.Attrs().Name, err)
@@ -49,8 +49,8 @@ func (a *Announcer) tell(ctx context.Context, l link, addr netip.Addr) error {
 	return nil
 }
 
-// arp asks for an address as if from that address, which all who hear it take for news
-// (RFC 5227, section 3).
+// arp returns an ARP announcement: a request for an address from that address, by which neighbours
+// update their entries (RFC 5227, section 3).
 func arp(hw []byte, addr netip.Addr) []byte {
 	b := binary.BigEndian.AppendUint16(nil, ethernet)
 	b = binary.BigEndian.AppendUint16(b, unix.ETH_P_IP)
@@ -61,7 +61,7 @@ func arp(hw []byte, addr netip.Addr) []byte {
 	return append(b, addr.AsSlice()...)
 }
 
-// neighbour is an advertisement of an address to all nodes on a link, as a packet.
+// neighbour returns a packet that advertises an address to all nodes on a link.
 func neighbour(hw []byte, from, addr netip.Addr) []byte {
 	all := netip.MustParseAddr("ff02::1")
 	body := append([]byte{advertisement, 0, 0, 0, routerOverride, 0, 0, 0}, addr.AsSlice()...)
@@ -76,7 +76,7 @@ func neighbour(hw []byte, from, addr netip.Addr) []byte {
 	return append(append(append(head, from.AsSlice()...), all.AsSlice()...), body...)
 }
 
-// checksum is that of the Internet protocols (RFC 1071); the length must be even.
+// checksum returns the Internet checksum (RFC 1071). The length must be even.
 func checksum(b []byte) uint16 {
 	var sum uint32
 	for i := 0; i < len(b); i += 2 {

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package command is the proxy as a process: its configuration, its client, its
-// two servers for health and metrics.
+// Package command runs the proxy as a process: its configuration, its client, and its servers for
+// health and metrics.
 package command
 
 import (
@@ -115,7 +115,7 @@ func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, c
 	return err
 }
 
-// proxyConfig is the configuration as package proxy wants it; it has been validated.
+// proxyConfig converts a validated configuration for package proxy.
 func proxyConfig(c *config.Config) proxy.Config {
 	k := &c.KubeProxyConfiguration
 	out := proxy.Config{
@@ -152,7 +152,7 @@ func prefixes(list []string) []netip.Prefix {
 	return out
 }
 
-// families are those that this machine has.
+// families returns the IP families that the machine supports.
 func families() []ruleset.Family {
 	out := []ruleset.Family{ruleset.IPv4}
 	if _, err := os.Stat("/proc/net/if_inet6"); err == nil {
@@ -161,12 +161,12 @@ func families() []ruleset.Family {
 	return out
 }
 
-// policyConfig is the configuration as package netpolicy wants it.
+// policyConfig converts a validated configuration for package netpolicy.
 func policyConfig(c *config.Config) netpolicy.Config {
 	return netpolicy.Config{Node: c.Hostname, IPv6: slices.Contains(families(), ruleset.IPv6), Audit: c.NFTables.SyncPeriod.Duration}
 }
 
-// cleanup removes the tables.
+// cleanup removes all tables of the proxy and of network policies.
 func cleanup() error {
 	errs := []error{netpolicy.Remove(policyConfig(&config.Config{})), removeAnnounced()}
 	for _, f := range families() {
@@ -189,7 +189,7 @@ func removeAnnounced() error {
 	return a.Remove(context.Background())
 }
 
-// events records events about this node and its services.
+// events returns a recorder of events about this node and its services.
 type events struct {
 	broadcaster record.EventBroadcaster
 	recorder    record.EventRecorder

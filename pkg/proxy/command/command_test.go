@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { unshare.Run(leaktest.Checked{M: m}, unshare.Network) }
 
-// TestCleanup: --cleanup removes every table of the proxy's, and no other; without any
-// it has nothing to say.
+// TestCleanup checks that --cleanup removes all tables of the proxy and no others, and succeeds if
+// there are none.
 func TestCleanup(t *testing.T) {
 	unshare.Need(t)
 	conn, err := nft.Open(0)

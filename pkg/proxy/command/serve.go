@@ -28,18 +28,18 @@ import (
 	"keelson.dev/keelson/pkg/proxy/healthcheck"
 )
 
-// rebind is how long to wait before trying again to listen.
+// rebind is the delay before the next attempt to listen.
 const rebind = 5 * time.Second
 
-// server is one that serve keeps up.
+// server is a server that serve keeps running.
 type server struct {
 	name, address string
 	handler       http.Handler
-	tls           *tls.Config // nil: plain
+	tls           *tls.Config // nil means plain HTTP
 }
 
-// servers are those of health and of metrics. Health is for load balancers, which
-// have no credentials; it says nothing but whether traffic is wanted.
+// servers returns the servers for health and for metrics. Health is for load balancers, which have
+// no credentials, so it reports only whether the node wants traffic.
 func servers(cfg *config.Config, guard *daemon.Guard, h *healthcheck.Proxy, g prometheus.Gatherer, log *slog.Logger) ([]server, error) {
 	k := &cfg.KubeProxyConfiguration
 	metrics := server{name: "metrics", address: k.MetricsBindAddress, handler: metricsHandler(cfg, g, log)}
@@ -57,8 +57,8 @@ func servers(cfg *config.Config, guard *daemon.Guard, h *healthcheck.Proxy, g pr
 	return []server{{name: "health", address: k.HealthzBindAddress, handler: healthHandler(h)}, metrics}, nil
 }
 
-// serve serves, each server on its address if it has one, until ctx ends.
-// If the configuration says so, an address that cannot be had is the end.
+// serve runs each server that has an address until ctx ends. If the configuration says so, failing
+// to listen ends the process; otherwise serve tries again.
 func serve(ctx context.Context, k *kubeproxy.KubeProxyConfiguration, all []server, log *slog.Logger, end func(error)) *sync.WaitGroup {
 	var running sync.WaitGroup
 	for _, s := range all {
@@ -92,7 +92,7 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// listen serves until ctx ends.
+// listen listens and serves until ctx ends.
 func (srv *server) listen(ctx context.Context) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", srv.address)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/proxy/config"
 )
 
-// TestPages: the metrics server tells people what the proxy is, and which paths it serves.
+// TestPages checks the pages of the metrics server that describe the process and list the paths.
 func TestPages(t *testing.T) {
 	cfg, err := config.Parse([]string{"--hostname-override=n1", "--masquerade-all", "--profiling"}, io.Discard)
 	if err != nil {
@@ -36,7 +36,7 @@ func TestPages(t *testing.T) {
 		t.Errorf("health checks are not counted: %s", slis)
 	}
 	flags := get("/flagz")
-	// What is between name and value is another each time, so that nobody parses it.
+	// Zpages vary the text between name and value, so that no program parses them.
 	for _, want := range []string{"kube-proxy flagz", "\nhostname-override[:= ]+n1\n", "\nmasquerade-all[:= ]+true\n"} {
 		if !regexp.MustCompile(want).MatchString(flags) {
 			t.Errorf("flagz has no %q: %s", want, flags)
@@ -49,7 +49,7 @@ func TestPages(t *testing.T) {
 		t.Errorf("statusz: %s", status)
 	}
 	for _, path := range paths {
-		if path != "/debug" { // the root of several
+		if path != "/debug" { // the common root of several
 			get(path)
 		}
 	}

@@ -14,15 +14,15 @@ import (
 	kubeproxy "k8s.io/kube-proxy/config/v1alpha1"
 )
 
-// tune writes those settings of connection tracking that the configuration names, in
-// the proxy's own network namespace, and the process's preference to live. What the kernel
-// does not allow is logged and left: the size of the table is the machine's, and cannot be written
-// in a network namespace.
+// tune writes the settings of connection tracking that the configuration names, in the proxy's own
+// network namespace, and the process's OOM score adjustment. It logs what the kernel does not
+// allow and continues: the size of the table belongs to the machine and cannot be written in a
+// network namespace.
 func tune(k *kubeproxy.KubeProxyConfiguration, log *slog.Logger) {
 	const dir = "/proc/sys/net/netfilter"
 	put := func(path, value string) {
 		if err := os.WriteFile(path, []byte(value), 0o644); err != nil {
-			log.Info("Setting not written", "path", path, "value", value, "err", err)
+			log.Info("Failed to write setting", "path", path, "value", value, "err", err)
 		}
 	}
 	seconds := func(name string, d time.Duration) {

@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config reads the proxy's flags and its KubeProxyConfiguration, with
-// the defaults and checks of kube-proxy. As there, flags other than those
-// about this process itself do not count when there is a file.
+// Package config reads the proxy's flags and its KubeProxyConfiguration, with kube-proxy's
+// defaults and validation. As in kube-proxy, a file overrides all flags except those about the
+// process itself.
 package config
 
 import (
@@ -28,7 +28,7 @@ import (
 	"keelson.dev/keelson/pkg/daemon/zpages"
 )
 
-// The modes to tell which packets are from pods.
+// The ways to recognize packets from pods.
 const (
 	ByClusterCIDR     = kubeproxy.LocalMode("ClusterCIDR")
 	ByNodeCIDR        = kubeproxy.LocalMode("NodeCIDR")
@@ -36,7 +36,7 @@ const (
 	ByInterfacePrefix = kubeproxy.LocalMode("InterfaceNamePrefix")
 )
 
-// Primary is the value of nodePortAddresses that means the node's own addresses.
+// Primary is the value of nodePortAddresses that selects the node's own addresses.
 const Primary = "primary"
 
 const (
@@ -46,25 +46,25 @@ const (
 	metricsPort = 10249
 )
 
-// Config is what the process is told.
+// Config is the configuration of the process.
 type Config struct {
 	daemon.Flags
 	kubeproxy.KubeProxyConfiguration
-	// Cleanup: remove what a proxy has left in the kernel, and end.
+	// Cleanup makes the process remove the tables of an earlier proxy from the kernel and exit.
 	Cleanup bool
 	// Hostname is the name of the node.
 	Hostname string
-	// SecureMetrics serves metrics, /configz and profiles by TLS, as Metrics says,
-	// to those only whom the API server allows to get them.
+	// SecureMetrics serves metrics, /configz and profiles over TLS as configured in Metrics, to
+	// clients that the API server authorizes.
 	SecureMetrics bool
 	Metrics       daemon.ServingFlags
-	// NetworkPolicy has NetworkPolicies enforced on the node's pods.
+	// NetworkPolicy enables the enforcement of NetworkPolicies on the node's pods.
 	NetworkPolicy bool
-	// Values are those of all flags by name, as /flagz tells them.
+	// Values are the values of all flags by name, as /flagz shows them.
 	Values map[string]string
 }
 
-// Parse reads the arguments and the file that they name.
+// Parse parses the arguments and the configuration file that they name.
 func Parse(args []string, output io.Writer) (*Config, error) {
 	c := &Config{}
 	Default(&c.KubeProxyConfiguration)
@@ -96,7 +96,7 @@ func Parse(args []string, output io.Writer) (*Config, error) {
 	return c, Validate(&c.KubeProxyConfiguration).ToAggregate()
 }
 
-// addFlags defines the flags that stand for fields of the file.
+// addFlags defines the flags that correspond to fields of the file.
 func addFlags(fs *pflag.FlagSet, k *kubeproxy.KubeProxyConfiguration) {
 	const ignored = " This parameter is ignored if a config file is specified by --config."
 	fs.StringVar(&k.ClusterCIDR, "cluster-cidr", k.ClusterCIDR, "The CIDR range of the pods in the cluster. (For dual-stack clusters, this can be a comma-separated dual-stack pair of CIDR ranges.)."+ignored)
@@ -113,7 +113,7 @@ func addFlags(fs *pflag.FlagSet, k *kubeproxy.KubeProxyConfiguration) {
 	fs.StringSliceVar(&k.NodePortAddresses, "nodeport-addresses", nil, "A list of CIDR ranges that contain valid node IPs, or alternatively, the single string 'primary'."+ignored)
 }
 
-// addMetrics defines the flags for which the file has no fields.
+// addMetrics defines the flags without a field in the file.
 func (c *Config) addMetrics(fs *pflag.FlagSet) {
 	m := &c.Metrics
 	fs.BoolVar(&c.SecureMetrics, "secure-metrics", false, "Serve metrics by TLS, to those whom the API server allows to get them.")
@@ -158,7 +158,7 @@ func (c *Config) name(override string) error {
 	return nil
 }
 
-// Default fills in what is not set.
+// Default sets the fields that are not set.
 func Default(k *kubeproxy.KubeProxyConfiguration) {
 	k.APIVersion, k.Kind = apiVersion, kind
 	set(&k.BindAddress, "0.0.0.0")
@@ -205,7 +205,7 @@ func set[T comparable](v *T, to T) {
 	}
 }
 
-// withPort adds the port to an address that has none.
+// withPort adds the port to an address without one.
 func withPort(address string, port int) string {
 	if _, _, err := net.SplitHostPort(address); err == nil {
 		return address
@@ -213,7 +213,7 @@ func withPort(address string, port int) string {
 	return net.JoinHostPort(strings.Trim(address, "[]"), strconv.Itoa(port))
 }
 
-// Validate tells what is wrong with a configuration.
+// Validate returns the errors in a configuration.
 func Validate(k *kubeproxy.KubeProxyConfiguration) field.ErrorList {
 	root := field.NewPath("KubeProxyConfiguration")
 	var errs field.ErrorList
@@ -272,7 +272,7 @@ func validateLocal(k *kubeproxy.KubeProxyConfiguration, root *field.Path) field.
 	return errs
 }
 
-// ClusterCIDRs are the ranges in clusterCIDR.
+// ClusterCIDRs returns the ranges in clusterCIDR.
 func ClusterCIDRs(k *kubeproxy.KubeProxyConfiguration) []string {
 	if k.ClusterCIDR == "" {
 		return nil

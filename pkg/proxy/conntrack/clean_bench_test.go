@@ -51,7 +51,8 @@ func put(tb testing.TB, h *netlink.Handle, protocol uint8, from, to, answer stri
 
 func familyOf(f ruleset.Family) netlink.InetFamily { return netlink.InetFamily(inet(f)) }
 
-// BenchmarkClean is what one change of a service costs on a node with 100,000 flows, a tenth of them of UDP.
+// BenchmarkClean measures the cost of one change of a service on a node with 100,000 flows. A
+// tenth of them are UDP flows.
 func BenchmarkClean(b *testing.B) {
 	t, h := openTable(b)
 	const flows = 100_000

@@ -1,15 +1,14 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conntrack makes the kernel forget flows of UDP clients that a change
-// of a service has left behind. A UDP flow has no end: as long as the client
-// sends, the kernel sends its packets where it sent the first one, be that an
-// endpoint that has gone, whose address another pod may have by now, or, if the
-// service had no endpoint yet, nowhere.
+// Package conntrack deletes the kernel's entries of UDP flows that a change of a service has made
+// stale. A UDP flow has no end: as long as the client sends, the kernel sends its packets where it
+// sent the first one. That may be an endpoint that is gone, whose address may belong to another pod
+// by now, or nowhere, if the service had no endpoint yet.
 //
-// Connections of TCP and SCTP end by themselves and are left alone, as are flows
-// to endpoints that still serve while they terminate, and flows that are not to a
-// frontend of a service: from pod to pod, to host ports, out of the cluster.
+// TCP and SCTP connections end by themselves and are not touched. Neither are flows to endpoints that
+// still serve while they terminate, and flows that are not to a frontend of a service: between pods,
+// to host ports, or out of the cluster.
 package conntrack
 
 import (
@@ -26,20 +25,20 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// Claim says which flows at a UDP frontend are right.
+// Claim says which flows at a UDP frontend are valid.
 type Claim struct {
-	// Serving are the endpoints whose flows may go on.
+	// Serving are the endpoints to which flows may continue.
 	Serving ruleset.Endpoints
-	// Departed is true if no service has the frontend any more. Flows that are not translated are right
-	// then: they are to a process of the node, or to whatever has the address outside of the cluster.
+	// Departed is true if no service has the frontend any more. Untranslated flows are valid then:
+	// they go to a process of the node, or to whatever has the address outside of the cluster.
 	Departed bool
 }
 
-// Claims are those of one family. Of frontends that are not there nothing is known.
+// Claims are the claims of one family. Flows at frontends without a claim are not touched.
 type Claims struct {
 	Frontends map[ruleset.Frontend]Claim
-	// NodePorts are the addresses with node ports. Frontends at the unspecified address
-	// stand for them, unless the address has a frontend of its own.
+	// NodePorts are the addresses with node ports. A frontend at the unspecified address applies
+	// to each of them that has no frontend of its own.
 	NodePorts map[netip.Addr]bool
 }
 
@@ -49,7 +48,7 @@ type Table struct {
 	links   *netlink.Handle
 }
 
-// Open opens the table of a namespace; 0 is that of the process.
+// Open opens the table of a network namespace. 0 means that of the process.
 func Open(netNS int) (*Table, error) {
 	at := netns.None()
 	if netNS > 0 {
@@ -79,8 +78,8 @@ func (t *Table) Close() {
 	}
 }
 
-// Local returns the addresses of the namespace in a family. A list that is incomplete
-// because addresses change meanwhile is not an error.
+// Local returns the addresses of the namespace in a family. It is not an error if the list is
+// incomplete because addresses change meanwhile.
 func (t *Table) Local(f ruleset.Family) ([]netip.Addr, error) {
 	list, err := t.links.AddrList(nil, int(inet(f)))
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -95,9 +94,9 @@ func (t *Table) Local(f ruleset.Family) ([]netip.Addr, error) {
 	return out, nil
 }
 
-// Clean deletes those flows of a family that are stale by the claims. It returns how many
-// it deleted. With an error there may be others. The walk takes a while: each deletion is made by
-// guard, which may skip it if what is known of one of the frontends has changed meanwhile.
+// Clean deletes the flows of a family that are stale according to the claims, and returns how many
+// it deleted. After an error, stale flows may be left. Listing takes a while, so guard runs each
+// deletion and can skip it if the claim of one of its frontends has changed meanwhile.
 func (t *Table) Clean(f ruleset.Family, c Claims, guard func(del func(), at ...ruleset.Frontend)) (int, error) {
 	type staleFlow struct {
 		message []byte
@@ -125,7 +124,7 @@ func (t *Table) Clean(f ruleset.Family, c Claims, guard func(del func(), at ...r
 			switch one := t.remove(f, s.message); {
 			case one == nil:
 				n++
-			case !errors.Is(one, unix.ENOENT): // it has ended, or another one has its place
+			case !errors.Is(one, unix.ENOENT): // not ENOENT: the flow has ended, or another one replaced it
 				failed = fmt.Errorf("delete flow: %w", one)
 			}
 		}, s.at...)
@@ -133,7 +132,7 @@ func (t *Table) Clean(f ruleset.Family, c Claims, guard func(del func(), at ...r
 	return n, errors.Join(err, failed)
 }
 
-// remove deletes an entry, given as the kernel has listed it: with its number.
+// remove deletes an entry in the form in which the kernel listed it, which includes its ID.
 func (t *Table) remove(f ruleset.Family, message []byte) error {
 	req := t.request(f, nl.IPCTNL_MSG_CT_DELETE, unix.NLM_F_ACK)
 	req.AddRawData(message[nl.SizeofNfgenmsg:])
@@ -148,15 +147,15 @@ func (t *Table) request(f ruleset.Family, operation, flags int) *nl.NetlinkReque
 	return req
 }
 
-// Attributes of netfilter's conntrack messages that package nl does not have.
+// Attributes of netfilter's conntrack messages that package nl does not define.
 const (
 	ctaFilter          = 25
 	ctaFilterOrigFlags = 1
 	filterProtocol     = 1 << 3
 )
 
-// onlyUDP has the kernel leave out the entries of other protocols, of which a node may have many
-// more. Kernels before 5.8 list them nevertheless.
+// onlyUDP makes the kernel list only UDP entries. A node may have many more entries of other
+// protocols. Kernels before 5.8 list those too.
 func onlyUDP(dump *nl.NetlinkRequest) {
 	original := nl.NewRtAttr(unix.NLA_F_NESTED|nl.CTA_TUPLE_ORIG, nil)
 	protocol := nl.NewRtAttr(unix.NLA_F_NESTED|nl.CTA_TUPLE_PROTO, nil)
@@ -197,7 +196,8 @@ func newChecker(c Claims) checker {
 	return out
 }
 
-// stale returns the frontends by which a flow must not go on; none if it may.
+// stale returns the frontends because of which a flow must end. It returns none if the flow may
+// continue.
 func (c checker) stale(f flow) []ruleset.Frontend {
 	own := ruleset.Frontend{Addr: f.to.Addr(), Protocol: ruleset.UDP, Port: f.to.Port()}
 	at := own

@@ -12,7 +12,7 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// TestClean makes one flow a case in the kernel and looks at which of them is left.
+// TestClean creates one flow for each case in the kernel, and checks which are left.
 func TestClean(t *testing.T) {
 	at := func(a string, port uint16) ruleset.Frontend {
 		return ruleset.Frontend{Addr: netip.MustParseAddr(a), Protocol: ruleset.UDP, Port: port}
@@ -97,12 +97,12 @@ func TestClean(t *testing.T) {
 	}
 	for name, tt := range tests {
 		if there[name] == tt.stale {
-			t.Errorf("%s: %s: it is there: %v", name, tt.reason, there[name])
+			t.Errorf("%s: %s: exists: %v", name, tt.reason, there[name])
 		}
 	}
 }
 
-// FuzzParse: what the kernel lists is not trusted to be well-formed.
+// FuzzParse checks that parse does not trust the kernel's messages to be well-formed.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte{2, 0, 0, 0, 8, 0, 1, 0x80, 4, 0, 1, 0x80})
 	f.Add([]byte{2, 0, 0, 0, 3, 0, 1, 0})

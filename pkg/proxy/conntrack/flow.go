@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// flow is a UDP flow: where its packets were sent, and where the answers come from.
+// flow is a UDP flow: the destination of its packets and the source of the answers.
 type flow struct{ to, from netip.AddrPort }
 
-// parse reads the two tuples of an entry, in the kernel's form. It reports false if the entry is not
-// of UDP. A node may have very many entries: unlike netlink.ConntrackTableList it
-// reads nothing else, and allocates nothing.
+// parse reads the two tuples of an entry in the kernel's form. It returns false if the entry is
+// not a UDP flow. A node can have very many entries, so unlike netlink.ConntrackTableList it reads
+// nothing else and allocates nothing.
 func parse(m []byte) (flow, bool) {
 	var original, reply tuple
 	if len(m) < nl.SizeofNfgenmsg {
@@ -34,7 +34,7 @@ func parse(m []byte) (flow, bool) {
 	return f, original.protocol == unix.IPPROTO_UDP && f.to.IsValid() && f.from.IsValid()
 }
 
-// tuple is one direction of an entry, its addresses and ports in network byte order.
+// tuple is one direction of an entry. Addresses and ports are in network byte order.
 type tuple struct {
 	protocol         uint8
 	src, dst         []byte
@@ -76,8 +76,8 @@ func parseTuple(b []byte) tuple {
 	return t
 }
 
-// attributes yields the netlink attributes in b, without the flags of their types. What is
-// malformed ends it.
+// attributes yields the netlink attributes in b, without the flags of their types. It stops at a
+// malformed one.
 func attributes(b []byte) func(yield func(uint16, []byte) bool) {
 	return func(yield func(uint16, []byte) bool) {
 		for len(b) >= unix.SizeofNlAttr {

@@ -92,7 +92,7 @@ func TestServices(t *testing.T) {
 			t.Errorf("%s: %d %v %s", why, res.StatusCode, res.Header, got)
 		}
 	}
-	for { // a port that was free may be another process's by now
+	for { // another process may have taken the free port
 		port = freePort(t)
 		if s.Set(ctx, name, port, 2); len(failures) == 0 {
 			break

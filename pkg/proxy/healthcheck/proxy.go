@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package healthcheck answers load balancers: whether this node's proxy works,
-// and how many endpoints of a service the node has. Bodies and codes are those
-// of kube-proxy, which the load balancers of clouds are configured for.
+// Package healthcheck answers load balancers whether this node's proxy works, and how many
+// endpoints of a service the node has. Bodies and codes are those of kube-proxy, because the load
+// balancers of clouds are configured for them.
 package healthcheck
 
 import (
@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// toBeDeleted is the taint of a node that the cluster autoscaler is about to remove.
+// toBeDeleted is the taint of a node that the cluster autoscaler will remove.
 const toBeDeleted = "ToBeDeletedByClusterAutoscaler"
 
 // Proxy is the health of the proxy. It is safe for concurrent use.
@@ -27,17 +27,17 @@ type Proxy struct {
 
 	mu       sync.Mutex
 	updated  map[corev1.IPFamily]time.Time // guarded by mu
-	queued   map[corev1.IPFamily]time.Time // guarded by mu: the oldest change not yet made
+	queued   map[corev1.IPFamily]time.Time // guarded by mu; time of the oldest pending change
 	eligible bool                          // guarded by mu
 }
 
-// NewProxy returns the health of a proxy that is ill if a change waits longer than the
-// timeout. Count is told of each answer.
+// NewProxy returns the health of a proxy that is unhealthy if a change waits longer than the
+// timeout. count is called for each answer.
 func NewProxy(c clock.PassiveClock, timeout time.Duration, count func(path string, code int)) *Proxy {
 	return &Proxy{clock: c, timeout: timeout, count: count, updated: map[corev1.IPFamily]time.Time{}, queued: map[corev1.IPFamily]time.Time{}}
 }
 
-// Queued notes that there is a change to be made.
+// Queued records that there is a pending change.
 func (p *Proxy) Queued(f corev1.IPFamily) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,7 +46,7 @@ func (p *Proxy) Queued(f corev1.IPFamily) {
 	}
 }
 
-// Updated notes that all changes have been made.
+// Updated records that all changes have been applied.
 func (p *Proxy) Updated(f corev1.IPFamily) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -54,8 +54,8 @@ func (p *Proxy) Updated(f corev1.IPFamily) {
 	p.updated[f] = p.clock.Now()
 }
 
-// Node notes what the node is; nil if there is none. A node that is going away gets no
-// new traffic.
+// Node records the state of the node, or nil if the Node does not exist. A node that will be
+// removed gets no new traffic.
 func (p *Proxy) Node(n *corev1.Node) {
 	eligible := n != nil && n.DeletionTimestamp.IsZero()
 	if eligible {
@@ -97,20 +97,20 @@ func (p *Proxy) report() (report, bool) {
 	return r, p.eligible
 }
 
-// Healthy tells whether changes are made in time.
+// Healthy reports whether changes are applied in time.
 func (p *Proxy) Healthy() bool {
 	r, _ := p.report()
 	return r.Healthy
 }
 
-// Synced tells whether both families, or the one that there is, have been set up once.
+// Synced reports whether every family in use has been set up once.
 func (p *Proxy) Synced() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.updated) > 0 && len(p.queued) == 0
 }
 
-// Healthz serves /healthz, which fails also on a node that is going away.
+// Healthz serves /healthz. It also fails on a node that will be removed.
 func (p *Proxy) Healthz(w http.ResponseWriter, _ *http.Request) {
 	r, eligible := p.report()
 	r.NodeEligible = &eligible
@@ -128,7 +128,7 @@ func (p *Proxy) answer(w http.ResponseWriter, path string, r report, ok bool) {
 	if !ok {
 		code = http.StatusServiceUnavailable
 	} else {
-		r.LastUpdated = r.CurrentTime // nothing is older than now when all is done
+		r.LastUpdated = r.CurrentTime // no change is pending
 	}
 	p.count(path, code)
 	w.Header().Set("Content-Type", "application/json")
@@ -136,7 +136,7 @@ func (p *Proxy) answer(w http.ResponseWriter, path string, r report, ok bool) {
 	w.WriteHeader(code)
 	body, err := json.Marshal(r)
 	if err != nil {
-		return // times and booleans always marshal
+		return // cannot happen: times and booleans always marshal
 	}
-	_, _ = w.Write(body) // the client may have gone
+	_, _ = w.Write(body) // the client may have disconnected
 }

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Services are the servers on health check node ports. Set and Close are for one
-// goroutine; the servers have their own.
+// Services are the servers on health check node ports. Set and Close must not be called
+// concurrently; the servers run in goroutines of their own.
 type Services struct {
 	healthy   func() bool
 	addresses func() []string
@@ -28,8 +28,8 @@ type Services struct {
 	running   sync.WaitGroup
 }
 
-// NewServices returns no servers. Healthy is the proxy's own health; addresses are
-// where to listen; failed is told when a port cannot be had.
+// NewServices returns no servers. healthy is the proxy's own health. addresses returns the
+// addresses to listen on. failed is called when a server cannot listen.
 func NewServices(healthy func() bool, addresses func() []string, failed func(types.NamespacedName, error), log *slog.Logger) *Services {
 	return &Services{healthy: healthy, addresses: addresses, failed: failed, log: log, servers: map[types.NamespacedName]*server{}}
 }
@@ -44,7 +44,7 @@ type server struct {
 	local int // guarded by mu
 }
 
-// Set makes the port of a service answer with its number of local endpoints; port 0 ends it.
+// Set makes the port of a service answer with its number of local endpoints. Port 0 stops it.
 func (s *Services) Set(ctx context.Context, name types.NamespacedName, port uint16, local int) {
 	have := s.servers[name]
 	if have != nil && have.port != port {
@@ -74,7 +74,7 @@ func (s *Services) start(ctx context.Context, srv *server) error {
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(a, strconv.Itoa(int(srv.port))))
 		if err != nil {
 			for _, l := range listeners {
-				_ = l.Close() // nothing has been served
+				_ = l.Close() // the listener has served nothing
 			}
 			return fmt.Errorf("listen: %w", err)
 		}
@@ -83,7 +83,7 @@ func (s *Services) start(ctx context.Context, srv *server) error {
 	for _, l := range listeners {
 		s.running.Go(func() {
 			if err := srv.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-				s.log.Error("Service health check ended", "service", srv.name, "err", err)
+				s.log.Error("Health check server of a service failed", "service", srv.name, "err", err)
 			}
 		})
 	}
@@ -91,11 +91,11 @@ func (s *Services) start(ctx context.Context, srv *server) error {
 }
 
 func (s *Services) stop(srv *server) {
-	_ = srv.http.Close() // also ends the connections
+	_ = srv.http.Close() // also closes the connections
 	delete(s.servers, srv.name)
 }
 
-// Close ends all servers and waits for them.
+// Close stops all servers and waits for them.
 func (s *Services) Close() {
 	for _, srv := range s.servers {
 		s.stop(srv)
@@ -116,5 +116,5 @@ func (s *server) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	const format = "{\n\t\"service\": {\n\t\t\"namespace\": %q,\n\t\t\"name\": %q\n\t},\n\t\"localEndpoints\": %d,\n\t\"serviceProxyHealthy\": %v\n}"
-	_, _ = fmt.Fprintf(w, format, s.name.Namespace, s.name.Name, local, healthy) // the client may have gone
+	_, _ = fmt.Fprintf(w, format, s.name.Namespace, s.name.Name, local, healthy) // the client may have disconnected
 }
