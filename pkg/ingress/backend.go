@@ -20,37 +20,37 @@ const h2c = "kubernetes.io/h2c"
 
 // Backend is a port of a Service, and the endpoints behind it.
 type Backend struct {
-	// Name is the Service's, as namespace/name:port.
+	// Name is namespace/name:port of the Service.
 	Name string
 	// Namespace is the namespace of the Service.
 	Namespace string
-	// HTTP2 tells that the endpoints speak HTTP/2 from the first byte.
+	// HTTP2 is true if the endpoints speak HTTP/2 without an upgrade.
 	HTTP2 bool
-	// Endpoints are addresses with ports; none: nobody is ready.
+	// Endpoints are addresses with ports. Empty means that no endpoint is ready.
 	Endpoints []string
 
 	turn atomic.Uint32
 }
 
-// next is an endpoint, each in its turn.
+// next returns the endpoints in turn.
 func (b *Backend) next() string {
 	return b.Endpoints[int(b.turn.Add(1)-1)%len(b.Endpoints)]
 }
 
-// Backends finds the backends of one table: each is made once.
+// Backends finds the backends of one table. Each is created once.
 type Backends struct {
 	service func(namespace, name string) *v1.Service
 	slices  func(namespace, service string) []*discoveryv1.EndpointSlice
 	made    map[string]*Backend
 }
 
-// NewBackends returns the backends that Services and their slices make.
+// NewBackends returns the backends that follow from Services and their slices.
 func NewBackends(service func(namespace, name string) *v1.Service, slices func(namespace, service string) []*discoveryv1.EndpointSlice) Backends {
 	return Backends{service, slices, map[string]*Backend{}}
 }
 
-// find is the backend that an Ingress of the namespace means. One that does not
-// exist is one without endpoints; a resource that is no Service, likewise.
+// find returns the backend that an Ingress of the namespace refers to. A Service that does not
+// exist, or a resource that is not a Service, gives a backend without endpoints.
 func (bs Backends) find(namespace string, ref *networkingv1.IngressBackend) *Backend {
 	if ref.Service == nil {
 		return &Backend{Name: namespace + "/", Namespace: namespace}
@@ -83,8 +83,8 @@ func (b *Backend) fill(svc *v1.Service, port networkingv1.ServiceBackendPort, sl
 	}
 }
 
-// endpoints are the ready endpoints of a port; where none is ready, those that
-// still serve while they end.
+// endpoints returns the ready endpoints of a port. If none is ready, it returns those that still
+// serve while they terminate.
 func endpoints(port string, all []*discoveryv1.EndpointSlice) []string {
 	var ready, serving []string
 	for _, slice := range all {
@@ -122,8 +122,8 @@ func portOf(slice *discoveryv1.EndpointSlice, name string) string {
 	return ""
 }
 
-// reachable tells whether an address may be a pod's. What leads to ourselves, to
-// the link or to many is nobody's pod.
+// reachable reports whether an address can belong to a pod. Loopback, link-local, multicast and
+// unspecified addresses cannot.
 func reachable(address string) bool {
 	a, err := netip.ParseAddr(address)
 	return err == nil && a.IsGlobalUnicast() && !a.IsLinkLocalUnicast()

@@ -28,7 +28,7 @@ import (
 	"keelson.dev/keelson/pkg/follow"
 )
 
-// settle is how long further changes are waited for before a table is built.
+// settle is how long the controller waits for further changes before it builds a table.
 const settle = 20 * time.Millisecond
 
 // Delays before a table that could not be built is built again.
@@ -37,10 +37,11 @@ const (
 	lastRetry  = 30 * time.Second
 )
 
-// busy is the pause between two tables, as a multiple of the time that the first one took to build.
+// busy is the minimum pause between two tables, as a multiple of the time that the first one took
+// to build.
 const busy = 9
 
-// Controller keeps a proxy's table as the cluster asks for.
+// Controller keeps a proxy's table up to date with the cluster.
 type Controller struct {
 	client    kubernetes.Interface
 	proxy     *Proxy
@@ -59,8 +60,8 @@ type Controller struct {
 	reports chan report
 }
 
-// NewController returns a controller. Addresses of the Service publish are told
-// in the status of Ingresses; a zero name tells none.
+// NewController returns a controller. The addresses of the Service publish are written into the
+// status of Ingresses. If its name is zero, none are.
 func NewController(client kubernetes.Interface, p *Proxy, publish types.NamespacedName, clk clock.Clock, log *slog.Logger) (*Controller, error) {
 	factory := follow.NewInformers(client, 0)
 	networking, core, discovery := factory.Networking().V1(), factory.Core().V1(), factory.Discovery().V1()
@@ -85,7 +86,7 @@ func NewController(client kubernetes.Interface, p *Proxy, publish types.Namespac
 	return c, errors.Join(errs...)
 }
 
-// Run keeps the table until ctx ends; ready is called with the first.
+// Run keeps the table up to date until ctx ends. It calls ready when the first table is in use.
 func (c *Controller) Run(ctx context.Context, ready func()) error {
 	c.informers.Start(ctx.Done())
 	defer c.informers.Shutdown()
@@ -134,7 +135,7 @@ func (c *Controller) sync(ctx context.Context) error {
 	return nil
 }
 
-// mine are the Ingresses of our classes.
+// mine returns the Ingresses of our classes.
 func (c *Controller) mine() ([]*networkingv1.Ingress, error) {
 	classes, err := c.classes.List(labels.Everything())
 	if err != nil {
@@ -157,7 +158,7 @@ func (c *Controller) mine() ([]*networkingv1.Ingress, error) {
 	return out, nil
 }
 
-// service is a Service; nil: there is none.
+// service returns a Service, or nil.
 func (c *Controller) service(namespace, name string) *v1.Service {
 	s, err := c.services.Services(namespace).Get(name)
 	if err != nil {
@@ -169,7 +170,7 @@ func (c *Controller) service(namespace, name string) *v1.Service {
 func (c *Controller) endpoints(namespace, name string) []*discoveryv1.EndpointSlice {
 	out, err := c.slices.EndpointSlices(namespace).List(labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: name}))
 	if err != nil {
-		return nil // a cache does not fail
+		return nil // does not happen: the lister reads a cache
 	}
 	return out
 }

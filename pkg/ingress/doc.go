@@ -1,25 +1,25 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ingress serves Ingresses of the class that names it: HTTP and HTTPS
-// from outside the cluster, by host and path, to the endpoints of Services.
+// Package ingress serves Ingresses of its class: it forwards HTTP and HTTPS requests from outside of
+// the cluster, by host and path, to the endpoints of Services.
 //
-// What is asked for is compiled into a Table, which never changes; a new one
-// takes its place when Ingresses, Services, EndpointSlices or the Secrets of
-// certificates change, and requests under way go on with the old.
+// Ingresses are compiled into a Table, which never changes. When Ingresses, Services, EndpointSlices
+// or the Secrets of certificates change, a new table replaces it. Running requests continue with the
+// old one.
 //
-// Nothing in an Ingress is text of a configuration: hosts, paths and names are
-// compared, never interpreted, and one annotation is read. Services of type
-// ExternalName and endpoints on loopback or link-local addresses are not used as
-// backends, so that authors of Ingresses can reach only pods.
+// Nothing in an Ingress becomes text of a configuration: hosts, paths and names are compared, never
+// interpreted, and only one annotation is read. Services of type ExternalName and endpoints with
+// loopback or link-local addresses are not used as backends, so that authors of Ingresses can reach
+// only pods.
 //
-// A host belongs to the namespace of the oldest Ingress that names it. No path of
-// it is served from another namespace, and no other certificate is shown for it,
-// unless its owner shares it. The owner depends only on the objects, not on their order.
+// A host belongs to the namespace of the oldest Ingress that names it. No other namespace serves
+// paths or certificates of that host, unless the owner shares it. The owner depends only on the
+// objects, not on their order.
 //
-// Clients and endpoints may stall: Limits bound both, so that the process does not
-// run out of memory. Rates of requests are not limited.
+// Clients and endpoints may stall. Limits bound the resources that they hold, so that the process
+// does not run out of memory. Request rates are not limited.
 //
-// Of Secrets it reads those that Ingresses name, one by one: package
-// controllers/ingresstls grants no more.
+// The package reads only Secrets that Ingresses name, one by one. Package controllers/ingresstls
+// grants no more.
 package ingress

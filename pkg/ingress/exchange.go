@@ -26,7 +26,7 @@ var (
 	errSilent = errors.New("nothing was exchanged for too long")
 )
 
-// longAgo returns a deadline in the past, which ends pending reads and writes.
+// longAgo returns a deadline in the past. Setting it ends pending reads and writes.
 func longAgo() time.Time { return time.Unix(1, 0) }
 
 // exchange is one request and its answer. It implements http.ResponseWriter and

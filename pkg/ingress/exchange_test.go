@@ -39,8 +39,8 @@ func newTimedProxy(t *testing.T, handler http.HandlerFunc) (*testingclock.FakeCl
 	return clk, l.Addr().String()
 }
 
-// written waits until the write that the client has read is over for the proxy,
-// so that of its only request only the timer for silence runs.
+// written waits until the proxy has finished the write that the client has read. From then on only
+// the silence timer of its only request runs.
 func written(clk *testingclock.FakeClock) {
 	for clk.Waiters() > 1 {
 		runtime.Gosched()
@@ -137,7 +137,8 @@ func TestUpgradedLasts(t *testing.T) {
 	}
 }
 
-// An endpoint that has sent everything can still receive.
+// TestUpgradedHalfClose checks that an endpoint that has closed its sending side can still
+// receive.
 func TestUpgradedHalfClose(t *testing.T) {
 	got := make(chan string, 1)
 	_, address := newTimedProxy(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -275,8 +276,8 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// A client may end streams that have begun as often as it likes. Requests that
-// it cancels before their answer end the connection.
+// TestCancelsCounted checks that a client may cancel any number of streams that have begun, and
+// that cancelling many requests before their answers closes the connection.
 func TestCancelsCounted(t *testing.T) {
 	for code, closes := range map[int]bool{0: true, http.StatusEarlyHints: true, http.StatusOK: false} {
 		p := NewProxy(Options{Limits: DefaultLimits(1 << 30), Clock: testingclock.NewFakeClock(time.Unix(1000, 0)), Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})

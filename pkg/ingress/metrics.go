@@ -35,5 +35,5 @@ func newProxyMetrics(r prometheus.Registerer) proxyMetrics {
 	return m
 }
 
-// class is a code as metrics count it.
+// class returns the label for a status code in metrics.
 func class(code int) string { return strconv.Itoa(code/100) + "xx" }

@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/api/networking/hosts"
 )
 
-// of moves an Ingress to a namespace.
+// of sets the namespace of an Ingress.
 func of(namespace string, i *networkingv1.Ingress) *networkingv1.Ingress {
 	i.Namespace = namespace
 	return i
@@ -32,7 +32,7 @@ func shared(with string, i *networkingv1.Ingress) *networkingv1.Ingress {
 	return i
 }
 
-// later records that an Ingress has named its first host only since the given second.
+// later records that an Ingress has named its first host only since a given second.
 func later(second int64, i *networkingv1.Ingress) *networkingv1.Ingress {
 	i.Annotations = map[string]string{hosts.Since: fmt.Sprintf("{%q: %q}", i.Spec.Rules[0].Host, time.Unix(second, 0).UTC().Format(time.RFC3339))}
 	return i

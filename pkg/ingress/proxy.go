@@ -34,7 +34,7 @@ const (
 	endpointWindow      = 128 << 10 // HTTP/2 window: how far an endpoint may be ahead of the client
 )
 
-// Proxy answers requests by the table that it has at the time.
+// Proxy forwards requests by its current table.
 type Proxy struct {
 	table   atomic.Pointer[Table]
 	reverse *httputil.ReverseProxy
@@ -95,10 +95,10 @@ func (b *buffers) Get() []byte {
 // Put implements httputil.BufferPool.
 func (b *buffers) Put(buf []byte) { b.pool.Put((*[copyBytes]byte)(buf)) }
 
-// Use has requests from now on go by t.
+// Use makes t the table for all requests from now on.
 func (p *Proxy) Use(t *Table) { p.table.Store(t) }
 
-// Table is the table in use.
+// Table returns the current table.
 func (p *Proxy) Table() *Table { return p.table.Load() }
 
 // ServeHTTP implements http.Handler. It forwards a request within the limits.
@@ -183,7 +183,8 @@ func (p *Proxy) forward(e *exchange, r *http.Request, b *Backend) {
 	p.reverse.ServeHTTP(e, r.WithContext(context.WithValue(r.Context(), backendKey{}, b)))
 }
 
-// rewrite says who asked: what the client says of that itself is not believed.
+// rewrite sets the headers that describe the client. Values that the client sent in these headers
+// are dropped.
 func rewrite(r *httputil.ProxyRequest) {
 	for name := range r.Out.Header {
 		if name == "" || claims(name) {
@@ -195,13 +196,13 @@ func rewrite(r *httputil.ProxyRequest) {
 		r.Out.Header.Del("Upgrade")
 		r.Out.Header.Del("Connection")
 	}
-	r.Out.URL.Scheme, r.Out.URL.Host = "http", r.In.Host // the endpoint is chosen by the transport
+	r.Out.URL.Scheme, r.Out.URL.Host = "http", r.In.Host // the transport chooses the endpoint
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
 	r.Out.Host = r.In.Host
 	r.SetXForwarded()
 }
 
-// failed answers for an endpoint that does not.
+// failed answers a request whose endpoint failed.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	if e, ok := w.(*exchange); ok && e.gaveUp() {
 		p.refuse(e, "slow_body", http.StatusRequestTimeout, "The body of the request did not arrive in time.")
@@ -209,7 +210,7 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	silent := errors.Is(context.Cause(r.Context()), errSilent)
 	if r.Context().Err() != nil && !silent {
-		return // nobody waits
+		return // the client has disconnected
 	}
 	p.metrics.failures.Inc()
 	code := http.StatusBadGateway
@@ -239,8 +240,8 @@ func newEndpoints(dial func(ctx context.Context, network, address string) (net.C
 	return &endpointsTransport{transport(false), transport(true)}
 }
 
-// RoundTrip tries further endpoints where one cannot be connected to: nothing
-// was sent then. What may have been sent is not sent twice.
+// RoundTrip tries further endpoints if it cannot connect to one, because nothing was sent then. It
+// never sends a request twice that may have reached an endpoint.
 func (t *endpointsTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	b, _ := r.Context().Value(backendKey{}).(*Backend)
 	transport := t.plain
@@ -249,7 +250,7 @@ func (t *endpointsTransport) RoundTrip(r *http.Request) (*http.Response, error) 
 	}
 	out := r.Clone(r.Context())
 	if r.Body != nil {
-		out.Body = io.NopCloser(r.Body) // an attempt that fails would close it; the caller does at the end
+		out.Body = io.NopCloser(r.Body) // a failed attempt would close the body; the caller closes it
 	}
 	for i := 1; ; i++ {
 		out.URL.Host = b.next()
@@ -264,8 +265,8 @@ func (t *endpointsTransport) RoundTrip(r *http.Request) (*http.Response, error) 
 	}
 }
 
-// Certificate chooses the certificate for a TLS connection. A host without one
-// is refused: no certificate of another's is shown.
+// Certificate returns the certificate for a TLS connection. It rejects hosts without one, so that
+// no client sees another host's certificate.
 func (p *Proxy) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if c := p.table.Load().Certificate(hello.ServerName); c != nil {
 		return c, nil

@@ -23,7 +23,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// front is a proxy that is listened on, and sends all of host to endpoints.
+// front starts a proxy that forwards all requests for "host" to endpoints.
 func front(t *testing.T, endpoints ...string) (*Proxy, *httptest.Server) {
 	t.Helper()
 	p := NewProxy(Options{Limits: DefaultLimits(1 << 30), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
@@ -33,7 +33,7 @@ func front(t *testing.T, endpoints ...string) (*Proxy, *httptest.Server) {
 	return p, s
 }
 
-// ask sends a request for the host, and returns code and body.
+// ask sends a request for the host and returns the code and the body.
 func ask(t *testing.T, s *httptest.Server, r *http.Request) (int, string, http.Header) {
 	t.Helper()
 	r.Host = "host"
@@ -59,7 +59,7 @@ func request(t *testing.T, method, path, body string) *http.Request {
 	return r
 }
 
-// echo answers with what it was asked.
+// echo answers with the request that it received.
 func echo(t *testing.T) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -82,9 +82,10 @@ func TestForwards(t *testing.T) {
 	}
 }
 
-// What was not sent is sent to another endpoint, body and all.
+// TestAnotherEndpoint checks that a request that could not be sent goes to another endpoint, with
+// its body.
 func TestAnotherEndpoint(t *testing.T) {
-	const closed = "127.0.0.1:1" // a port that no other test can be given
+	const closed = "127.0.0.1:1" // a port that no other test can get
 	_, s := front(t, closed, closed, echo(t))
 	for range 3 {
 		if code, body, _ := ask(t, s, request(t, http.MethodPut, "/", "text")); code != http.StatusOK || !strings.Contains(body, " text ") {
@@ -93,11 +94,11 @@ func TestAnotherEndpoint(t *testing.T) {
 	}
 	_, s = front(t, closed)
 	if code, _, _ := ask(t, s, request(t, http.MethodGet, "/", "")); code != http.StatusBadGateway {
-		t.Errorf("nobody listens: %d", code)
+		t.Errorf("no endpoint listens: %d", code)
 	}
 }
 
-// What may have been sent is not sent twice.
+// TestNotTwice checks that a request that may have been received is not sent again.
 func TestNotTwice(t *testing.T) {
 	asked := 0
 	broken := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -139,11 +140,11 @@ func TestRedirectsToHTTPS(t *testing.T) {
 		t.Errorf("%d to %s, want %s", code, header.Get("Location"), want)
 	}
 	if _, err := p.Certificate(&tls.ClientHelloInfo{ServerName: "other"}); err == nil {
-		t.Error("a certificate for a host that has none")
+		t.Error("certificate for a host without one")
 	}
 }
 
-// A connection that changes its protocol goes through, both ways.
+// TestUpgrade checks that an upgraded connection forwards both directions.
 func TestUpgrade(t *testing.T) {
 	b := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, rw, err := http.NewResponseController(w).Hijack()
@@ -191,6 +192,6 @@ func TestHTTP2Backend(t *testing.T) {
 	svc := &v1.Service{Spec: v1.ServiceSpec{Ports: []v1.ServicePort{{Port: 80, AppProtocol: ptr.To(h2c)}}}}
 	var made Backend
 	if made.fill(svc, networkingv1.ServiceBackendPort{Number: 80}, nil); !made.HTTP2 {
-		t.Error("appProtocol is not minded")
+		t.Error("appProtocol is ignored")
 	}
 }

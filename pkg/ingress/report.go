@@ -37,7 +37,7 @@ type report struct {
 // report writes status and events. It runs apart from the building of tables, which must not wait
 // for these writes, because a tenant can cause many of them.
 func (c *Controller) report(ctx context.Context) {
-	told := map[types.UID]string{} // the event of each Ingress
+	written := map[types.UID]string{} // the last event of each Ingress
 	for {
 		var r report
 		select {
@@ -53,17 +53,17 @@ func (c *Controller) report(ctx context.Context) {
 				c.log.Warn("Failed to write the status of an Ingress", "ingress", ing.Namespace+"/"+ing.Name, "err", err)
 			}
 			message := refusal(refused)
-			if told[ing.UID] == message {
+			if written[ing.UID] == message {
 				continue
 			}
 			if err := c.writeEvent(ctx, ing, message); err != nil && ctx.Err() == nil {
 				c.log.Warn("Failed to write an event of an Ingress", "ingress", ing.Namespace+"/"+ing.Name, "err", err)
 			}
-			told[ing.UID] = message
+			written[ing.UID] = message
 		}
-		for uid := range told {
+		for uid := range written {
 			if !there[uid] {
-				delete(told, uid)
+				delete(written, uid)
 			}
 		}
 	}

@@ -20,8 +20,8 @@ import (
 	"keelson.dev/keelson/pkg/follow"
 )
 
-// secrets follows the Secrets that Ingresses name, each by itself: nobody need
-// let us list those of a namespace. It belongs to one goroutine.
+// secrets follows the Secrets that Ingresses name, each one by name, so that the proxy needs no
+// right to list all Secrets of a namespace. It belongs to one goroutine.
 type secrets struct {
 	client  kubernetes.Interface
 	clock   clock.Clock
@@ -32,7 +32,7 @@ type secrets struct {
 	running  sync.WaitGroup
 }
 
-// secret is a Secret that is followed.
+// secret is a followed Secret.
 type secret struct {
 	*follow.Cache[v1.Secret, tls.Certificate]
 	stop context.CancelFunc
@@ -77,7 +77,7 @@ func (s *secrets) want(ctx context.Context, ingresses []*networkingv1.Ingress) {
 	}
 }
 
-// stop ends what want began.
+// stop ends all caches and waits for them.
 func (s *secrets) stop() {
 	for _, f := range s.followed {
 		f.stop()
@@ -92,7 +92,7 @@ func (s *secrets) cache(name types.NamespacedName) *follow.Cache[v1.Secret, tls.
 		Keep: func(o *v1.Secret) *tls.Certificate {
 			cert, err := tls.X509KeyPair(o.Data[v1.TLSCertKey], o.Data[v1.TLSPrivateKeyKey])
 			if err != nil {
-				s.log.Warn("A Secret has no certificate and key that fit", "secret", name.String(), "err", err)
+				s.log.Warn("Secret has no matching certificate and key", "secret", name.String(), "err", err)
 				return nil
 			}
 			return &cert

@@ -12,7 +12,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// Table says where requests go. It is read concurrently and never changed.
+// Table determines where requests go. It never changes, so it can be used concurrently.
 type Table struct {
 	hosts        map[string]*host                       // by name; "*.example.org" is one label below
 	rest         *host                                  // for all hosts that no Ingress names; may be nil
@@ -23,14 +23,15 @@ type Table struct {
 // host holds the rules of one host.
 type host struct {
 	exact    map[string]*Backend
-	prefixes map[string]*Backend // without the slash at their end
-	depth    int                 // most slashes in a prefix
+	prefixes map[string]*Backend // without trailing slash
+	depth    int                 // maximum number of slashes in a prefix
 	fallback *Backend
 	owner    string
 	next     *host // rules of the owner to try next: its wildcard, or its rules without a host
 }
 
-// Certificates finds the certificate in a Secret; nil: there is none, or not yet.
+// Certificates returns the certificate in a Secret, or nil if there is none or it is not loaded
+// yet.
 type Certificates func(namespace, secret string) *tls.Certificate
 
 // Build compiles Ingresses into a table. A host belongs to the namespace of the oldest Ingress that
@@ -171,7 +172,7 @@ func (t *Table) secure(ing *networkingv1.Ingress, certificates Certificates) {
 // without a host and the default backend.
 func (t *Table) Refused(ing *networkingv1.Ingress) []string { return t.refused[ing] }
 
-// find returns the rules for a host; nil if there are none.
+// find returns the rules for a host, or nil.
 func (t *Table) find(name string) *host {
 	if h := t.hosts[name]; h != nil {
 		return h
@@ -182,9 +183,9 @@ func (t *Table) find(name string) *host {
 	return t.rest
 }
 
-// Route finds where a request for host and path goes; nil: nowhere. The longest
-// path wins, an exact one before a prefix; a host of its own before a wildcard,
-// a wildcard before the rules of any host.
+// Route returns the backend for a host and path, or nil. The longest path wins, and an exact path
+// precedes a prefix. An exact host precedes a wildcard, and a wildcard precedes rules without a
+// host.
 func (t *Table) Route(host, path string) *Backend {
 	var fallback *Backend
 	for h := t.find(bare(host)); h != nil; h = h.next {
@@ -202,8 +203,8 @@ func (h *host) route(path string) *Backend {
 	if b := h.exact[path]; b != nil {
 		return b
 	}
-	// Prefixes end where an element does: the longest that one may have is
-	// looked up first, and no request makes us look up more than there are.
+	// A prefix ends at the end of a path element. The longest possible prefix is looked up first,
+	// and the number of lookups is bounded by the longest prefix in the table, not by the request.
 	end, slashes := len(path), 0
 	for i := range len(path) {
 		if path[i] != '/' {
@@ -242,7 +243,7 @@ func (t *Table) Certificate(host string) *tls.Certificate {
 	return nil
 }
 
-// bare is a host in lower case, without port and without the dot at its end.
+// bare returns a host in lower case, without port and trailing dot.
 func bare(host string) string {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
@@ -250,7 +251,7 @@ func bare(host string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// wildcard is the name that covers host and its siblings.
+// wildcard returns the wildcard name that covers host and its siblings.
 func wildcard(host string) string {
 	_, parent, ok := strings.Cut(host, ".")
 	if !ok || strings.HasPrefix(host, ".") {

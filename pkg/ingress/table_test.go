@@ -17,22 +17,22 @@ import (
 	"pgregory.net/rapid"
 )
 
-// service is the name of a backend of port 80.
+// backend returns a backend with port 80 of a Service.
 func backend(service string) networkingv1.IngressBackend {
 	return networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: service, Port: networkingv1.ServiceBackendPort{Number: 80}}}
 }
 
-// path is type, path and service, as "Prefix /a to a".
+// path parses type, path and service, such as "Prefix /a to a".
 func path(t *testing.T, text string) networkingv1.HTTPIngressPath {
 	t.Helper()
 	f := strings.Fields(text)
 	if len(f) != 4 || f[2] != "to" {
-		t.Fatalf("%q is no path", text)
+		t.Fatalf("%q is not a path", text)
 	}
 	return networkingv1.HTTPIngressPath{PathType: ptr.To(networkingv1.PathType(f[0])), Path: f[1], Backend: backend(f[3])}
 }
 
-// ing is an Ingress of one host; its age in seconds is of 100.
+// ing returns an Ingress for one host. Its age is in seconds, at most 100.
 func ing(t *testing.T, age int, host string, paths ...string) *networkingv1.Ingress {
 	t.Helper()
 	out := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: host, CreationTimestamp: metav1.Unix(int64(100-age), 0)}}
@@ -50,7 +50,7 @@ func noBackends() Backends {
 
 func noCertificates(string, string) *tls.Certificate { return nil }
 
-// where is the Service that a request goes to; "": nowhere.
+// where returns the Service that a request goes to, or "".
 func where(table *Table, host, path string) string {
 	b := table.Route(host, path)
 	if b == nil {
@@ -59,7 +59,7 @@ func where(table *Table, host, path string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(b.Name, "ns/"), ":80")
 }
 
-// The rows of paths are the API reference's own examples of path types.
+// TestPaths uses the examples of path types in the API reference.
 func TestPaths(t *testing.T) {
 	for name, tc := range map[string]struct {
 		paths      []string
@@ -137,7 +137,8 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// Against the definition, word by word: split by elements, longest first.
+// TestPathsAgainstDefinition compares routes with a model that follows the definition word by
+// word: split into elements, longest first.
 func TestPathsAgainstDefinition(t *testing.T) {
 	elements := rapid.SampledFrom([]string{"a", "b", "ab", "", "c"})
 	joined := rapid.Custom(func(t *rapid.T) string {
@@ -197,7 +198,7 @@ func TestCertificates(t *testing.T) {
 		"gone.example.net": nil, "example.org": nil, "": nil, "a.b.example.org": nil,
 	} {
 		if got := table.Certificate(host); got != want {
-			t.Errorf("%q: another certificate than wanted (none: %v)", host, got == nil)
+			t.Errorf("%q: wrong certificate (none: %v)", host, got == nil)
 		}
 	}
 }
@@ -236,7 +237,7 @@ func TestBackends(t *testing.T) {
 	}
 }
 
-// A table of many Ingresses is built in one go at every change.
+// BenchmarkBuild builds a table of many Ingresses, as the controller does after every change.
 func BenchmarkBuild(b *testing.B) {
 	var all []*networkingv1.Ingress
 	for i := range 1000 {

@@ -8,21 +8,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Follower passes changes of pods on to the objects that control them.
+// Follower enqueues the objects that own or select a changed pod.
 type Follower struct {
-	// Owner is the key of the object that controls a pod, or "".
+	// Owner returns the key of the object that controls a pod, or "".
 	Owner func(pod *v1.Pod) string
-	// Selecting are the keys of the objects that select a pod which nobody controls.
+	// Selecting returns the keys of the objects that select a pod without a controller.
 	Selecting func(pod *v1.Pod) []string
 	Expected  *Expectations
-	// Add has a key synced.
+	// Add enqueues a key.
 	Add func(key string)
 }
 
-// PodChanged is for OnChange.
+// PodChanged handles a change of a pod. It is for OnChange.
 func (f Follower) PodChanged(old, pod *v1.Pod) {
 	if old != nil && pod != nil && old.UID != pod.UID {
-		// The cache missed the end of one pod and the creation of the next of that name.
+		// The cache missed that one pod was deleted and another one of the same name was created.
 		f.PodChanged(old, nil)
 		old = nil
 	}

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package command is the ingress proxy as a process: flags, client and servers
-// around an ingress.Proxy and its controller.
+// Package command runs the ingress proxy as a process: flags, client and servers around an
+// ingress.Proxy and its controller.
 package command
 
 import (
@@ -31,8 +31,9 @@ import (
 
 const (
 	defaultPort = 10254
-	// lameDuck is how long after the request to end requests are still taken:
-	// until no one sends them here any more. Then drain ends those under way.
+	// lameDuck is how long the process accepts new requests after it was asked to end, until load
+	// balancers have stopped sending to it. After that, drain bounds the time for running
+	// requests.
 	lameDuck = 5 * time.Second
 	drain    = 20 * time.Second
 )
@@ -80,7 +81,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	return o, nil
 }
 
-// Run is the process: it returns when ctx ends, or when the process cannot go on.
+// Run runs the process. It returns when ctx ends, or after an error.
 func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	o, err := parse(args, stderr)
 	if err != nil {
@@ -97,7 +98,8 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	return run(ctx, o, client, daemon.NewLog(stderr, o.Verbosity))
 }
 
-// restConfig is that of the kubeconfig, or of the pod that this runs in.
+// restConfig returns the configuration from the kubeconfig, or of the pod that the process runs
+// in.
 func restConfig(kubeconfig string) (*rest.Config, error) {
 	if kubeconfig != "" {
 		return daemon.RESTConfig(kubeconfig, "ingress")
@@ -125,7 +127,7 @@ func run(ctx context.Context, o *options, client kubernetes.Interface, log *slog
 	table := health.NewGate("table", "no Ingress was read yet")
 	g, ctx := errgroup.WithContext(ctx)
 	ending := health.Check{Name: "shutdown", Run: func(context.Context) error { return ctx.Err() }}
-	// What tells that the end has come is served to the end.
+	// Readiness is served to the end, so that load balancers see it change.
 	served, stop := context.WithCancel(context.WithoutCancel(ctx))
 	g.Go(func() error { guard.Run(ctx); return nil })
 	g.Go(func() error { return control.Run(ctx, table.Open) })
@@ -142,7 +144,7 @@ func run(ctx context.Context, o *options, client kubernetes.Interface, log *slog
 	return nil
 }
 
-// serve serves both ports until some time after ctx has ended.
+// serve serves both ports. It stops some time after ctx has ended.
 func serve(ctx context.Context, o *options, p *ingress.Proxy, clk clock.Clock, log *slog.Logger) error {
 	plain, secure := p.Server(), p.Server()
 	var lc net.ListenConfig

@@ -124,7 +124,7 @@ func (t *Table) Clean(f ruleset.Family, c Claims, guard func(del func(), at ...r
 			switch one := t.remove(f, s.message); {
 			case one == nil:
 				n++
-			case !errors.Is(one, unix.ENOENT): // not ENOENT: the flow has ended, or another one replaced it
+			case !errors.Is(one, unix.ENOENT): // ENOENT means that the flow has ended or was replaced
 				failed = fmt.Errorf("delete flow: %w", one)
 			}
 		}, s.at...)
