@@ -31,10 +31,10 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// sources are the caches the scheduler reads.
+// sources are the caches that the scheduler reads.
 type sources struct {
 	factory      informers.SharedInformerFactory
-	pods         *follow.Cache[v1.Pod, v1.Pod] // all that have not ended; nil in a Model
+	pods         *follow.Cache[v1.Pod, v1.Pod] // that have not ended; nil in a Model
 	nodes        cache.SharedIndexInformer
 	namespaces   corelisters.NamespaceLister
 	services     corelisters.ServiceLister
@@ -53,7 +53,7 @@ type sources struct {
 	handled      []cache.DoneChecker // the handlers have seen the first lists
 	handlers     handlers
 
-	namespacesChanged atomic.Uint64 // counts changes of namespaces' labels
+	namespacesChanged atomic.Uint64 // number of changes of namespaces' labels
 }
 
 // newSources returns caches of the objects that cfg.Client serves. If extenders are configured, the
@@ -201,7 +201,8 @@ func attachmentNode(o any) ([]string, error) {
 	return nil, nil
 }
 
-// namespaceHandler tells of namespaces' labels, which is all that plugins look at.
+// namespaceHandler reports changes of namespaces' labels. Plugins look at nothing else of a
+// namespace.
 func (s *sources) namespaceHandler(changed func(scheduling.Event)) cache.ResourceEventHandler {
 	notify := func(any) {
 		s.namespacesChanged.Add(1)

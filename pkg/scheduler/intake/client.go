@@ -20,8 +20,8 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// ListWatch lists and watches the pods of all namespaces that a field selector
-// selects, with the connections of another client.
+// ListWatch returns a source of the pods of all namespaces that a field selector matches. It uses
+// the connections of another client.
 func (r *Reader) ListWatch(of *rest.RESTClient, selector string) (*cache.ListWatch, error) {
 	client, err := rest.NewRESTClient(of.Get().URL(), "", rest.ClientContentConfig{
 		AcceptContentTypes: runtime.ContentTypeProtobuf, ContentType: runtime.ContentTypeProtobuf, GroupVersion: v1.SchemeGroupVersion,
@@ -45,7 +45,7 @@ func (r *Reader) ListWatch(of *rest.RESTClient, selector string) (*cache.ListWat
 	}, nil
 }
 
-// negotiator has pods decoded by a reader.
+// negotiator makes a client decode pods with a Reader.
 type negotiator struct {
 	runtime.ClientNegotiator
 	reader *Reader
@@ -64,8 +64,8 @@ func (n negotiator) StreamDecoder(contentType string, params map[string]string) 
 	return decoder{d, n.reader}, s, f, err
 }
 
-// decoder decodes pods and lists of them, and leaves other kinds, and other
-// encodings, to another.
+// decoder decodes pods and lists of pods. It passes other kinds and encodings to the usual
+// decoder.
 type decoder struct {
 	runtime.Decoder
 	reader *Reader
@@ -94,8 +94,8 @@ func (d decoder) Decode(data []byte, defaults *schema.GroupVersionKind, into run
 	return d.Decoder.Decode(data, defaults, into)
 }
 
-// eventReader reads watch events, which come as bare messages, without copying
-// the object in them: it is decoded before the next event is read.
+// eventReader decodes watch events, which are plain protobuf messages, without copying the object
+// inside. The client decodes that object before it reads the next event.
 type eventReader struct{ runtime.Serializer }
 
 func (e eventReader) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
@@ -106,8 +106,8 @@ func (e eventReader) Decode(data []byte, defaults *schema.GroupVersionKind, into
 	return event, defaults, nil
 }
 
-// parseEvent reads the message of a watch event: its type is field 1, the object,
-// a RawExtension with the bytes in its field 1, field 2.
+// parseEvent decodes the message of a watch event. Field 1 is the event's type; field 2 is a
+// RawExtension, whose field 1 has the object's bytes.
 func parseEvent(event *metav1.WatchEvent, raw []byte) bool {
 	for len(raw) > 0 {
 		number, typ, tag := protowire.ConsumeTag(raw)

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// event is a watch event as it is sent, and the decoders for it.
+// event is an encoded watch event, and its decoders.
 func event(tb testing.TB) (raw []byte, events runtime.Serializer, pods runtime.Decoder) {
 	tb.Helper()
 	n := negotiator{runtime.NewClientNegotiator(scheme.Codecs.WithoutConversion(), v1.SchemeGroupVersion), newReader(tb)}
@@ -36,8 +36,8 @@ func event(tb testing.TB) (raw []byte, events runtime.Serializer, pods runtime.D
 	return raw, events, pods
 }
 
-// TestEventsAreNotCopied: the object of an event that was read is in the bytes that
-// it was read from.
+// TestEventsAreNotCopied checks that the object of an event shares the memory that the event was
+// decoded from.
 func TestEventsAreNotCopied(t *testing.T) {
 	raw, events, pods := event(t)
 	var got metav1.WatchEvent

@@ -1,14 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package intake reads pods from the API server for the scheduler: of their bytes
-// only what plugins look at is decoded, and what pods have in common is decoded
-// once and shared.
+// Package intake decodes pods from the API server for the scheduler. It decodes only those parts of a
+// pod's bytes that plugins look at. Parts that pods have in common are decoded once and shared.
 //
-// The pods of one controller differ in little: name, node, status. Parts that are
-// equal byte for byte (labels, owners, the spec without the node and volumes that no
-// plugin looks at) are looked up by their bytes. Nobody may change what is shared;
-// what comes out of a cache is not to be changed in any case.
+// The pods of one controller differ in little: name, node, status. Other parts (labels, owners, and
+// the spec without the node and without volumes that plugins ignore) are looked up by their bytes.
+// Shared parts must not be modified, as is the rule for objects in any cache.
 //
-// It decodes no other kind.
+// Other kinds are decoded as usual.
 package intake

@@ -15,7 +15,7 @@ import (
 	"keelson.dev/apiserver/transcode"
 )
 
-// What no plugin looks at: most of a pod is what its kubelet needs.
+// Fields that no plugin reads. Most fields of a pod are for its kubelet.
 var (
 	uselessInSpec = []string{
 		"dnsConfig", "ephemeralContainers", "hostAliases", "imagePullSecrets", "securityContext", "serviceAccount", "serviceAccountName",
@@ -28,17 +28,17 @@ var (
 	uselessInStatus = []string{"ephemeralContainerStatuses", "hostIP", "hostIPs", "podIP", "podIPs", "qosClass", "message", "reason"}
 )
 
-// What is taken apart and not shared with the rest of the spec.
+// Fields that are decoded for each pod, and not shared with the rest of the spec.
 var apartInSpec = []string{"nodeName", "hostname", "volumes"}
 
-// pickers take the parts of a pod out of its bytes.
+// pickers extract parts of a pod from its bytes.
 type pickers struct {
-	own     *transcode.Picker // what is its own, but for volumes
+	own     *transcode.Picker // fields that differ between pods, except volumes
 	volumes *transcode.Picker
 	labels  *transcode.Picker
 	owners  *transcode.Picker
-	spec    *transcode.Picker // what pods of one controller share
-	has     *transcode.Picker // what containers have, which mostly is what they ask for
+	spec    *transcode.Picker // fields that pods of one controller share
+	has     *transcode.Picker // resources that containers have; usually those that they request
 }
 
 func newPickers() (*pickers, error) {
@@ -71,7 +71,7 @@ func newPickers() (*pickers, error) {
 	return &out, nil
 }
 
-// fields are the paths of a type's fields, but for some.
+// fields returns the paths of a type's fields, except some.
 func fields[T any](prefix string, without []string, more ...string) []string {
 	var out []string
 	for f := range reflect.TypeFor[T]().Fields() {
@@ -83,12 +83,12 @@ func fields[T any](prefix string, without []string, more ...string) []string {
 	return out
 }
 
-// The numbers of fields on the way to the kind of a volume.
+// Field numbers on the path to the kind of a volume.
 const (
 	specNumber, volumesNumber, sourceNumber protowire.Number = 2, 1, 2
 )
 
-// plainVolumes are the numbers of the kinds of volumes that no plugin looks at.
+// plainVolumes are the field numbers of the kinds of volumes that plugins ignore.
 var plainVolumes = plainVolumeNumbers()
 
 func plainVolumeNumbers() map[protowire.Number]bool {
@@ -108,7 +108,7 @@ func plainVolumeNumbers() map[protowire.Number]bool {
 	return out
 }
 
-// matters tells whether a volume of the pod in raw is of a kind that plugins look at.
+// matters reports whether the pod in raw has a volume of a kind that plugins look at.
 func matters(raw []byte) bool {
 	return some(raw, specNumber, func(spec []byte) bool {
 		return some(spec, volumesNumber, func(volume []byte) bool {
@@ -119,13 +119,13 @@ func matters(raw []byte) bool {
 	})
 }
 
-// some tells whether a field with a number satisfies is; with number 0, whether
-// there is one that is no plain volume.
+// some reports whether a field with a number satisfies is. With number 0 it reports whether there
+// is a field that is not a plain volume.
 func some(raw []byte, number protowire.Number, is func([]byte) bool) bool {
 	for len(raw) > 0 {
 		n, typ, tag := protowire.ConsumeTag(raw)
 		if tag < 0 {
-			return true // the decoder will tell what is wrong
+			return true // the decoder returns the error
 		}
 		size := protowire.ConsumeFieldValue(n, typ, raw[tag:])
 		if size < 0 {
@@ -146,7 +146,7 @@ func some(raw []byte, number protowire.Number, is func([]byte) bool) bool {
 	return false
 }
 
-// isPlain tells whether no plugin looks at a volume.
+// isPlain reports whether plugins ignore a volume.
 func isPlain(v v1.Volume) bool {
 	return v.ConfigMap != nil || v.DownwardAPI != nil || v.EmptyDir != nil || v.HostPath != nil || v.Projected != nil || v.Secret != nil
 }

@@ -18,22 +18,21 @@ import (
 	"keelson.dev/apiserver/transcode"
 )
 
-// maxShared is how many different parts of pods are known at a time. When there
-// are more, all are forgotten: pods keep what they have, and those that come
-// later share anew.
+// maxShared bounds the number of different shared parts. When it is reached, the Reader forgets
+// all of them. Pods keep their parts, and later pods share new ones.
 const maxShared = 1 << 14
 
 var errMalformed = errors.New("malformed pod")
 
-// Reader makes pods of their protobuf messages. It is safe for concurrent use.
+// Reader decodes pods from protobuf messages. It is safe for concurrent use.
 type Reader struct {
 	pick *pickers
-	// annotations are the names of those that are kept.
+	// annotations are the names of the annotations to keep.
 	annotations []string
 
 	mu    sync.Mutex
 	words map[string]string
-	// labels, owners, specs and statuses are what is shared, by its bytes.
+	// labels, owners, specs and has are the shared parts by their bytes.
 	labels map[string]map[string]string
 	owners map[string][]metav1.OwnerReference
 	specs  map[string]*v1.PodSpec
@@ -41,11 +40,11 @@ type Reader struct {
 	buf    []byte
 }
 
-// statuses are those of a pod's containers, and its init containers.
+// statuses are the statuses of a pod's containers and init containers.
 type statuses struct{ containers, init []v1.ContainerStatus }
 
-// NewReader returns a reader of pods that keeps some of their annotations, beside
-// the one that marks the end of a list that is watched.
+// NewReader returns a reader that keeps the given annotations of pods, and the one that marks the
+// end of a streamed list.
 func NewReader(annotations ...string) (*Reader, error) {
 	pick, err := newPickers()
 	if err != nil {
@@ -61,7 +60,7 @@ func (r *Reader) forget() {
 	r.owners, r.specs, r.has = map[string][]metav1.OwnerReference{}, map[string]*v1.PodSpec{}, map[string]statuses{}
 }
 
-// Pod makes a pod of its message, which it does not keep.
+// Pod decodes a pod. It does not keep raw.
 func (r *Reader) Pod(raw []byte) (*v1.Pod, error) {
 	pod := &v1.Pod{}
 	if err := r.Into(pod, raw); err != nil {
@@ -70,7 +69,7 @@ func (r *Reader) Pod(raw []byte) (*v1.Pod, error) {
 	return pod, nil
 }
 
-// Into has pod, which is empty, be what its message says.
+// Into decodes a pod into pod, which must be empty.
 func (r *Reader) Into(pod *v1.Pod, raw []byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,7 +111,7 @@ func (r *Reader) Into(pod *v1.Pod, raw []byte) error {
 	pod.Status.ContainerStatuses = slimStatuses(has.containers, pod.Spec.Containers)
 	pod.Status.InitContainerStatuses = slimStatuses(has.init, pod.Spec.InitContainers)
 	if pod.Spec.Resources == nil {
-		pod.Status.AllocatedResources, pod.Status.Resources = nil, nil // the containers' together: each tells its own
+		pod.Status.AllocatedResources, pod.Status.Resources = nil, nil // sums over the containers, whose own values are kept
 	}
 	if node != "" {
 		pod.Status.Conditions = slimConditions(pod.Status.Conditions)
@@ -120,7 +119,7 @@ func (r *Reader) Into(pod *v1.Pod, raw []byte) error {
 	return nil
 }
 
-// unmarshal has pod be what a picker takes of its message.
+// unmarshal decodes the part of a message that a picker extracts.
 func (r *Reader) unmarshal(pod *v1.Pod, p *transcode.Picker, raw []byte) error {
 	buf, ok := p.Append(r.buf[:0], raw)
 	r.buf = buf
@@ -133,8 +132,8 @@ func (r *Reader) unmarshal(pod *v1.Pod, p *transcode.Picker, raw []byte) error {
 	return nil
 }
 
-// shared returns the part that a picker takes of a pod's message: one that is known,
-// or else what of makes of it.
+// shared returns the part of a pod's message that a picker extracts. If the part is not known yet,
+// it decodes it and converts it with of.
 func shared[T any](r *Reader, known map[string]T, p *transcode.Picker, raw []byte, of func(*v1.Pod) T) (T, error) {
 	buf, ok := p.Append(r.buf[:0], raw)
 	r.buf = buf
@@ -163,7 +162,7 @@ func (r *Reader) word(w string) string {
 	return w
 }
 
-// sharedSpec is a spec without the ports of containers that take none of the node.
+// sharedSpec returns a spec without the ports of containers that use no host port.
 func sharedSpec(p *v1.Pod) *v1.PodSpec {
 	for _, containers := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
 		for i := range containers {
@@ -189,7 +188,7 @@ func (r *Reader) kept(annotations map[string]string) map[string]string {
 	return out
 }
 
-// slimConditions leaves those of a pod on a node that tell of evictions and resizes.
+// slimConditions keeps the conditions of a pod on a node that concern evictions and resizes.
 func slimConditions(conditions []v1.PodCondition) []v1.PodCondition {
 	var out []v1.PodCondition
 	for i := range conditions {
@@ -202,8 +201,8 @@ func slimConditions(conditions []v1.PodCondition) []v1.PodCondition {
 	return out
 }
 
-// slimStatuses leaves what tells of resizes: none, where every container has what
-// it asks for.
+// slimStatuses keeps the statuses that concern resizes. It returns nil if every container has the
+// resources that it requests.
 func slimStatuses(statuses []v1.ContainerStatus, containers []v1.Container) []v1.ContainerStatus {
 	for i := range statuses {
 		if !asAsked(&statuses[i], containers) {
@@ -213,7 +212,7 @@ func slimStatuses(statuses []v1.ContainerStatus, containers []v1.Container) []v1
 	return nil
 }
 
-// asAsked tells whether what a container has is what it asks for.
+// asAsked reports whether a container has the resources that it requests.
 func asAsked(s *v1.ContainerStatus, containers []v1.Container) bool {
 	i := slices.IndexFunc(containers, func(c v1.Container) bool { return c.Name == s.Name })
 	if i < 0 {
@@ -225,7 +224,7 @@ func asAsked(s *v1.ContainerStatus, containers []v1.Container) bool {
 	return same(s.AllocatedResources) && (s.Resources == nil || same(s.Resources.Requests))
 }
 
-// list makes a list of the message of one.
+// list decodes a list of pods.
 func (r *Reader) list(raw []byte) (*v1.PodList, error) {
 	out := &v1.PodList{}
 	for len(raw) > 0 {

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// podOf is a pod of a controller.
+// podOf returns a pod of a controller.
 func podOf(name, uid, node string) *v1.Pod {
 	requests := v1.ResourceList{v1.ResourceCPU: resource.MustParse("80m"), v1.ResourceMemory: resource.MustParse("128Mi")}
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
@@ -46,7 +46,7 @@ func podOf(name, uid, node string) *v1.Pod {
 	return p
 }
 
-// wanted is what a reader that keeps the annotation "kept" makes of podOf.
+// wanted returns what a reader that keeps the annotation "kept" decodes from podOf.
 func wanted(name, uid, node string) *v1.Pod {
 	p := podOf(name, uid, node)
 	p.Annotations, p.ManagedFields = map[string]string{"kept": "a", metav1.InitialEventsAnnotationKey: "true"}, nil
@@ -84,7 +84,7 @@ func newReader(t testing.TB, annotations ...string) *Reader {
 	return r
 }
 
-// TestShare: pods share what they have in common and keep what is their own.
+// TestShare checks that pods share equal parts and keep different ones.
 func TestShare(t *testing.T) {
 	r := newReader(t, "kept")
 	volume := func(p *v1.Pod, claim string) *v1.Pod {
@@ -120,7 +120,7 @@ func TestShare(t *testing.T) {
 	}
 	for i := 1; i < 7; i++ {
 		if &have[0].Spec.Containers[0] != &have[i].Spec.Containers[0] {
-			t.Errorf("pod %d has containers of its own", i)
+			t.Errorf("pod %d does not share its containers", i)
 		}
 	}
 	if &have[7].Spec.Containers[0] == &have[0].Spec.Containers[0] {
@@ -128,7 +128,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestShareIsBounded: pods of which none is like another do not pile up.
+// TestShareIsBounded checks that the parts of pods that have nothing in common do not accumulate.
 func TestShareIsBounded(t *testing.T) {
 	r := newReader(t)
 	for i := range maxShared {
@@ -139,11 +139,11 @@ func TestShareIsBounded(t *testing.T) {
 		}
 	}
 	if n := len(r.words) + len(r.labels) + len(r.owners) + len(r.specs) + len(r.has); n > maxShared+5 {
-		t.Errorf("%d parts are known", n)
+		t.Errorf("%d parts are kept", n)
 	}
 }
 
-// TestVolumes: every kind of volume but those that no plugin looks at is kept.
+// TestVolumes checks that all kinds of volumes are kept except those that plugins ignore.
 func TestVolumes(t *testing.T) {
 	r := newReader(t)
 	for f := range reflect.TypeFor[v1.VolumeSource]().Fields() {
@@ -162,7 +162,7 @@ func TestVolumes(t *testing.T) {
 	}
 }
 
-// FuzzMalformed: what is no pod is an error and no panic.
+// FuzzMalformed checks that malformed pods lead to errors and not to panics.
 func FuzzMalformed(f *testing.F) {
 	raw, err := podOf("a", "1", "n").Marshal()
 	if err != nil {
