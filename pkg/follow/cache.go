@@ -35,7 +35,7 @@ const (
 // kubelet.
 const quietFailures = 5
 
-// Config describes a Cache of objects of type A, of which it keeps a K each.
+// Config describes a Cache of objects of type A. The cache keeps a K for each object.
 type Config[A, K any] struct {
 	// Source lists and watches the objects.
 	Source cache.ListerWatcher

@@ -34,6 +34,9 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
+// advance lets the virtual time of a test's bubble pass.
+func advance(d time.Duration) { clock.Real().Sleep(d) }
+
 // server is a fake API server with one list of ConfigMaps. It streams lists, as Keelson's does.
 type server struct {
 	mu       sync.Mutex
@@ -165,7 +168,8 @@ type follower struct {
 func newFollower(t interface{ Errorf(string, ...any) }, source cache.ListerWatcher) *follower {
 	f := &follower{seen: map[string]string{}}
 	f.Cache = NewCache(Config[v1.ConfigMap, string]{
-		Source: source, Clock: clock.Real(), Log: slog.New(slog.NewTextHandler(&f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Source: source, Clock: clock.Real(),
+		Log: slog.New(slog.NewTextHandler(&f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Keep: func(c *v1.ConfigMap) *string {
 			if len(c.ManagedFields) > 0 {
 				t.Errorf("managed fields of %s were not dropped", c.Name)
@@ -233,6 +237,7 @@ func (f *follower) check(t interface {
 // TestInterruptions checks what a cache does when a watch ends, in each of the ways that it can.
 func TestInterruptions(t *testing.T) {
 	refused := fmt.Errorf("dial: %w", syscall.ECONNREFUSED)
+	internal := apierrors.NewInternalError(errors.New("x"))
 	change := func(s *server) { s.set("a", "2"); s.set("b", ""); s.set("c", "1"); s.set("d", "ignored") }
 	for name, interrupt := range map[string]func(s *server){
 		"none":                        change,
@@ -242,16 +247,16 @@ func TestInterruptions(t *testing.T) {
 		"API server restarts": func(s *server) {
 			s.interrupt(refused)
 			change(s)
-			time.Sleep(time.Minute)
+			advance(time.Minute)
 			s.interrupt(nil)
 		},
 		"API server rejects requests": func(s *server) {
 			s.interrupt(apierrors.NewForbidden(v1.Resource("configmaps"), "", nil))
 			change(s)
-			time.Sleep(time.Hour)
+			advance(time.Hour)
 			s.interrupt(nil)
 		},
-		"API server has internal error": func(s *server) { s.interrupt(apierrors.NewInternalError(errors.New("x"))); change(s); s.interrupt(nil) },
+		"API server has internal error": func(s *server) { s.interrupt(internal); change(s); s.interrupt(nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -263,7 +268,7 @@ func TestInterruptions(t *testing.T) {
 				synctest.Wait()
 				f.check(t, s.data())
 				interrupt(s)
-				time.Sleep(2 * lastDelay)
+				advance(2 * lastDelay)
 				synctest.Wait()
 				f.check(t, s.data())
 				if got := f.Len(); got != len(f.data()) {
@@ -289,12 +294,12 @@ func TestStartBeforeTheServer(t *testing.T) {
 				f := newFollower(t, Source(s))
 				defer f.stop()
 				const outage = 10 * time.Second
-				time.Sleep(outage)
+				advance(outage)
 				if f.synced() {
 					t.Fatal("synced without a server")
 				}
 				s.interrupt(nil)
-				time.Sleep(outage)
+				advance(outage)
 				synctest.Wait()
 				if !f.synced() {
 					t.Fatalf("not synced %v after an outage of %v", outage, outage)
@@ -312,7 +317,7 @@ func TestBackoff(t *testing.T) {
 		s := newServer()
 		s.interrupt(apierrors.NewForbidden(v1.Resource("configmaps"), "", nil))
 		f := newFollower(t, Source(s))
-		time.Sleep(time.Hour)
+		advance(time.Hour)
 		f.stop()
 		if least, most := int(time.Hour/lastDelay)/2, int(time.Hour/lastDelay)+20; s.requests < least || s.requests > most {
 			t.Errorf("%d requests in an hour, want %d to %d", s.requests, least, most)
@@ -336,7 +341,7 @@ func TestStop(t *testing.T) {
 		s := newServer()
 		s.interrupt(fmt.Errorf("dial: %w", syscall.ECONNREFUSED))
 		f := newFollower(t, Source(s))
-		time.Sleep(10 * time.Minute)
+		advance(10 * time.Minute)
 		synctest.Wait()
 		began := time.Now()
 		f.stop()
@@ -361,7 +366,7 @@ func (s slowList) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 		return nil, err
 	}
 	return watch.Filter(from, func(e watch.Event) (watch.Event, bool) {
-		time.Sleep(s.step)
+		advance(s.step)
 		return e, true
 	}), nil
 }
@@ -375,7 +380,7 @@ func TestChangeWhileSyncing(t *testing.T) {
 			s.set(fmt.Sprint("o", i), "1")
 		}
 		f := newFollower(t, Source(slowList{s, time.Second}))
-		time.Sleep(5500 * time.Millisecond)
+		advance(5500 * time.Millisecond)
 		s.set("o1", "2")
 		s.set("o2", "")
 		s.set("new", "1")
@@ -388,7 +393,7 @@ func TestChangeWhileSyncing(t *testing.T) {
 		if err := Wait(ctx, f); err == nil || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Wait returned %v before the list was complete", err)
 		}
-		time.Sleep(time.Minute)
+		advance(time.Minute)
 		synctest.Wait()
 		if err := Wait(t.Context(), f); err != nil {
 			t.Error(err)
@@ -428,13 +433,13 @@ func TestRandom(t *testing.T) {
 				case 3:
 					s.expire()
 				case 4:
-					time.Sleep(x.pause)
+					advance(x.pause)
 				default:
 					s.set(x.name, x.data)
 				}
 			}
 			s.interrupt(nil)
-			time.Sleep(5 * time.Minute)
+			advance(5 * time.Minute)
 			synctest.Wait()
 			f.check(r, s.data())
 		})

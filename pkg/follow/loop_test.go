@@ -32,7 +32,7 @@ func rounds(t *testing.T, l Loop, during func(), fail func(n int) bool) []time.D
 		})
 	}()
 	during()
-	time.Sleep(59*time.Second - time.Since(began))
+	advance(59*time.Second - time.Since(began))
 	cancel()
 	<-done
 	return out
@@ -48,15 +48,21 @@ func TestLoop(t *testing.T) {
 		want   []time.Duration
 	}{
 		"first round": {Loop{}, nothing, never, []time.Duration{0}},
-		"period":      {Loop{Period: 20 * time.Second}, nothing, never, []time.Duration{0, 20 * time.Second, 40 * time.Second}},
-		"change":      {Loop{}, func(w Signal) { time.Sleep(time.Second); w.Raise() }, never, []time.Duration{0, time.Second}},
+		"period": {
+			Loop{Period: 20 * time.Second}, nothing, never,
+			[]time.Duration{0, 20 * time.Second, 40 * time.Second},
+		},
+		"change": {
+			Loop{}, func(w Signal) { advance(time.Second); w.Raise() }, never,
+			[]time.Duration{0, time.Second},
+		},
 		"burst": {
 			Loop{Settle: func(time.Duration) time.Duration { return 2 * time.Second }},
 			func(w Signal) {
-				time.Sleep(time.Second)
+				advance(time.Second)
 				for range 10 {
 					w.Raise()
-					time.Sleep(100 * time.Millisecond)
+					advance(100 * time.Millisecond)
 				}
 			},
 			never, []time.Duration{0, 3 * time.Second},
@@ -67,7 +73,7 @@ func TestLoop(t *testing.T) {
 		},
 		"failure after success starts with the first delay": {
 			Loop{FirstRetry: time.Second, LastRetry: time.Minute},
-			func(w Signal) { time.Sleep(30 * time.Second); w.Raise() }, func(n int) bool { return n != 2 && n < 4 },
+			func(w Signal) { advance(30 * time.Second); w.Raise() }, func(n int) bool { return n != 2 && n < 4 },
 			[]time.Duration{0, 1 * time.Second, 3 * time.Second, 30 * time.Second, 31 * time.Second},
 		},
 	} {
@@ -88,7 +94,7 @@ func TestCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var order []string
 		l := Loop{Period: 25 * time.Second, Wake: NewSignal(), Check: func() { order = append(order, "check") }}
-		rounds(t, l, func() { time.Sleep(time.Second); l.Wake.Raise() }, func(int) bool {
+		rounds(t, l, func() { advance(time.Second); l.Wake.Raise() }, func(int) bool {
 			order = append(order, "round")
 			return false
 		})
@@ -103,8 +109,8 @@ func TestSettleTakesTheLastRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took []time.Duration
 		l := Loop{Wake: NewSignal(), Settle: func(d time.Duration) time.Duration { took = append(took, d); return 0 }}
-		rounds(t, l, func() { time.Sleep(10 * time.Second); l.Wake.Raise() }, func(int) bool {
-			time.Sleep(3 * time.Second)
+		rounds(t, l, func() { advance(10 * time.Second); l.Wake.Raise() }, func(int) bool {
+			advance(3 * time.Second)
 			return false
 		})
 		if !slices.Equal(took, []time.Duration{3 * time.Second}) {
@@ -117,7 +123,7 @@ func TestSettleTakesTheLastRound(t *testing.T) {
 func TestStopWhileSettling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := Loop{Wake: NewSignal(), Settle: func(time.Duration) time.Duration { return time.Hour }}
-		got := rounds(t, l, func() { time.Sleep(time.Second); l.Wake.Raise() }, func(int) bool { return false })
+		got := rounds(t, l, func() { advance(time.Second); l.Wake.Raise() }, func(int) bool { return false })
 		if len(got) != 1 {
 			t.Errorf("rounds at %v", got)
 		}

@@ -22,6 +22,7 @@ var budget = map[string]int{
 	"pkg/controllers":                   11610,
 	"pkg/ctl":                           520,
 	"pkg/daemon":                        890,
+	"pkg/follow":                        180,
 	"pkg/ingress":                       940,
 	"pkg/kubelet":                       16540,
 	"pkg/netpolicy":                     1220,
