@@ -39,8 +39,9 @@ const (
 // hints are the zones and nodes that an endpoint is meant for.
 type hints struct{ zones, nodes []string }
 
-// NewSlice returns the part of an EndpointSlice to keep, or nil if the slice belongs to no
-// service, or its addresses are not of a supported type.
+// NewSlice returns the part of an EndpointSlice to keep, or nil if the proxy does not need the
+// slice: it belongs to no service or to a headless one, or its addresses are not of a supported
+// type.
 func NewSlice(s *discoveryv1.EndpointSlice, node string) *Slice {
 	f, name := familyOf(s.AddressType), s.Labels[discoveryv1.LabelServiceName]
 	if _, headless := s.Labels[corev1.IsHeadlessService]; headless || f == 0 || name == "" {
