@@ -327,7 +327,7 @@ func (o *objects) compare(t *rapid.T, tables ...*fake) {
 			for _, to := range ends[family] {
 				for _, protocol := range []uint8{protocolTCP, protocolUDP, protocolSCTP} {
 					for _, port := range []uint16{dnsPort, 80, 82} {
-						o.compare(t, Flow{from, to, protocol, port}, tables)
+						o.comparePacket(t, Flow{from, to, protocol, port}, tables)
 					}
 				}
 			}
@@ -335,9 +335,9 @@ func (o *objects) compare(t *rapid.T, tables ...*fake) {
 	}
 }
 
-// compare compares the decisions about one packet as far as this node makes them. Packets that the
+// comparePacket compares the decisions about one packet as far as this node makes them. Packets that the
 // node's own processes send are not checked.
-func (o *objects) compare(t *rapid.T, f Flow, tables []*fake) {
+func (o *objects) comparePacket(t *rapid.T, f Flow, tables []*fake) {
 	here := &Pod{Node: "here"}
 	if o.onOwnNode(here, f.From) {
 		return
