@@ -18,7 +18,9 @@ import (
 // TestLateTrailers checks that trailers, sent while the answer was on its way, do not end the connection
 // of a stream that the server has closed.
 func TestLateTrailers(t *testing.T) {
-	address := http2test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "early") }))
+	address := http2test.Serve(
+		t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "early") }),
+	)
 	c := http2test.Dial(t, address, 0)
 	c.Must(c.Begin(1, "POST", "/", false))
 	reset, ok := c.Until(http2test.Reset(1)).(*http2.RSTStreamFrame)
@@ -26,7 +28,9 @@ func TestLateTrailers(t *testing.T) {
 		t.Fatalf("the rest of the request is wanted: %v", reset)
 	}
 	trailers := c.Fields(hpack.HeaderField{Name: "x-checksum", Value: "1234"})
-	c.Must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: trailers, EndHeaders: true, EndStream: true}))
+	c.Must(
+		c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: trailers, EndHeaders: true, EndStream: true}),
+	)
 	// The trailers are in HPACK's table, so that this header refers to them.
 	c.Must(c.Begin(3, "GET", "/", true, hpack.HeaderField{Name: "x-checksum", Value: "1234"}))
 	if f := c.Until(http2test.Ended(3)); f == nil {

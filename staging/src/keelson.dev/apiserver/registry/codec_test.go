@@ -46,7 +46,9 @@ func TestDecode(t *testing.T) {
 	row.Restore = func(obj resource.Object) { obj.SetGenerateName("restored") }
 	row.Scheme = known()
 	row.StoredForms = []resource.StoredForm{{
-		Kind: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, New: func() resource.Object { return &corev1.ConfigMap{} },
+		Kind: schema.GroupVersionKind{
+			Version: "v1", Kind: "ConfigMap",
+		}, New: func() resource.Object { return &corev1.ConfigMap{} },
 		ToStorage: func(obj resource.Object) (resource.Object, error) {
 			if obj.GetName() == "bad" {
 				return nil, errors.New("not this one")
@@ -55,8 +57,12 @@ func TestDecode(t *testing.T) {
 		},
 	}}
 	meta := metav1.ObjectMeta{Name: "a"}
-	v1 := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: meta, Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 4}}
-	v2 := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: meta, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MaxReplicas: 4}}
+	v1 := &autoscalingv1.HorizontalPodAutoscaler{
+		ObjectMeta: meta, Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 4},
+	}
+	v2 := &autoscalingv2.HorizontalPodAutoscaler{
+		ObjectMeta: meta, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MaxReplicas: 4},
+	}
 	for name, tc := range map[string]struct {
 		data  []byte
 		text  string
@@ -66,19 +72,47 @@ func TestDecode(t *testing.T) {
 		"own version":     {data: stored(t, "autoscaling/v2", "HorizontalPodAutoscaler", v2), least: 2, most: 4},
 		"another version": {data: stored(t, "autoscaling/v1", "HorizontalPodAutoscaler", v1), least: 1, most: 4},
 		"no kind":         {data: stored(t, "", "", v2), least: 2, most: 4},
-		"JSON":            {data: []byte(`{"apiVersion":"autoscaling/v2","kind":"HorizontalPodAutoscaler","metadata":{"name":"a"},"spec":{"maxReplicas":4}}`), least: 2, most: 4},
-		"JSON, v1":        {data: []byte(`{"apiVersion":"autoscaling/v1","kind":"HorizontalPodAutoscaler","metadata":{"name":"a"},"spec":{"maxReplicas":4}}`), least: 1, most: 4},
-		"another form":    {data: stored(t, "v1", "ConfigMap", &corev1.ConfigMap{ObjectMeta: meta}), least: 2},
-		"invalid form":    {data: stored(t, "v1", "ConfigMap", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "bad"}}), text: "not this one"},
-		"invalid JSON":    {data: []byte(`{"apiVersion":"autoscaling/v2","kind":"HorizontalPodAutoscaler","spec":[]}`), text: "json: cannot unmarshal array"},
-		"no JSON":         {data: []byte(`x`), text: "couldn't get version/kind; json parse error"},
-		"JSON, kind":      {data: []byte(`{"apiVersion":"v9","kind":"Nothing"}`), text: `no kind "Nothing" is registered for version "v9"`},
-		"other kind":      {data: stored(t, "v1", "Secret", &corev1.Secret{}), text: "converting (v1.Secret) to (autoscaling.HorizontalPodAutoscaler): unknown conversion"},
-		"unknown kind":    {data: stored(t, "v9", "Nothing", &corev1.Secret{}), text: `no kind "Nothing" is registered for version "v9"`},
-		"encrypted":       {data: []byte("k8s:enc:aescbc:v1:key:…"), text: "identity transformer tried to read encrypted data"},
-		"empty envelope":  {data: []byte("k8s\x00"), text: "empty body"},
-		"cut envelope":    {data: []byte("k8s\x00\x0a\x7f"), text: "unexpected EOF"},
-		"cut object":      {data: stored(t, "autoscaling/v2", "HorizontalPodAutoscaler", &runtime.Unknown{Raw: []byte{1}, ContentType: "x"}), text: "proto"},
+		"JSON": {
+			data: []byte(
+				`{"apiVersion":"autoscaling/v2","kind":"HorizontalPodAutoscaler","metadata":{"name":"a"},"spec":{"maxReplicas":4}}`,
+			),
+			least: 2, most: 4,
+		},
+		"JSON, v1": {
+			data: []byte(
+				`{"apiVersion":"autoscaling/v1","kind":"HorizontalPodAutoscaler","metadata":{"name":"a"},"spec":{"maxReplicas":4}}`,
+			),
+			least: 1, most: 4,
+		},
+		"another form": {data: stored(t, "v1", "ConfigMap", &corev1.ConfigMap{ObjectMeta: meta}), least: 2},
+		"invalid form": {
+			data: stored(t, "v1", "ConfigMap", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "bad"}}),
+			text: "not this one",
+		},
+		"invalid JSON": {
+			data: []byte(`{"apiVersion":"autoscaling/v2","kind":"HorizontalPodAutoscaler","spec":[]}`),
+			text: "json: cannot unmarshal array",
+		},
+		"no JSON": {data: []byte(`x`), text: "couldn't get version/kind; json parse error"},
+		"JSON, kind": {
+			data: []byte(`{"apiVersion":"v9","kind":"Nothing"}`), text: `no kind "Nothing" is registered for version "v9"`,
+		},
+		"other kind": {
+			data: stored(t, "v1", "Secret", &corev1.Secret{}),
+			text: "converting (v1.Secret) to (autoscaling.HorizontalPodAutoscaler): unknown conversion",
+		},
+		"unknown kind": {
+			data: stored(t, "v9", "Nothing", &corev1.Secret{}), text: `no kind "Nothing" is registered for version "v9"`,
+		},
+		"encrypted": {
+			data: []byte("k8s:enc:aescbc:v1:key:…"), text: "identity transformer tried to read encrypted data",
+		},
+		"empty envelope": {data: []byte("k8s\x00"), text: "empty body"},
+		"cut envelope":   {data: []byte("k8s\x00\x0a\x7f"), text: "unexpected EOF"},
+		"cut object": {
+			data: stored(t, "autoscaling/v2", "HorizontalPodAutoscaler", &runtime.Unknown{Raw: []byte{1}, ContentType: "x"}),
+			text: "proto",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			obj, err := registry.Codec(row).Decode(tc.data, 5)
@@ -92,7 +126,8 @@ func TestDecode(t *testing.T) {
 				t.Fatal(err)
 			}
 			a := obj.(*autoscalingv2.HorizontalPodAutoscaler)
-			if a.Name != "a" || a.ResourceVersion != "5" || a.GenerateName != "restored" || a.Kind != "" || *a.Spec.MinReplicas != tc.least || a.Spec.MaxReplicas != tc.most {
+			if a.Name != "a" || a.ResourceVersion != "5" || a.GenerateName != "restored" || a.Kind != "" ||
+				*a.Spec.MinReplicas != tc.least || a.Spec.MaxReplicas != tc.most {
 				t.Errorf("%+v", a)
 			}
 		})
@@ -107,12 +142,21 @@ func TestRenew(t *testing.T) {
 	row := autoscalers()
 	renew := registry.Renew(row)
 	meta := metav1.ObjectMeta{Name: "a"}
-	old := stored(t, "autoscaling/v1", "HorizontalPodAutoscaler", &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: meta, Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 4}})
+	old := stored(
+		t, "autoscaling/v1", "HorizontalPodAutoscaler",
+		&autoscalingv1.HorizontalPodAutoscaler{
+			ObjectMeta: meta, Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 4},
+		},
+	)
 	for name, tc := range map[string]struct {
 		data    []byte
 		changed bool
 	}{
-		"own version": {data: stored(t, "autoscaling/v2", "HorizontalPodAutoscaler", &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: meta})},
+		"own version": {
+			data: stored(
+				t, "autoscaling/v2", "HorizontalPodAutoscaler", &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: meta},
+			),
+		},
 		"old version": {data: old, changed: true},
 		"JSON":        {data: []byte(`{}`)},
 		"broken":      {data: []byte("k8s\x00\x0a\x7f")},
@@ -124,7 +168,8 @@ func TestRenew(t *testing.T) {
 		if !changed {
 			continue
 		}
-		if obj, err := registry.Codec(row).Decode(data, 1); err != nil || obj.(*autoscalingv2.HorizontalPodAutoscaler).Spec.MaxReplicas != 4 {
+		if obj, err := registry.Codec(row).Decode(data, 1); err != nil ||
+			obj.(*autoscalingv2.HorizontalPodAutoscaler).Spec.MaxReplicas != 4 {
 			t.Errorf("%s: %v, %v", name, obj, err)
 		}
 	}
@@ -166,7 +211,8 @@ func TestPart(t *testing.T) {
 		check(t, obj, ok, "q", containers...)
 	}
 	for name, tc := range map[string]func([]byte) (store.Object, bool){
-		"no paths": registry.Part(row, types), "other codec": registry.Part(widgets(), types, paths...), "unknown path": registry.Part(row, types, "spec.nothing"),
+		"no paths": registry.Part(row, types), "other codec": registry.Part(widgets(), types, paths...),
+		"unknown path": registry.Part(row, types, "spec.nothing"),
 	} {
 		if _, ok := tc(data("p")); ok {
 			t.Errorf("%s: a part is decoded", name)
@@ -179,7 +225,8 @@ func TestPart(t *testing.T) {
 	peek := registry.Peek(row, types)
 	for range 2 { // the second uses the object of the first
 		attrs, ok := peek(data("p"))
-		if !ok || attrs.Labels.Get("a") != "p" || attrs.Fields.Get("spec.nodeName") != "node" || attrs.Fields.Get("metadata.namespace") != "ns" {
+		if !ok || attrs.Labels.Get("a") != "p" || attrs.Fields.Get("spec.nodeName") != "node" ||
+			attrs.Fields.Get("metadata.namespace") != "ns" {
 			t.Errorf("attributes %v: %v", ok, attrs)
 		}
 	}

@@ -57,15 +57,26 @@ func TestDeleteCollection(t *testing.T) {
 		reason  metav1.StatusReason
 		left    []string
 	}{
-		"all":             {listed: 4, left: []string{"kept"}},
-		"label":           {list: metav1.ListOptions{LabelSelector: "group=one"}, listed: 3, left: []string{"kept", "other"}},
-		"field":           {list: metav1.ListOptions{FieldSelector: "metadata.name=b"}, listed: 1, left: []string{"a", "kept", "other"}},
-		"limit":           {list: metav1.ListOptions{Limit: 2}, listed: 2, left: []string{"kept", "other"}},
-		"dry run":         {options: metav1.DeleteOptions{DryRun: []string{"All"}}, listed: 4, left: []string{"a", "b", "kept", "other"}},
-		"invalid options": {options: policy("Sideways"), reason: metav1.StatusReasonInvalid, left: []string{"a", "b", "kept", "other"}},
-		"invalid list":    {list: metav1.ListOptions{LabelSelector: "!!"}, reason: metav1.StatusReasonBadRequest, left: []string{"a", "b", "kept", "other"}},
+		"all":   {listed: 4, left: []string{"kept"}},
+		"label": {list: metav1.ListOptions{LabelSelector: "group=one"}, listed: 3, left: []string{"kept", "other"}},
+		"field": {
+			list: metav1.ListOptions{FieldSelector: "metadata.name=b"}, listed: 1, left: []string{"a", "kept", "other"},
+		},
+		"limit": {list: metav1.ListOptions{Limit: 2}, listed: 2, left: []string{"kept", "other"}},
+		"dry run": {
+			options: metav1.DeleteOptions{DryRun: []string{"All"}}, listed: 4, left: []string{"a", "b", "kept", "other"},
+		},
+		"invalid options": {
+			options: policy("Sideways"), reason: metav1.StatusReasonInvalid, left: []string{"a", "b", "kept", "other"},
+		},
+		"invalid list": {
+			list: metav1.ListOptions{LabelSelector: "!!"}, reason: metav1.StatusReasonBadRequest,
+			left: []string{"a", "b", "kept", "other"},
+		},
 		"uid of one of them": {
-			options: metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(types.UID("uid-1"))}}, list: metav1.ListOptions{FieldSelector: "metadata.name=b"},
+			options: metav1.DeleteOptions{
+				Preconditions: &metav1.Preconditions{UID: new(types.UID("uid-1"))},
+			}, list: metav1.ListOptions{FieldSelector: "metadata.name=b"},
 			reason: metav1.StatusReasonConflict, left: []string{"a", "b", "kept", "other"},
 		},
 	} {
@@ -177,7 +188,10 @@ func TestDeleteTogether(t *testing.T) {
 	}
 	e := newEnv(t, events())
 	create(t, e, &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e"}})
-	_, err := e.DeleteCollection(e.ctx, "ns", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(types.UID("x"))}}, metav1.ListOptions{})
+	_, err := e.DeleteCollection(
+		e.ctx, "ns", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(types.UID("x"))}},
+		metav1.ListOptions{},
+	)
 	wantError(t, err, metav1.StatusReasonConflict, "")
 	_, err = e.DeleteCollection(e.ctx, "ns", policy("Sideways"), metav1.ListOptions{})
 	wantError(t, err, metav1.StatusReasonInvalid, "")
@@ -198,21 +212,50 @@ func TestList(t *testing.T) {
 		text   string
 		names  string
 	}{
-		"all":                     {row: "pods", names: "a b"},
-		"label":                   {row: "pods", list: metav1.ListOptions{LabelSelector: "on=a"}, names: "a"},
-		"empty selectors":         {row: "pods", list: metav1.ListOptions{LabelSelector: " ", FieldSelector: ","}, names: "a b"},
-		"node":                    {row: "pods", list: metav1.ListOptions{FieldSelector: "spec.nodeName=b"}, names: "b"},
-		"namespace":               {row: "pods", list: metav1.ListOptions{FieldSelector: "metadata.namespace!=ns"}},
-		"name at a revision":      {row: "pods", list: metav1.ListOptions{FieldSelector: "metadata.name=b", ResourceVersion: "last", Limit: 1}, names: "b"},
-		"name in a namespace":     {row: "pods", list: metav1.ListOptions{FieldSelector: "metadata.name=b,metadata.namespace=ns", ResourceVersion: "last", Limit: 1}, names: "b"},
-		"cluster-scoped name":     {row: "namespaces", list: metav1.ListOptions{FieldSelector: "metadata.name=b", ResourceVersion: "last"}, names: "b"},
-		"custom field":            {row: "widgets", list: metav1.ListOptions{FieldSelector: "spec.color=a"}, names: "a"},
-		"invalid label selector":  {row: "pods", list: metav1.ListOptions{LabelSelector: "!!"}, reason: metav1.StatusReasonBadRequest, text: "unable to parse requirement"},
-		"invalid field selector":  {row: "pods", list: metav1.ListOptions{FieldSelector: "a"}, reason: metav1.StatusReasonBadRequest, text: "invalid selector"},
-		"unknown field":           {row: "pods", list: metav1.ListOptions{FieldSelector: "a=b"}, reason: metav1.StatusReasonBadRequest, text: "field label not supported: a"},
-		"unknown field, plain":    {row: "configmaps", list: metav1.ListOptions{FieldSelector: "a=b"}, reason: metav1.StatusReasonBadRequest, text: `"a" is not a known field selector: only "metadata.name", "metadata.namespace"`},
-		"unknown field, custom":   {row: "widgets", list: metav1.ListOptions{FieldSelector: "a=b"}, reason: metav1.StatusReasonBadRequest, text: "field label not supported: a"},
-		"unknown field, reworded": {row: "worded", list: metav1.ListOptions{FieldSelector: "a=b"}, reason: metav1.StatusReasonBadRequest, text: `field label "a" not supported here`},
+		"all":   {row: "pods", names: "a b"},
+		"label": {row: "pods", list: metav1.ListOptions{LabelSelector: "on=a"}, names: "a"},
+		"empty selectors": {
+			row: "pods", list: metav1.ListOptions{LabelSelector: " ", FieldSelector: ","}, names: "a b",
+		},
+		"node":      {row: "pods", list: metav1.ListOptions{FieldSelector: "spec.nodeName=b"}, names: "b"},
+		"namespace": {row: "pods", list: metav1.ListOptions{FieldSelector: "metadata.namespace!=ns"}},
+		"name at a revision": {
+			row: "pods", list: metav1.ListOptions{FieldSelector: "metadata.name=b", ResourceVersion: "last", Limit: 1},
+			names: "b",
+		},
+		"name in a namespace": {
+			row:   "pods",
+			list:  metav1.ListOptions{FieldSelector: "metadata.name=b,metadata.namespace=ns", ResourceVersion: "last", Limit: 1},
+			names: "b",
+		},
+		"cluster-scoped name": {
+			row: "namespaces", list: metav1.ListOptions{FieldSelector: "metadata.name=b", ResourceVersion: "last"}, names: "b",
+		},
+		"custom field": {row: "widgets", list: metav1.ListOptions{FieldSelector: "spec.color=a"}, names: "a"},
+		"invalid label selector": {
+			row: "pods", list: metav1.ListOptions{LabelSelector: "!!"}, reason: metav1.StatusReasonBadRequest,
+			text: "unable to parse requirement",
+		},
+		"invalid field selector": {
+			row: "pods", list: metav1.ListOptions{FieldSelector: "a"}, reason: metav1.StatusReasonBadRequest,
+			text: "invalid selector",
+		},
+		"unknown field": {
+			row: "pods", list: metav1.ListOptions{FieldSelector: "a=b"}, reason: metav1.StatusReasonBadRequest,
+			text: "field label not supported: a",
+		},
+		"unknown field, plain": {
+			row: "configmaps", list: metav1.ListOptions{FieldSelector: "a=b"}, reason: metav1.StatusReasonBadRequest,
+			text: `"a" is not a known field selector: only "metadata.name", "metadata.namespace"`,
+		},
+		"unknown field, custom": {
+			row: "widgets", list: metav1.ListOptions{FieldSelector: "a=b"}, reason: metav1.StatusReasonBadRequest,
+			text: "field label not supported: a",
+		},
+		"unknown field, reworded": {
+			row: "worded", list: metav1.ListOptions{FieldSelector: "a=b"}, reason: metav1.StatusReasonBadRequest,
+			text: `field label "a" not supported here`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEnv(t, rows[tc.row])
@@ -249,7 +292,10 @@ func TestList(t *testing.T) {
 					t.Errorf("got %v", got)
 				}
 			}
-			watch, err := e.Watch(e.ctx, namespace, metav1.ListOptions{LabelSelector: tc.list.LabelSelector, FieldSelector: tc.list.FieldSelector}, 0)
+			watch, err := e.Watch(
+				e.ctx, namespace, metav1.ListOptions{LabelSelector: tc.list.LabelSelector, FieldSelector: tc.list.FieldSelector},
+				0,
+			)
 			wantError(t, err, tc.reason, tc.text)
 			if err == nil {
 				watch.Stop()

@@ -26,11 +26,16 @@ import (
 func TestConvert(t *testing.T) {
 	convert := registry.InterfacesOf(autoscalers(), known()).GetObjectConvertor()
 	meta := metav1.ObjectMeta{Name: "a"}
-	v1 := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: meta, Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 4}}
-	v2 := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: meta, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MaxReplicas: 5}}
+	v1 := &autoscalingv1.HorizontalPodAutoscaler{
+		ObjectMeta: meta, Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 4},
+	}
+	v2 := &autoscalingv2.HorizontalPodAutoscaler{
+		ObjectMeta: meta, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MaxReplicas: 5},
+	}
 	loose := func(kind string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "autoscaling/v1", "kind": kind, "metadata": map[string]any{"name": "a"}, "spec": map[string]any{"maxReplicas": int64(6)},
+			"apiVersion": "autoscaling/v1", "kind": kind, "metadata": map[string]any{"name": "a"},
+			"spec": map[string]any{"maxReplicas": int64(6)},
 		}}
 	}
 	broken := loose("HorizontalPodAutoscaler")
@@ -42,14 +47,20 @@ func TestConvert(t *testing.T) {
 		most    int32
 		text    string
 	}{
-		"to v1":            {in: v2, out: &autoscalingv1.HorizontalPodAutoscaler{}, most: 5},
-		"to v2":            {in: v1, out: &autoscalingv2.HorizontalPodAutoscaler{}, most: 4},
-		"same":             {in: v2, out: &autoscalingv2.HorizontalPodAutoscaler{}, most: 5},
-		"without a type":   {in: loose("HorizontalPodAutoscaler"), out: &autoscalingv2.HorizontalPodAutoscaler{}, most: 6},
-		"wrong field":      {in: broken, out: &autoscalingv2.HorizontalPodAutoscaler{}, text: "unable to convert unstructured object to autoscaling/v1, Kind=HorizontalPodAutoscaler"},
+		"to v1":          {in: v2, out: &autoscalingv1.HorizontalPodAutoscaler{}, most: 5},
+		"to v2":          {in: v1, out: &autoscalingv2.HorizontalPodAutoscaler{}, most: 4},
+		"same":           {in: v2, out: &autoscalingv2.HorizontalPodAutoscaler{}, most: 5},
+		"without a type": {in: loose("HorizontalPodAutoscaler"), out: &autoscalingv2.HorizontalPodAutoscaler{}, most: 6},
+		"wrong field": {
+			in: broken, out: &autoscalingv2.HorizontalPodAutoscaler{},
+			text: "unable to convert unstructured object to autoscaling/v1, Kind=HorizontalPodAutoscaler",
+		},
 		"version unserved": {in: unserved, out: &autoscalingv2.HorizontalPodAutoscaler{}, text: `not served in version "v9"`},
-		"another kind":     {in: &corev1.Pod{}, out: &autoscalingv2.HorizontalPodAutoscaler{}, text: "converting (v1.Pod) to (autoscaling.HorizontalPodAutoscaler): unknown conversion"},
-		"no object":        {in: &metav1.Status{}, out: &autoscalingv2.HorizontalPodAutoscaler{}, text: "not objects"},
+		"another kind": {
+			in: &corev1.Pod{}, out: &autoscalingv2.HorizontalPodAutoscaler{},
+			text: "converting (v1.Pod) to (autoscaling.HorizontalPodAutoscaler): unknown conversion",
+		},
+		"no object": {in: &metav1.Status{}, out: &autoscalingv2.HorizontalPodAutoscaler{}, text: "not objects"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := convert.Convert(tc.in, tc.out, nil)
@@ -92,10 +103,16 @@ func TestConvertCustom(t *testing.T) {
 		t.Error("the copy shares the object")
 	}
 	for text, u := range map[string]*unstructured.Unstructured{
-		`example.net/v1, Kind=Widget is unstructured and is not suitable for converting to "example.com/v1"`: with(widget("w", ""), "example.net/v1", "apiVersion"),
-		"request to convert CR from an invalid group/version: example.com/v9":                                with(widget("w", ""), "example.com/v9", "apiVersion"),
+		`example.net/v1, Kind=Widget is unstructured and is not suitable for converting to "example.com/v1"`: with(
+			widget("w", ""), "example.net/v1", "apiVersion",
+		),
+		"request to convert CR from an invalid group/version: example.com/v9": with(
+			widget("w", ""), "example.com/v9", "apiVersion",
+		),
 	} {
-		if _, err := convert.ConvertToVersion(u, schema.GroupVersion{Group: "example.com", Version: "v1"}); err == nil || err.Error() != text {
+		if _, err := convert.ConvertToVersion(
+			u, schema.GroupVersion{Group: "example.com", Version: "v1"},
+		); err == nil || err.Error() != text {
 			t.Errorf("error: %v", err)
 		}
 	}
@@ -105,7 +122,13 @@ func TestConvertCustom(t *testing.T) {
 func TestInterfaces(t *testing.T) {
 	known := known()
 	row := autoscalers()
-	row.Subresources = []resource.RowSub{{Subresource: resource.Subresource{Name: "scale", Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}}}}
+	row.Subresources = []resource.RowSub{
+		{
+			Subresource: resource.Subresource{
+				Name: "scale", Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"},
+			},
+		},
+	}
 	o := registry.InterfacesOf(row, known)
 	v1 := schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "HorizontalPodAutoscaler"}
 	for _, kind := range []schema.GroupVersionKind{v1, {Version: "v1", Kind: "Pod"}} {
@@ -113,7 +136,9 @@ func TestInterfaces(t *testing.T) {
 			t.Errorf("new %v: %v", kind, err)
 		}
 	}
-	if _, err := o.GetObjectCreater().New(schema.GroupVersionKind{Group: "autoscaling", Version: "v9", Kind: v1.Kind}); err == nil {
+	if _, err := o.GetObjectCreater().New(
+		schema.GroupVersionKind{Group: "autoscaling", Version: "v9", Kind: v1.Kind},
+	); err == nil {
 		t.Error("an object of a version that is not served")
 	}
 	a := &autoscalingv1.HorizontalPodAutoscaler{}
@@ -137,7 +162,9 @@ func TestInterfaces(t *testing.T) {
 	}
 
 	o = registry.SchemeInterfaces(known)
-	if obj, err := o.GetObjectCreater().New(schema.GroupVersionKind{Version: "v1", Kind: "Pod"}); err != nil || obj == nil {
+	if obj, err := o.GetObjectCreater().New(
+		schema.GroupVersionKind{Version: "v1", Kind: "Pod"},
+	); err != nil || obj == nil {
 		t.Error(err)
 	}
 	o.GetObjectDefaulter().Default(&corev1.Pod{})
@@ -180,7 +207,10 @@ func TestPrune(t *testing.T) {
 	if w := create(t, e, widget("w", "red")); w.Object["extra"] != nil {
 		t.Errorf("stored: %v", w)
 	}
-	rec, _, err := update(e, "w", registry.Update{Version: "v1"}, func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{"a": "b"}) })
+	rec, _, err := update(
+		e, "w", registry.Update{Version: "v1"},
+		func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{"a": "b"}) },
+	)
 	if w := must[*unstructured.Unstructured](t, rec, err); w.Object["extra"] != nil || w.GetLabels()["a"] != "b" {
 		t.Errorf("stored: %v", w)
 	}

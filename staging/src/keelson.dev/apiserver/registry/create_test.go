@@ -43,41 +43,69 @@ func TestCreate(t *testing.T) {
 			m.UID, m.SelfLink, m.DeletionTimestamp, m.DeletionGracePeriodSeconds = "mine", "/self", &metav1.Time{Time: start}, new(int64(3))
 			m.CreationTimestamp = metav1.Unix(1, 0)
 		}), check: func(t *testing.T, obj resource.Object) {
-			if obj.GetUID() != "uid-2" || !obj.GetCreationTimestamp().Time.Equal(start) || obj.GetSelfLink() != "" || obj.GetDeletionTimestamp() != nil ||
+			if obj.GetUID() != "uid-2" || !obj.GetCreationTimestamp().Time.Equal(start) || obj.GetSelfLink() != "" ||
+				obj.GetDeletionTimestamp() != nil ||
 				obj.GetDeletionGracePeriodSeconds() != nil || obj.GetResourceVersion() == "" || obj.GetNamespace() != "ns" {
 				t.Errorf("metadata: %+v", obj)
 			}
 		}},
-		"namespace of another path": {obj: meta(func(m *metav1.ObjectMeta) { m.Namespace = "other" }), reason: metav1.StatusReasonBadRequest,
+		"namespace of another path": {obj: meta(
+			func(m *metav1.ObjectMeta) { m.Namespace = "other" },
+		), reason: metav1.StatusReasonBadRequest,
 			text: "the namespace of the provided object does not match the namespace sent on the request"},
 		"namespace in a cluster-scoped object": {
-			row: configMaps(func(k *resource.Kind[*corev1.ConfigMap]) { k.Namespaced = false }), obj: meta(func(m *metav1.ObjectMeta) { m.Namespace = "other" }),
+			row: configMaps(
+				func(k *resource.Kind[*corev1.ConfigMap]) { k.Namespaced = false },
+			), obj: meta(func(m *metav1.ObjectMeta) { m.Namespace = "other" }),
 			check: func(t *testing.T, obj resource.Object) {
 				if obj.GetNamespace() != "" {
 					t.Errorf("namespace %q", obj.GetNamespace())
 				}
 			},
 		},
-		"no name":      {obj: configMap(""), reason: metav1.StatusReasonInvalid, text: "metadata.name: Required value: name or generateName is required"},
-		"invalid name": {obj: configMap("No"), reason: metav1.StatusReasonInvalid, text: `metadata.name: Invalid value: "No": a lowercase RFC 1123 subdomain`},
-		"invalid finalizer": {obj: meta(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"mine", "kubernetes", "a.b/c"} }), reason: metav1.StatusReasonInvalid,
+		"no name": {
+			obj: configMap(""), reason: metav1.StatusReasonInvalid,
+			text: "metadata.name: Required value: name or generateName is required",
+		},
+		"invalid name": {
+			obj: configMap("No"), reason: metav1.StatusReasonInvalid,
+			text: `metadata.name: Invalid value: "No": a lowercase RFC 1123 subdomain`,
+		},
+		"invalid finalizer": {obj: meta(
+			func(m *metav1.ObjectMeta) { m.Finalizers = []string{"mine", "kubernetes", "a.b/c"} },
+		), reason: metav1.StatusReasonInvalid,
 			text: `metadata.finalizers[0]: Invalid value: "mine": name is neither a standard finalizer name nor is it fully qualified`},
 		"finalizers of a kind that allows any": {
-			row: configMaps(func(k *resource.Kind[*corev1.ConfigMap]) { k.AnyFinalizer = true }), obj: meta(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"mine"} }),
+			row: configMaps(
+				func(k *resource.Kind[*corev1.ConfigMap]) { k.AnyFinalizer = true },
+			), obj: meta(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"mine"} }),
 		},
-		"taken name":                     {obj: configMap("old"), reason: metav1.StatusReasonAlreadyExists, text: `configmaps "old" already exists`},
-		"taken name, dry run":            {obj: configMap("old"), options: metav1.CreateOptions{DryRun: []string{"All"}}, reason: metav1.StatusReasonAlreadyExists, text: `configmaps "old" already exists`},
-		"resourceVersion":                {obj: meta(func(m *metav1.ObjectMeta) { m.ResourceVersion = "7" }), reason: "-", text: "resourceVersion should not be set on objects to be created"},
+		"taken name": {
+			obj: configMap("old"), reason: metav1.StatusReasonAlreadyExists, text: `configmaps "old" already exists`,
+		},
+		"taken name, dry run": {
+			obj: configMap("old"), options: metav1.CreateOptions{DryRun: []string{"All"}},
+			reason: metav1.StatusReasonAlreadyExists, text: `configmaps "old" already exists`,
+		},
+		"resourceVersion": {
+			obj: meta(func(m *metav1.ObjectMeta) { m.ResourceVersion = "7" }), reason: "-",
+			text: "resourceVersion should not be set on objects to be created",
+		},
 		"resourceVersion 0":              {obj: meta(func(m *metav1.ObjectMeta) { m.ResourceVersion = "0" })},
 		"resourceVersion not a revision": {obj: meta(func(m *metav1.ObjectMeta) { m.ResourceVersion = "x" })},
-		"dry run": {obj: meta(func(m *metav1.ObjectMeta) { m.ResourceVersion = "7" }), options: metav1.CreateOptions{DryRun: []string{"All"}}, check: func(t *testing.T, obj resource.Object) {
+		"dry run": {obj: meta(
+			func(m *metav1.ObjectMeta) { m.ResourceVersion = "7" },
+		), options: metav1.CreateOptions{DryRun: []string{"All"}}, check: func(t *testing.T, obj resource.Object) {
 			if obj.GetUID() == "" || obj.GetResourceVersion() != "7" {
 				t.Errorf("uid %q, resourceVersion %q", obj.GetUID(), obj.GetResourceVersion())
 			}
 		}},
-		"field manager": {obj: configMap("new", "a", "b"), options: metav1.CreateOptions{FieldManager: "me"}, check: func(t *testing.T, obj resource.Object) {
+		"field manager": {obj: configMap("new", "a", "b"), options: metav1.CreateOptions{FieldManager: "me"}, check: func(
+			t *testing.T, obj resource.Object,
+		) {
 			f := obj.GetManagedFields()
-			if len(f) != 1 || f[0].Manager != "me" || f[0].Operation != metav1.ManagedFieldsOperationUpdate || string(f[0].FieldsV1.GetRawBytes()) != `{"f:data":{".":{},"f:a":{}}}` {
+			if len(f) != 1 || f[0].Manager != "me" || f[0].Operation != metav1.ManagedFieldsOperationUpdate ||
+				string(f[0].FieldsV1.GetRawBytes()) != `{"f:data":{".":{},"f:a":{}}}` {
 				t.Errorf("managedFields %v", f)
 			}
 		}},
@@ -86,17 +114,24 @@ func TestCreate(t *testing.T) {
 				t.Errorf("managedFields %v", f)
 			}
 		}},
-		"strategy": {row: deployments(), obj: &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "new"}, Status: appsv1.DeploymentStatus{Replicas: 3}}, check: func(t *testing.T, obj resource.Object) {
+		"strategy": {row: deployments(), obj: &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Name: "new"}, Status: appsv1.DeploymentStatus{Replicas: 3},
+		}, check: func(t *testing.T, obj resource.Object) {
 			d := obj.(*appsv1.Deployment)
 			if d.Status.Replicas != 0 || d.Generation != 1 || d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType {
 				t.Errorf("deployment: %+v", d)
 			}
 		}},
-		"invalid": {row: deployments(), obj: &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "No"}, Spec: appsv1.DeploymentSpec{Replicas: new(int32(-1))}},
+		"invalid": {row: deployments(), obj: &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Name: "No"}, Spec: appsv1.DeploymentSpec{Replicas: new(int32(-1))},
+		},
 			reason: metav1.StatusReasonInvalid, text: `Deployment.apps "No" is invalid: [metadata.name: Invalid value`},
 		"metadata last": {row: deployments(func(k *resource.Kind[*appsv1.Deployment]) { k.MetaLast = true }),
-			obj:    &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "No"}, Spec: appsv1.DeploymentSpec{Replicas: new(int32(-1))}},
-			reason: metav1.StatusReasonInvalid, text: `Deployment.apps "No" is invalid: spec.replicas: Invalid value: -1: must not be negative`},
+			obj: &appsv1.Deployment{
+				ObjectMeta: metav1.ObjectMeta{Name: "No"}, Spec: appsv1.DeploymentSpec{Replicas: new(int32(-1))},
+			},
+			reason: metav1.StatusReasonInvalid,
+			text:   `Deployment.apps "No" is invalid: spec.replicas: Invalid value: -1: must not be negative`},
 		"name rule of the kind": {row: configMaps(func(k *resource.Kind[*corev1.ConfigMap]) {
 			k.ValidateName = func(name string, _ bool) []string {
 				if name == "old" {
@@ -105,10 +140,18 @@ func TestCreate(t *testing.T) {
 				return []string{"not today"}
 			}
 		}), obj: configMap("new"), reason: metav1.StatusReasonInvalid, text: `metadata.name: Invalid value: "new": not today`},
-		"custom resource":                   {row: widgets(), obj: widget("new", "red")},
-		"custom resource of another kind":   {row: widgets(), obj: with(widget("new", "red"), "Gadget", "kind"), reason: metav1.StatusReasonInvalid, text: `Gadget.example.com "new" is invalid: kind: Invalid value: "Gadget": must be Widget`},
-		"custom resource of other version":  {row: widgets(), obj: with(widget("new", "red"), "example.com/v2", "apiVersion"), reason: metav1.StatusReasonInvalid, text: `apiVersion: Invalid value: "example.com/v2": must be example.com/v1`},
-		"any finalizer of custom resources": {row: widgets(), obj: with(widget("new", "red"), []any{"mine"}, "metadata", "finalizers")},
+		"custom resource": {row: widgets(), obj: widget("new", "red")},
+		"custom resource of another kind": {
+			row: widgets(), obj: with(widget("new", "red"), "Gadget", "kind"), reason: metav1.StatusReasonInvalid,
+			text: `Gadget.example.com "new" is invalid: kind: Invalid value: "Gadget": must be Widget`,
+		},
+		"custom resource of other version": {
+			row: widgets(), obj: with(widget("new", "red"), "example.com/v2", "apiVersion"),
+			reason: metav1.StatusReasonInvalid, text: `apiVersion: Invalid value: "example.com/v2": must be example.com/v1`,
+		},
+		"any finalizer of custom resources": {
+			row: widgets(), obj: with(widget("new", "red"), []any{"mine"}, "metadata", "finalizers"),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.row == nil {
@@ -185,7 +228,10 @@ func TestGenerateName(t *testing.T) {
 		e := newEnv(t, configMaps(), random)
 		create(t, e, generated("x-"))
 		_, err := e.Create(e.ctx, "ns", generated("x-"), metav1.CreateOptions{})
-		wantError(t, err, metav1.StatusReasonAlreadyExists, `configmaps "x-aaaaa" already exists, the server was not able to generate a unique name for the object`)
+		wantError(
+			t, err, metav1.StatusReasonAlreadyExists,
+			`configmaps "x-aaaaa" already exists, the server was not able to generate a unique name for the object`,
+		)
 		if *asked != 1+8 {
 			t.Errorf("%d suffixes", *asked)
 		}
@@ -225,7 +271,8 @@ func TestCreateWarnings(t *testing.T) {
 		t.Errorf("owners: %v", d.OwnerReferences)
 	}
 	sameStrings(t, "warnings", *e.warnings, []string{
-		".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: u",
+		".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, " +
+			"and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: u",
 		"spec.paused: the deployment is paused",
 	})
 }
@@ -250,16 +297,23 @@ func TestCreateAdmission(t *testing.T) {
 			return nil
 		},
 	}))
-	if c := create(t, e, configMap("a", "k", "v")); c.Data["set"] != "by plugin" || len(c.ManagedFields) != 1 || c.ManagedFields[0].Manager != "tester" {
+	if c := create(
+		t, e, configMap("a", "k", "v"),
+	); c.Data["set"] != "by plugin" || len(c.ManagedFields) != 1 || c.ManagedFields[0].Manager != "tester" {
 		t.Errorf("got %v", c)
 	}
-	if len(*e.warnings) != 1 || !strings.Contains((*e.warnings)[0], ".metadata.managedFields was in an invalid state after admission") {
+	if len(*e.warnings) != 1 || !strings.Contains(
+		(*e.warnings)[0], ".metadata.managedFields was in an invalid state after admission",
+	) {
 		t.Errorf("warnings: %q", *e.warnings)
 	}
 	_, err := e.Create(e.ctx, "ns", configMap("bad"), metav1.CreateOptions{})
 	wantError(t, err, metav1.StatusReasonForbidden, `configmaps "bad" is forbidden: bad name`)
 
-	e = newEnv(t, configMaps(), withAdmission(plugin{admit: func(context.Context, admission.Attributes) error { return errors.New("no") }}))
+	e = newEnv(
+		t, configMaps(),
+		withAdmission(plugin{admit: func(context.Context, admission.Attributes) error { return errors.New("no") }}),
+	)
 	_, err = e.Create(e.ctx, "ns", configMap("a"), metav1.CreateOptions{})
 	wantError(t, err, "-", "no")
 }
@@ -304,7 +358,9 @@ func TestNamespaceCheck(t *testing.T) {
 		c.NamespaceCheck = func(_ context.Context, a admission.Attributes, latest bool) ([]kv.Unchanged, error) {
 			asked = append(asked, latest)
 			if closed && latest {
-				return nil, apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, a.GetName(), errors.New("the namespace is being terminated"))
+				return nil, apierrors.NewForbidden(
+					schema.GroupResource{Resource: "configmaps"}, a.GetName(), errors.New("the namespace is being terminated"),
+				)
 			}
 			if !latest {
 				return []kv.Unchanged{{Key: "namespaces/ns", Revision: 1 << 40}}, nil // does not hold
@@ -321,7 +377,9 @@ func TestNamespaceCheck(t *testing.T) {
 	_, err := e.Create(e.ctx, "ns", configMap("b"), metav1.CreateOptions{})
 	wantError(t, err, metav1.StatusReasonForbidden, "the namespace is being terminated")
 	asked = nil
-	if _, err = e.Create(e.ctx, "ns", configMap("c"), metav1.CreateOptions{DryRun: []string{"All"}}); err != nil || asked != nil {
+	if _, err = e.Create(
+		e.ctx, "ns", configMap("c"), metav1.CreateOptions{DryRun: []string{"All"}},
+	); err != nil || asked != nil {
 		t.Errorf("dry run: %v, asked %v", err, asked)
 	}
 }

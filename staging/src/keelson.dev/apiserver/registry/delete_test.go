@@ -33,7 +33,9 @@ func grace(seconds int64) metav1.DeleteOptions {
 // finalizers of one that stays.
 func TestDelete(t *testing.T) {
 	const orphan, foreground = metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents
-	orphans := configMaps(func(k *resource.Kind[*corev1.ConfigMap]) { k.DefaultGarbageCollection = metav1.DeletePropagationOrphan })
+	orphans := configMaps(
+		func(k *resource.Kind[*corev1.ConfigMap]) { k.DefaultGarbageCollection = metav1.DeletePropagationOrphan },
+	)
 	owns := configMaps(func(k *resource.Kind[*corev1.ConfigMap]) { k.DefaultGarbageCollection = "Unsupported" })
 	dry := metav1.DeleteOptions{DryRun: []string{"All"}}
 	dryForeground := policy(metav1.DeletePropagationForeground)
@@ -62,17 +64,28 @@ func TestDelete(t *testing.T) {
 		"default overruled":           {row: orphans, options: policy(metav1.DeletePropagationBackground)},
 		"collector's finalizer":       {finalizers: []string{foreground}, stays: []string{foreground}},
 		"collector's other finalizer": {finalizers: []string{orphan}, stays: []string{orphan}},
-		"collector's, replaced":       {finalizers: []string{orphan, "a.b/c"}, options: policy(metav1.DeletePropagationForeground), stays: []string{"a.b/c", foreground}},
-		"collector's, taken back":     {finalizers: []string{orphan}, options: policy(metav1.DeletePropagationBackground)},
-		"unsupported":                 {row: owns, finalizers: []string{orphan}, options: policy(metav1.DeletePropagationForeground)},
-		"no collector":                {noGC: true, options: policy(metav1.DeletePropagationForeground)},
-		"no collector, finalizer":     {noGC: true, finalizers: []string{orphan}, options: policy(metav1.DeletePropagationBackground), stays: []string{orphan}},
+		"collector's, replaced": {
+			finalizers: []string{orphan, "a.b/c"}, options: policy(metav1.DeletePropagationForeground),
+			stays: []string{"a.b/c", foreground},
+		},
+		"collector's, taken back": {finalizers: []string{orphan}, options: policy(metav1.DeletePropagationBackground)},
+		"unsupported": {
+			row: owns, finalizers: []string{orphan}, options: policy(metav1.DeletePropagationForeground),
+		},
+		"no collector": {noGC: true, options: policy(metav1.DeletePropagationForeground)},
+		"no collector, finalizer": {
+			noGC: true, finalizers: []string{orphan}, options: policy(metav1.DeletePropagationBackground),
+			stays: []string{orphan},
+		},
 		"unknown policy": {options: policy("Sideways"), reason: metav1.StatusReasonInvalid, stays: []string{},
 			text: `DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: Unsupported value: "Sideways"`},
 		"uid": {options: uid("uid-1")},
 		"uid of another": {options: uid("other"), reason: metav1.StatusReasonConflict, stays: []string{},
-			text: "the UID in the precondition (other) does not match the UID in record (uid-1). The object might have been deleted and then recreated"},
-		"resourceVersion of another": {options: metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: new("1")}}, reason: metav1.StatusReasonConflict, stays: []string{},
+			text: "the UID in the precondition (other) does not match the UID in record (uid-1). " +
+				"The object might have been deleted and then recreated"},
+		"resourceVersion of another": {options: metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{ResourceVersion: new("1")},
+		}, reason: metav1.StatusReasonConflict, stays: []string{},
 			text: "the ResourceVersion in the precondition (1) does not match the ResourceVersion in record ("},
 		"dry run":             {options: dry, stays: []string{}},
 		"dry run, finalizer":  {options: dry, finalizers: []string{"a.b/c"}, stays: []string{"a.b/c"}},
@@ -102,7 +115,9 @@ func TestDelete(t *testing.T) {
 			if gone == ok {
 				t.Errorf("gone %v, but there %v", gone, ok)
 			}
-			if ok && (!c.DeletionTimestamp.Time.Equal(start) || *c.DeletionGracePeriodSeconds != 0 || c.Generation != before.Generation+min(1, before.Generation)) {
+			if ok &&
+				(!c.DeletionTimestamp.Time.Equal(start) || *c.DeletionGracePeriodSeconds != 0 ||
+					c.Generation != before.Generation+min(1, before.Generation)) {
 				t.Errorf("mark: %+v", c.ObjectMeta)
 			}
 		})
@@ -126,16 +141,42 @@ func TestGracefulDeletion(t *testing.T) {
 		steps      []step
 		stays      bool
 	}{
-		"default":             {steps: []step{{grace: 30, end: 30 * time.Second}}, stays: true},
-		"confirmed":           {steps: []step{{grace: 30, end: 30 * time.Second}, {options: grace(0), gone: true}}},
-		"asked twice":         {steps: []step{{grace: 30, end: 30 * time.Second}, {after: time.Second, grace: 30, end: 30 * time.Second}}, stays: true},
-		"not longer":          {steps: []step{{options: grace(10), grace: 10, end: 10 * time.Second}, {options: grace(20), grace: 10, end: 10 * time.Second}}, stays: true},
-		"shorter":             {steps: []step{{options: grace(60), grace: 60, end: time.Minute}, {after: time.Second, options: grace(5), grace: 5, end: 5 * time.Second}}, stays: true},
-		"shorter, too late":   {steps: []step{{options: grace(60), grace: 60, end: time.Minute}, {after: 50 * time.Second, options: grace(5), grace: 1, end: 50 * time.Second}}, stays: true},
-		"at once":             {steps: []step{{options: grace(0), gone: true}}},
-		"negative":            {steps: []step{{options: grace(-5), grace: 1, end: time.Second}}, stays: true},
-		"confirmed too early": {finalizers: []string{"a.b/c"}, steps: []step{{grace: 30, end: 30 * time.Second}, {options: grace(0), grace: 0, end: 0}}, stays: true},
-		"at once, finalizer":  {finalizers: []string{"a.b/c"}, steps: []step{{options: grace(0), grace: 0, end: 0}, {options: grace(0), grace: 0, end: 0}}, stays: true},
+		"default":   {steps: []step{{grace: 30, end: 30 * time.Second}}, stays: true},
+		"confirmed": {steps: []step{{grace: 30, end: 30 * time.Second}, {options: grace(0), gone: true}}},
+		"asked twice": {
+			steps: []step{{grace: 30, end: 30 * time.Second}, {after: time.Second, grace: 30, end: 30 * time.Second}},
+			stays: true,
+		},
+		"not longer": {
+			steps: []step{
+				{options: grace(10), grace: 10, end: 10 * time.Second}, {options: grace(20), grace: 10, end: 10 * time.Second},
+			},
+			stays: true,
+		},
+		"shorter": {
+			steps: []step{
+				{options: grace(60), grace: 60, end: time.Minute},
+				{after: time.Second, options: grace(5), grace: 5, end: 5 * time.Second},
+			},
+			stays: true,
+		},
+		"shorter, too late": {
+			steps: []step{
+				{options: grace(60), grace: 60, end: time.Minute},
+				{after: 50 * time.Second, options: grace(5), grace: 1, end: 50 * time.Second},
+			},
+			stays: true,
+		},
+		"at once":  {steps: []step{{options: grace(0), gone: true}}},
+		"negative": {steps: []step{{options: grace(-5), grace: 1, end: time.Second}}, stays: true},
+		"confirmed too early": {
+			finalizers: []string{"a.b/c"},
+			steps:      []step{{grace: 30, end: 30 * time.Second}, {options: grace(0), grace: 0, end: 0}}, stays: true,
+		},
+		"at once, finalizer": {
+			finalizers: []string{"a.b/c"},
+			steps:      []step{{options: grace(0), grace: 0, end: 0}, {options: grace(0), grace: 0, end: 0}}, stays: true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEnv(t, pods())
@@ -151,7 +192,8 @@ func TestGracefulDeletion(t *testing.T) {
 				if gone {
 					continue
 				}
-				if p = must[*corev1.Pod](t, rec, err); *p.DeletionGracePeriodSeconds != s.grace || !p.DeletionTimestamp.Time.Equal(start.Add(s.end)) {
+				if p = must[*corev1.Pod](t, rec, err); *p.DeletionGracePeriodSeconds != s.grace ||
+					!p.DeletionTimestamp.Time.Equal(start.Add(s.end)) {
 					t.Errorf("step %d: grace %d, end %v", i, *p.DeletionGracePeriodSeconds, p.DeletionTimestamp)
 				}
 			}
@@ -183,7 +225,11 @@ func TestGracefulDryRun(t *testing.T) {
 // TestGracefulRules checks kinds that decide against graceful deletion, or that forget the period.
 func TestGracefulRules(t *testing.T) {
 	e := newEnv(t, pods(func(k *resource.Kind[*corev1.Pod]) {
-		k.GracefulDelete = func(_ context.Context, p *corev1.Pod, _ *metav1.DeleteOptions) bool { return p.Spec.NodeName != "" }
+		k.GracefulDelete = func(
+			_ context.Context, p *corev1.Pod, _ *metav1.DeleteOptions,
+		) bool {
+			return p.Spec.NodeName != ""
+		}
 	}))
 	create(t, e, pod("p"))
 	_, gone, err := e.Delete(e.ctx, "ns", "p", metav1.DeleteOptions{})
@@ -279,7 +325,9 @@ func TestDeleteCustom(t *testing.T) {
 // gracefully, and two otherwise.
 func TestUpdateAndDelete(t *testing.T) {
 	status := func(name string, err error) registry.Update {
-		return registry.Update{Namespace: "ns", Name: name, Subresource: "status", Transform: func(_ context.Context, cur resource.Object) (resource.Object, error) {
+		return registry.Update{Namespace: "ns", Name: name, Subresource: "status", Transform: func(
+			_ context.Context, cur resource.Object,
+		) (resource.Object, error) {
 			if err != nil {
 				return nil, err
 			}
@@ -304,9 +352,12 @@ func TestUpdateAndDelete(t *testing.T) {
 		"marked already":       {marked: true, states: 1},
 		"marked already, ends": {marked: true, options: grace(0), gone: true, states: 2},
 		"hook":                 {row: hooked, states: 2},
-		"refused":              {refuse: apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "p", errors.New("no")), reason: metav1.StatusReasonConflict},
-		"refused, with hook":   {row: hooked, refuse: apierrors.NewGone("no"), reason: metav1.StatusReasonGone},
-		"invalid options":      {options: policy("Sideways"), reason: metav1.StatusReasonInvalid},
+		"refused": {
+			refuse: apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "p", errors.New("no")),
+			reason: metav1.StatusReasonConflict,
+		},
+		"refused, with hook": {row: hooked, refuse: apierrors.NewGone("no"), reason: metav1.StatusReasonGone},
+		"invalid options":    {options: policy("Sideways"), reason: metav1.StatusReasonInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.row == nil {
@@ -325,7 +376,8 @@ func TestUpdateAndDelete(t *testing.T) {
 			defer watch.Stop()
 			wantError(t, e.UpdateAndDelete(e.ctx, status("p", tc.refuse), tc.options), tc.reason, "")
 			last, ok := get[*corev1.Pod](t, e, "p")
-			if ok == tc.gone || ok && tc.reason == "" && (last.Status.Phase != corev1.PodFailed || last.DeletionTimestamp == nil) {
+			if ok == tc.gone || ok && tc.reason == "" &&
+				(last.Status.Phase != corev1.PodFailed || last.DeletionTimestamp == nil) {
 				t.Errorf("there %v: %+v", ok, last)
 			}
 			states := 0

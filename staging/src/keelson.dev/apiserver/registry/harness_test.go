@@ -70,7 +70,9 @@ type env struct {
 func newEnv(t testing.TB, row *resource.Row, change ...func(*registry.Config)) *env {
 	t.Helper()
 	running, cancel := context.WithCancel(context.Background())
-	backend := store.NewBackend(store.BackendConfig{KV: memory.New(clock.Real()), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
+	backend := store.NewBackend(
+		store.BackendConfig{KV: memory.New(clock.Real()), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)},
+	)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -144,7 +146,9 @@ func get[T resource.Object](t testing.TB, e *env, name string) (obj T, ok bool) 
 }
 
 // update applies change to an object, with the rest of u.
-func update[T resource.Object](e *env, name string, u registry.Update, change func(obj T)) (*store.Record, bool, error) {
+func update[T resource.Object](
+	e *env, name string, u registry.Update, change func(obj T),
+) (*store.Record, bool, error) {
 	if e.Row().Namespaced {
 		u.Namespace = "ns"
 	}
@@ -214,7 +218,13 @@ func log(to *[]string) plugin {
 				}
 				return o.(resource.Object).GetName()
 			}
-			*to = append(*to, fmt.Sprintf("%s %s %s/%s new=%s old=%s", step, a.GetOperation(), a.GetNamespace(), a.GetName(), has(a.GetObject()), has(a.GetOldObject())))
+			*to = append(
+				*to,
+				fmt.Sprintf(
+					"%s %s %s/%s new=%s old=%s", step, a.GetOperation(), a.GetNamespace(), a.GetName(), has(a.GetObject()),
+					has(a.GetOldObject()),
+				),
+			)
 			return nil
 		}
 	}
@@ -272,21 +282,27 @@ func pods(change ...func(*resource.Kind[*corev1.Pod])) *resource.Row {
 }
 
 func pod(name string) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}
 }
 
 // deployments is a kind with a status and all rules.
 func deployments(change ...func(*resource.Kind[*appsv1.Deployment])) *resource.Row {
 	k := resource.Kind[*appsv1.Deployment]{
-		Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Namespaced: true, AllowUnconditionalUpdate: true,
-		ResetFields: []string{"status"},
+		Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Namespaced: true,
+		AllowUnconditionalUpdate: true,
+		ResetFields:              []string{"status"},
 		Default: func(d *appsv1.Deployment) {
 			if d.Spec.Replicas == nil {
 				d.Spec.Replicas = new(int32(1))
 			}
 		},
-		PrepareCreate: func(_ context.Context, d *appsv1.Deployment) { d.Status, d.Generation = appsv1.DeploymentStatus{}, 1 },
-		Validate:      func(_ context.Context, d *appsv1.Deployment) field.ErrorList { return checkReplicas(d) },
+		PrepareCreate: func(_ context.Context, d *appsv1.Deployment) {
+			d.Status, d.Generation = appsv1.DeploymentStatus{}, 1
+		},
+		Validate: func(_ context.Context, d *appsv1.Deployment) field.ErrorList { return checkReplicas(d) },
 		PrepareUpdate: func(_ context.Context, d, old *appsv1.Deployment) {
 			d.Status = old.Status
 			if !equality.Semantic.DeepEqual(d.Spec, old.Spec) {
@@ -331,7 +347,9 @@ func checkStatus(d *appsv1.Deployment) (errs field.ErrorList) {
 }
 
 func deployment(name string) *appsv1.Deployment {
-	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.DeploymentSpec{Replicas: new(int32(1))}}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.DeploymentSpec{Replicas: new(int32(1))},
+	}
 }
 
 // events is a kind whose objects expire and own nothing.
@@ -345,7 +363,8 @@ func events() *resource.Row {
 // autoscalers is a kind that is served in two versions and stored in the second.
 func autoscalers() *resource.Row {
 	return resource.Of[autoscalingv2.HorizontalPodAutoscalerList](resource.Kind[*autoscalingv2.HorizontalPodAutoscaler]{
-		Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers", Kind: "HorizontalPodAutoscaler", Namespaced: true,
+		Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers", Kind: "HorizontalPodAutoscaler",
+		Namespaced:               true,
 		AllowUnconditionalUpdate: true,
 		Versions: []resource.Version{{Name: "v2"}, {
 			Name: "v1", New: func() resource.Object { return &autoscalingv1.HorizontalPodAutoscaler{} },
@@ -356,11 +375,21 @@ func autoscalers() *resource.Row {
 			},
 			FromStorage: func(obj resource.Object) (resource.Object, error) {
 				a := obj.(*autoscalingv2.HorizontalPodAutoscaler)
-				return &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: a.ObjectMeta, Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MinReplicas: a.Spec.MinReplicas, MaxReplicas: a.Spec.MaxReplicas}}, nil
+				return &autoscalingv1.HorizontalPodAutoscaler{
+					ObjectMeta: a.ObjectMeta,
+					Spec: autoscalingv1.HorizontalPodAutoscalerSpec{
+						MinReplicas: a.Spec.MinReplicas, MaxReplicas: a.Spec.MaxReplicas,
+					},
+				}, nil
 			},
 			ToStorage: func(obj resource.Object) (resource.Object, error) {
 				a := obj.(*autoscalingv1.HorizontalPodAutoscaler)
-				return &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: a.ObjectMeta, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MinReplicas: a.Spec.MinReplicas, MaxReplicas: a.Spec.MaxReplicas}}, nil
+				return &autoscalingv2.HorizontalPodAutoscaler{
+					ObjectMeta: a.ObjectMeta,
+					Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+						MinReplicas: a.Spec.MinReplicas, MaxReplicas: a.Spec.MaxReplicas,
+					},
+				}, nil
 			},
 		}},
 	})
@@ -387,11 +416,14 @@ func (asJSON) Decode(data []byte, revision int64) (store.Object, error) {
 // widgets is a custom resource.
 func widgets() *resource.Row {
 	return &resource.Row{
-		Group: "example.com", Version: "v1", Resource: "widgets", Singular: "widget", Kind: "Widget", ListKind: "WidgetList", Namespaced: true,
-		Versions: []resource.Version{{Name: "v1"}, {Name: "v2"}}, Custom: true, StoragePrefix: "example.com/widgets", Codec: asJSON{},
+		Group: "example.com", Version: "v1", Resource: "widgets", Singular: "widget", Kind: "Widget",
+		ListKind: "WidgetList", Namespaced: true,
+		Versions: []resource.Version{{Name: "v1"}, {Name: "v2"}}, Custom: true, StoragePrefix: "example.com/widgets",
+		Codec:                    asJSON{},
 		New:                      func() resource.Object { return &unstructured.Unstructured{Object: map[string]any{}} },
 		NewList:                  func() runtime.Object { return &unstructured.UnstructuredList{} },
-		AllowUnconditionalUpdate: true, SelectableFields: []string{"spec.color"}, UnknownField: "field label not supported: %[1]s",
+		AllowUnconditionalUpdate: true, SelectableFields: []string{"spec.color"},
+		UnknownField: "field label not supported: %[1]s",
 		Fields: func(obj resource.Object) fields.Set {
 			color, _, _ := unstructured.NestedString(obj.(*unstructured.Unstructured).Object, "spec", "color")
 			return fields.Set{"spec.color": color}
@@ -401,7 +433,8 @@ func widgets() *resource.Row {
 
 func widget(name, color string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": name}, "spec": map[string]any{"color": color},
+		"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": name},
+		"spec": map[string]any{"color": color},
 	}}
 }
 

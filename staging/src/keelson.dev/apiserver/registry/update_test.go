@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"keelson.dev/apiserver/registry"
@@ -52,27 +51,54 @@ func TestUpdate(t *testing.T) {
 			d.UID, d.CreationTimestamp, d.Generation, d.SelfLink, d.Namespace = "", metav1.Time{}, 77, "/self", ""
 			d.Status.Replicas = 9
 		}, check: func(t *testing.T, d, old *appsv1.Deployment) {
-			if d.UID != old.UID || !d.CreationTimestamp.Equal(&old.CreationTimestamp) || d.Generation != 1 || d.SelfLink != "" || d.Namespace != "ns" || d.Status.Replicas != 0 {
+			if d.UID != old.UID || !d.CreationTimestamp.Equal(&old.CreationTimestamp) || d.Generation != 1 ||
+				d.SelfLink != "" || d.Namespace != "ns" || d.Status.Replicas != 0 {
 				t.Errorf("deployment: %+v", d)
 			}
 		}},
-		"another uid":              {change: func(d *appsv1.Deployment) { d.UID = "other" }, reason: metav1.StatusReasonInvalid, text: "metadata.uid: Invalid value: \"other\": field is immutable"},
-		"another namespace":        {change: func(d *appsv1.Deployment) { d.Namespace = "other" }, reason: metav1.StatusReasonBadRequest, text: "does not match the namespace sent"},
-		"invalid":                  {change: scale(-1), reason: metav1.StatusReasonInvalid, text: `Deployment.apps "d" is invalid: spec.replicas: Invalid value: -1`},
-		"old resourceVersion":      {change: func(d *appsv1.Deployment) { d.ResourceVersion = "1" }, reason: metav1.StatusReasonConflict, text: `Operation cannot be fulfilled on deployments.apps "d": the object has been modified; please apply your changes to the latest version and try again`},
-		"resourceVersion, padded":  {change: func(d *appsv1.Deployment) { d.ResourceVersion = "0" + d.ResourceVersion }},
-		"resourceVersion, invalid": {change: func(d *appsv1.Deployment) { d.ResourceVersion = "x" }, reason: "-", text: "invalid syntax"},
-		"no resourceVersion":       {change: func(d *appsv1.Deployment) { d.ResourceVersion = "" }},
+		"another uid": {
+			change: func(d *appsv1.Deployment) { d.UID = "other" }, reason: metav1.StatusReasonInvalid,
+			text: "metadata.uid: Invalid value: \"other\": field is immutable",
+		},
+		"another namespace": {
+			change: func(d *appsv1.Deployment) { d.Namespace = "other" }, reason: metav1.StatusReasonBadRequest,
+			text: "does not match the namespace sent",
+		},
+		"invalid": {
+			change: scale(-1), reason: metav1.StatusReasonInvalid,
+			text: `Deployment.apps "d" is invalid: spec.replicas: Invalid value: -1`,
+		},
+		"old resourceVersion": {
+			change: func(d *appsv1.Deployment) { d.ResourceVersion = "1" }, reason: metav1.StatusReasonConflict,
+			text: `deployments.apps "d": the object has been modified; please apply your changes to the latest version`,
+		},
+		"resourceVersion, padded": {change: func(d *appsv1.Deployment) { d.ResourceVersion = "0" + d.ResourceVersion }},
+		"resourceVersion, invalid": {
+			change: func(d *appsv1.Deployment) { d.ResourceVersion = "x" }, reason: "-", text: "invalid syntax",
+		},
+		"no resourceVersion": {change: func(d *appsv1.Deployment) { d.ResourceVersion = "" }},
 		"no resourceVersion, where it is needed": {row: deployments(conditional), change: func(d *appsv1.Deployment) { d.ResourceVersion = "" }, reason: metav1.StatusReasonInvalid,
 			text: `deployments.apps "d" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update`},
-		"uid precondition": {update: u{Preconditions: &metav1.Preconditions{UID: new(types.UID("other"))}}, change: scale(3), reason: metav1.StatusReasonConflict,
-			text: "StorageError: invalid object, Code: 4, Key: /registry/deployments/ns/d, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: other, UID in object meta: uid-1"},
-		"uid precondition that holds": {update: u{Preconditions: &metav1.Preconditions{UID: new(types.UID("uid-1"))}}, change: scale(3)},
-		"resourceVersion precondition, dry run": {
-			update: u{Preconditions: &metav1.Preconditions{ResourceVersion: new("1")}, Options: metav1.UpdateOptions{DryRun: []string{"All"}}}, change: scale(3),
-			reason: metav1.StatusReasonConflict, text: "Key: /deployments/ns/d, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: ResourceVersion in precondition: 1",
+		"uid precondition": {update: u{
+			Preconditions: &metav1.Preconditions{UID: new(types.UID("other"))},
+		}, change: scale(3), reason: metav1.StatusReasonConflict,
+			text: "StorageError: invalid object, Code: 4, Key: /registry/deployments/ns/d, ResourceVersion: 0, " +
+				"AdditionalErrorMsg: Precondition failed: UID in precondition: other, UID in object meta: uid-1"},
+		"uid precondition that holds": {
+			update: u{Preconditions: &metav1.Preconditions{UID: new(types.UID("uid-1"))}}, change: scale(3),
 		},
-		"dry run": {update: u{Options: metav1.UpdateOptions{DryRun: []string{"All"}}}, change: scale(3), check: func(t *testing.T, d, old *appsv1.Deployment) {
+		"resourceVersion precondition, dry run": {
+			update: u{
+				Preconditions: &metav1.Preconditions{ResourceVersion: new("1")},
+				Options:       metav1.UpdateOptions{DryRun: []string{"All"}},
+			}, change: scale(3),
+			reason: metav1.StatusReasonConflict,
+			text: "Key: /deployments/ns/d, ResourceVersion: 0, " +
+				"AdditionalErrorMsg: Precondition failed: ResourceVersion in precondition: 1",
+		},
+		"dry run": {update: u{
+			Options: metav1.UpdateOptions{DryRun: []string{"All"}},
+		}, change: scale(3), check: func(t *testing.T, d, old *appsv1.Deployment) {
 			if *d.Spec.Replicas != 3 || d.ResourceVersion != old.ResourceVersion {
 				t.Errorf("deployment: %+v", d)
 			}
@@ -84,8 +110,14 @@ func TestUpdate(t *testing.T) {
 				t.Errorf("deployment: %+v", d)
 			}
 		}},
-		"invalid status":      {update: u{Subresource: "status"}, change: func(d *appsv1.Deployment) { d.Status.Replicas = -1 }, reason: metav1.StatusReasonInvalid, text: "status.replicas: Invalid value"},
-		"unknown subresource": {update: u{Subresource: "nothing"}, change: scale(3), reason: metav1.StatusReasonNotFound, text: `deployments.apps "d" not found`},
+		"invalid status": {
+			update: u{Subresource: "status"}, change: func(d *appsv1.Deployment) { d.Status.Replicas = -1 },
+			reason: metav1.StatusReasonInvalid, text: "status.replicas: Invalid value",
+		},
+		"unknown subresource": {
+			update: u{Subresource: "nothing"}, change: scale(3), reason: metav1.StatusReasonNotFound,
+			text: `deployments.apps "d" not found`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.row == nil {
@@ -103,8 +135,12 @@ func TestUpdate(t *testing.T) {
 				tc.check(t, d, old)
 			}
 			stored, _ := get[*appsv1.Deployment](t, e, "d")
-			if dry := len(tc.update.Options.DryRun) > 0; created || (dry && stored.ResourceVersion != old.ResourceVersion) || (!dry && stored.ResourceVersion != d.ResourceVersion) {
-				t.Errorf("created %v, stored %s, returned %s, was %s", created, stored.ResourceVersion, d.ResourceVersion, old.ResourceVersion)
+			if dry := len(tc.update.Options.DryRun) > 0; created || (dry && stored.ResourceVersion != old.ResourceVersion) ||
+				(!dry && stored.ResourceVersion != d.ResourceVersion) {
+				t.Errorf(
+					"created %v, stored %s, returned %s, was %s", created, stored.ResourceVersion, d.ResourceVersion,
+					old.ResourceVersion,
+				)
 			}
 		})
 	}
@@ -115,7 +151,9 @@ func TestUpdate(t *testing.T) {
 func TestUpdateRefused(t *testing.T) {
 	e := newEnv(t, configMaps(func(k *resource.Kind[*corev1.ConfigMap]) { k.AllowCreateOnUpdate = true }))
 	create(t, e, configMap("c"))
-	for _, want := range []*apierrors.StatusError{apierrors.NewGone("gone"), apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, "n")} {
+	for _, want := range []*apierrors.StatusError{apierrors.NewGone("gone"), apierrors.NewNotFound(
+		schema.GroupResource{Resource: "nodes"}, "n",
+	)} {
 		_, created, err := e.Update(e.ctx, registry.Update{
 			Namespace: "ns", Name: "c",
 			Transform: func(context.Context, resource.Object) (resource.Object, error) { return nil, want },
@@ -150,18 +188,44 @@ func TestUpdateAbsent(t *testing.T) {
 		reason    metav1.StatusReason
 		text      string
 	}{
-		"not created":                {row: configMaps(), reason: metav1.StatusReasonNotFound, text: `configmaps "c" not found`},
-		"created":                    {row: creates, authorize: allow{decision: authorizer.DecisionAllow}},
-		"created, dry run":           {row: creates, authorize: allow{decision: authorizer.DecisionAllow}, update: u{Options: metav1.UpdateOptions{DryRun: []string{"All"}}}},
-		"created for the caller":     {row: configMaps(), update: u{CreateAbsent: true}, authorize: allow{decision: authorizer.DecisionAllow}},
-		"not of a subresource":       {row: deployments(), update: u{CreateAbsent: true, Subresource: "status"}, reason: metav1.StatusReasonNotFound, text: `deployments.apps "c" not found`},
-		"with a resourceVersion":     {row: creates, version: "7", authorize: allow{decision: authorizer.DecisionAllow}},
-		"with an invalid one":        {row: creates, version: "x", reason: "-", text: "invalid syntax"},
-		"with a uid":                 {row: creates, update: u{Preconditions: &metav1.Preconditions{UID: new(types.UID("other"))}}, reason: metav1.StatusReasonConflict, text: "Precondition failed: UID in precondition: other, UID in object meta: "},
-		"forbidden":                  {row: creates, authorize: allow{decision: authorizer.DecisionNoOpinion}, reason: metav1.StatusReasonForbidden, text: `configmaps "c" is forbidden: User "tester" cannot create resource "configmaps" in API group "" in the namespace "ns": a reason`},
-		"authorizer fails":           {row: creates, authorize: allow{decision: authorizer.DecisionDeny, err: errors.New("out of order")}, reason: metav1.StatusReasonInternalError, text: "out of order"},
-		"without asking anybody":     {row: creates, update: u{SkipAdmission: true}, authorize: allow{decision: authorizer.DecisionDeny}},
-		"forbidden, cluster's scope": {row: configMaps(func(k *resource.Kind[*corev1.ConfigMap]) { k.AllowCreateOnUpdate, k.Namespaced = true, false }), authorize: allow{decision: authorizer.DecisionDeny}, reason: metav1.StatusReasonForbidden, text: `in API group "" at the cluster scope: a reason`},
+		"not created": {
+			row: configMaps(), reason: metav1.StatusReasonNotFound, text: `configmaps "c" not found`,
+		},
+		"created": {row: creates, authorize: allow{decision: authorizer.DecisionAllow}},
+		"created, dry run": {
+			row: creates, authorize: allow{decision: authorizer.DecisionAllow},
+			update: u{Options: metav1.UpdateOptions{DryRun: []string{"All"}}},
+		},
+		"created for the caller": {row: configMaps(), update: u{CreateAbsent: true}, authorize: allow{decision: authorizer.DecisionAllow}},
+		"not of a subresource": {
+			row: deployments(), update: u{CreateAbsent: true, Subresource: "status"}, reason: metav1.StatusReasonNotFound,
+			text: `deployments.apps "c" not found`,
+		},
+		"with a resourceVersion": {row: creates, version: "7", authorize: allow{decision: authorizer.DecisionAllow}},
+		"with an invalid one":    {row: creates, version: "x", reason: "-", text: "invalid syntax"},
+		"with a uid": {
+			row: creates, update: u{Preconditions: &metav1.Preconditions{UID: new(types.UID("other"))}},
+			reason: metav1.StatusReasonConflict, text: "Precondition failed: UID in precondition: other, UID in object meta: ",
+		},
+		"forbidden": {
+			row: creates, authorize: allow{decision: authorizer.DecisionNoOpinion}, reason: metav1.StatusReasonForbidden,
+			text: `configmaps "c" is forbidden: User "tester" cannot create resource "configmaps" in API group "" ` +
+				`in the namespace "ns": a reason`,
+		},
+		"authorizer fails": {
+			row: creates, authorize: allow{decision: authorizer.DecisionDeny, err: errors.New("out of order")},
+			reason: metav1.StatusReasonInternalError, text: "out of order",
+		},
+		"without asking anybody": {
+			row: creates, update: u{SkipAdmission: true}, authorize: allow{decision: authorizer.DecisionDeny},
+		},
+		"forbidden, cluster's scope": {
+			row: configMaps(
+				func(k *resource.Kind[*corev1.ConfigMap]) { k.AllowCreateOnUpdate, k.Namespaced = true, false },
+			),
+			authorize: allow{decision: authorizer.DecisionDeny}, reason: metav1.StatusReasonForbidden,
+			text: `in API group "" at the cluster scope: a reason`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var asked authorizer.Attributes
@@ -178,7 +242,8 @@ func TestUpdateAbsent(t *testing.T) {
 			if c := must[resource.Object](t, rec, err); !created || c.GetUID() != "uid-1" {
 				t.Errorf("created %v, uid %s", created, c.GetUID())
 			}
-			if !tc.update.SkipAdmission && (asked == nil || asked.GetVerb() != "create" || asked.GetName() != "c" || asked.GetNamespace() != "ns") {
+			if !tc.update.SkipAdmission &&
+				(asked == nil || asked.GetVerb() != "create" || asked.GetName() != "c" || asked.GetNamespace() != "ns") {
 				t.Errorf("asked for %+v", asked)
 			}
 		})
@@ -211,15 +276,21 @@ func namespaces(change ...func(*resource.Kind[*corev1.Namespace])) *resource.Row
 func TestNamespaceItself(t *testing.T) {
 	var calls []string
 	e := newEnv(t, namespaces(), withAdmission(log(&calls)))
-	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"kubernetes"}}}
+	n := &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: "a"},
+		Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"kubernetes"}},
+	}
 	if _, err := e.Create(e.ctx, "", n, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	rec, gone, err := e.Delete(e.ctx, "", "a", metav1.DeleteOptions{})
-	if n = must[*corev1.Namespace](t, rec, err); gone || n.Status.Phase != corev1.NamespaceTerminating || n.DeletionTimestamp == nil {
+	if n = must[*corev1.Namespace](t, rec, err); gone || n.Status.Phase != corev1.NamespaceTerminating ||
+		n.DeletionTimestamp == nil {
 		t.Errorf("gone %v: %+v", gone, n)
 	}
-	if _, _, err = update(e, "a", registry.Update{}, func(n *corev1.Namespace) { n.Labels = map[string]string{"a": "b"} }); err != nil {
+	if _, _, err = update(
+		e, "a", registry.Update{}, func(n *corev1.Namespace) { n.Labels = map[string]string{"a": "b"} },
+	); err != nil {
 		t.Fatal(err)
 	}
 	if rec, err = e.Get(e.ctx, "", "a", ""); err != nil {
@@ -245,7 +316,9 @@ func TestUpdateTogether(t *testing.T) {
 	tries := 0
 	rec, _, err := update(e, "c", registry.Update{}, func(c *corev1.ConfigMap) {
 		if tries++; tries == 1 {
-			if _, _, err := update(e, "c", registry.Update{}, func(c *corev1.ConfigMap) { c.Data["other"] = "yes" }); err != nil {
+			if _, _, err := update(
+				e, "c", registry.Update{}, func(c *corev1.ConfigMap) { c.Data["other"] = "yes" },
+			); err != nil {
 				t.Error(err)
 			}
 		}
@@ -274,112 +347,6 @@ func TestUpdateBlind(t *testing.T) {
 	}
 }
 
-// TestLastFinalizer checks that an update that takes the last finalizer from an object that is being
-// deleted removes it, and answers with the revision that the object had.
-func TestLastFinalizer(t *testing.T) {
-	deleted := func(t *testing.T, row *resource.Row, change ...func(*registry.Config)) (*env, *corev1.ConfigMap) {
-		e := newEnv(t, row, change...)
-		c := configMap("c")
-		c.Finalizers = []string{"a.b/c"}
-		create(t, e, c)
-		rec, gone, err := e.Delete(e.ctx, "ns", "c", metav1.DeleteOptions{})
-		if c = must[*corev1.ConfigMap](t, rec, err); gone || c.DeletionTimestamp == nil || *c.DeletionGracePeriodSeconds != 0 {
-			t.Fatalf("gone %v: %+v", gone, c)
-		}
-		return e, c
-	}
-	var after []string
-	hooked := configMaps(func(k *resource.Kind[*corev1.ConfigMap]) {
-		k.AllowUnconditionalUpdate = true
-		k.Hooks.AfterDelete = func(_ context.Context, c *corev1.ConfigMap) { after = append(after, c.Name+c.Data["last"]) }
-	})
-	t.Run("removed", func(t *testing.T) {
-		e, old := deleted(t, hooked)
-		rec, _, err := update(e, "c", registry.Update{}, func(c *corev1.ConfigMap) { c.Finalizers, c.Data = nil, map[string]string{"last": "word"} })
-		if c := must[*corev1.ConfigMap](t, rec, err); c.ResourceVersion != old.ResourceVersion || c.Data["last"] != "word" {
-			t.Errorf("answer: %v", c)
-		}
-		if _, ok := get[*corev1.ConfigMap](t, e, "c"); ok {
-			t.Error("the object is still there")
-		}
-		sameStrings(t, "after", after, []string{"cword"})
-	})
-	t.Run("dry run", func(t *testing.T) {
-		e, _ := deleted(t, hooked)
-		_, _, err := update(e, "c", registry.Update{Options: metav1.UpdateOptions{DryRun: []string{"All"}}}, func(c *corev1.ConfigMap) { c.Finalizers = nil })
-		if _, ok := get[*corev1.ConfigMap](t, e, "c"); !ok || err != nil {
-			t.Errorf("still there: %v, %v", ok, err)
-		}
-	})
-	t.Run("another finalizer stays", func(t *testing.T) {
-		e, _ := deleted(t, hooked)
-		_, _, err := update(e, "c", registry.Update{}, func(c *corev1.ConfigMap) { c.Labels = map[string]string{"a": "b"} })
-		if _, ok := get[*corev1.ConfigMap](t, e, "c"); !ok || err != nil {
-			t.Errorf("still there: %v, %v", ok, err)
-		}
-	})
-	t.Run("new finalizer", func(t *testing.T) {
-		e, _ := deleted(t, hooked)
-		_, _, err := update(e, "c", registry.Update{}, func(c *corev1.ConfigMap) { c.Finalizers = append(c.Finalizers, "new.b/c") })
-		wantError(t, err, metav1.StatusReasonInvalid, "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{\"new.b/c\"}")
-	})
-	t.Run("another write comes first", func(t *testing.T) {
-		var e *env
-		tries := 0
-		e, _ = deleted(t, configMaps(func(k *resource.Kind[*corev1.ConfigMap]) { k.AllowUnconditionalUpdate = true }), withAdmission(plugin{
-			validate: func(_ context.Context, a admission.Attributes) error {
-				if a.GetOperation() != admission.Update || len(a.GetObject().(*corev1.ConfigMap).Finalizers) > 0 {
-					return nil
-				}
-				if tries++; tries > 1 {
-					return nil
-				}
-				_, _, err := update(e, "c", registry.Update{SkipAdmission: true}, func(c *corev1.ConfigMap) { c.Data = map[string]string{"other": "write"} })
-				return err
-			},
-		}))
-		rec, _, err := update(e, "c", registry.Update{}, func(c *corev1.ConfigMap) { c.Finalizers = nil })
-		if c := must[*corev1.ConfigMap](t, rec, err); tries != 2 || c.Data["other"] != "write" {
-			t.Errorf("after %d tries: %v", tries, c)
-		}
-	})
-}
-
-// TestUpdateHooks checks when the hooks of updates run, and that finish learns the outcome of each try.
-func TestUpdateHooks(t *testing.T) {
-	var calls []string
-	row := deployments(func(k *resource.Kind[*appsv1.Deployment]) {
-		k.Hooks.BeforeUpdate = func(_ context.Context, d, old *appsv1.Deployment, dryRun bool) (func(bool), error) {
-			if d.Labels["refuse"] != "" {
-				return nil, apierrors.NewBadRequest("refused")
-			}
-			calls = append(calls, fmt.Sprint("before ", *old.Spec.Replicas, "→", *d.Spec.Replicas, " dry=", dryRun))
-			return func(ok bool) { calls = append(calls, fmt.Sprint("finish ", ok)) }, nil
-		}
-		k.Hooks.AfterUpdate = func(_ context.Context, d, old *appsv1.Deployment) {
-			calls = append(calls, fmt.Sprint("after ", *old.Spec.Replicas, "→", *d.Spec.Replicas))
-		}
-	})
-	e := newEnv(t, row)
-	create(t, e, deployment("d"))
-	scale := func(u registry.Update, n int32) error {
-		_, _, err := update(e, "d", u, func(d *appsv1.Deployment) { d.Spec.Replicas = &n })
-		return err
-	}
-	wantError(t, scale(registry.Update{}, 2), "", "")
-	wantError(t, scale(registry.Update{Options: metav1.UpdateOptions{DryRun: []string{"All"}}}, 3), "", "")
-	wantError(t, scale(registry.Update{}, -1), metav1.StatusReasonInvalid, "")
-	wantError(t, scale(registry.Update{Subresource: "status"}, 4), "", "")
-	_, _, err := update(e, "d", registry.Update{}, func(d *appsv1.Deployment) { d.Labels = map[string]string{"refuse": "it"} })
-	wantError(t, err, metav1.StatusReasonBadRequest, "refused")
-	sameStrings(t, "calls", calls, []string{
-		"before 1→2 dry=false", "finish true", "after 1→2",
-		"before 2→3 dry=true", "finish true",
-		"before 2→-1 dry=false", "finish false",
-		"after 2→2",
-	})
-}
-
 // TestMetaRules checks how often each finding about metadata is repeated, which each kind decides.
 func TestMetaRules(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -396,7 +363,9 @@ func TestMetaRules(t *testing.T) {
 				k.AllowUnconditionalUpdate, k.MetaOnUpdate = true, tc.rules
 			}))
 			create(t, e, configMap("c"))
-			_, _, err := update(e, "c", registry.Update{}, func(c *corev1.ConfigMap) { c.Labels = map[string]string{"a": "not valid"} })
+			_, _, err := update(
+				e, "c", registry.Update{}, func(c *corev1.ConfigMap) { c.Labels = map[string]string{"a": "not valid"} },
+			)
 			wantError(t, err, metav1.StatusReasonInvalid, "")
 			if status, ok := errors.AsType[*apierrors.StatusError](err); !ok || len(status.ErrStatus.Details.Causes) != tc.want {
 				t.Errorf("want %d findings: %v", tc.want, err)
@@ -434,5 +403,7 @@ func TestFacade(t *testing.T) {
 	if d := must[*appsv1.Deployment](t, rec, err); *d.Spec.Replicas != 4 {
 		t.Errorf("replicas %d", *d.Spec.Replicas)
 	}
-	sameStrings(t, "calls", calls, []string{"admit UPDATE ns/d new=wanted old=shown", "validate UPDATE ns/d new=shown old=shown"})
+	sameStrings(
+		t, "calls", calls, []string{"admit UPDATE ns/d new=wanted old=shown", "validate UPDATE ns/d new=shown old=shown"},
+	)
 }
