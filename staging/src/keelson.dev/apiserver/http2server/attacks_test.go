@@ -106,7 +106,9 @@ func TestFloods(t *testing.T) {
 		"ping":     func(c *http2test.Client, _ int) error { return c.WritePing(false, [8]byte{}) },
 		"settings": func(c *http2test.Client, _ int) error { return c.WriteSettings() },
 		"reset": func(c *http2test.Client, i int) error {
-			return c.WriteRawFrame(http2.FrameHeaders, http2.FlagHeadersEndHeaders, uint32(2*i+1), []byte{0x80}) // HPACK's index 0 is an error
+			return c.WriteRawFrame(
+				http2.FrameHeaders, http2.FlagHeadersEndHeaders, uint32(2*i+1), []byte{0x80},
+			) // HPACK's index 0 is an error
 		},
 		"refused": func(c *http2test.Client, i int) error { return c.Begin(uint32(2*i+1), "GET", "/", true) },
 		"unknown stream": func(c *http2test.Client, i int) error {
@@ -156,7 +158,10 @@ func TestEmptyAnswers(t *testing.T) {
 // TestUselessFrames sends frames that change nothing (CVE-2019-9513 and 9518). The server takes no memory for
 // them and still serves.
 func TestUselessFrames(t *testing.T) {
-	address := http2test.Serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }), fewStreams)
+	address := http2test.Serve(
+		t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }),
+		fewStreams,
+	)
 	c := http2test.Dial(t, address, 0)
 	c.Must(c.Begin(1, "POST", "/", false))
 	for i := range uint32(20_000) {
@@ -173,7 +178,9 @@ func TestUselessFrames(t *testing.T) {
 
 // TestContinuationFlood never ends a header (CVE-2023-45288).
 func TestContinuationFlood(t *testing.T) {
-	address := http2test.Serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the request was served") }),
+	address := http2test.Serve(t, http.HandlerFunc(
+		func(http.ResponseWriter, *http.Request) { t.Error("the request was served") },
+	),
 		fewStreams, func(s *http.Server) { s.MaxHeaderBytes = 64 << 10 })
 	c := http2test.Dial(t, address, 0)
 	block := c.Block("GET", "/")
@@ -187,11 +194,15 @@ func TestContinuationFlood(t *testing.T) {
 
 // TestHeaderBomb refers to a large field of HPACK's table many times (CVE-2016-1544 and the like).
 func TestHeaderBomb(t *testing.T) {
-	address := http2test.Serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the request was served") }),
+	address := http2test.Serve(t, http.HandlerFunc(
+		func(http.ResponseWriter, *http.Request) { t.Error("the request was served") },
+	),
 		fewStreams, func(s *http.Server) { s.MaxHeaderBytes = 64 << 10 })
 	c := http2test.Dial(t, address, 0)
 	c.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	block := append(c.Block("GET", "/", hpack.HeaderField{Name: "a", Value: strings.Repeat("b", 4000)}), make([]byte, 10_000)...)
+	block := append(
+		c.Block("GET", "/", hpack.HeaderField{Name: "a", Value: strings.Repeat("b", 4000)}), make([]byte, 10_000)...,
+	)
 	for i := len(block) - 10_000; i < len(block); i++ {
 		block[i] = 0x80 | 62 // the newest field of the table
 	}
@@ -232,7 +243,10 @@ func TestSlowHeader(t *testing.T) {
 
 // TestNoPreface checks that a client that says nothing, or something else, is cut off.
 func TestNoPreface(t *testing.T) {
-	address := http2test.Serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), func(s *http.Server) { s.ReadHeaderTimeout = limit })
+	address := http2test.Serve(
+		t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+		func(s *http.Server) { s.ReadHeaderTimeout = limit },
+	)
 	for name, begin := range map[string]string{"nothing": "", "HTTP/1": "GET / HTTP/1.1\r\nHost: x\r\n\r\n", "no settings": http2.ClientPreface} {
 		t.Run(name, func(t *testing.T) {
 			conn := http2test.DialRaw(t, address)

@@ -70,7 +70,9 @@ var exchanges = map[string]exchange{
 	"no content":    {handler: status(http.StatusNoContent)},
 	"not modified":  {handler: status(http.StatusNotModified)},
 	"not found":     {handler: http.NotFound},
-	"redirect":      {handler: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/there", http.StatusFound) }},
+	"redirect": {
+		handler: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/there", http.StatusFound) },
+	},
 	"no body allowed": {handler: func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 		if _, err := io.WriteString(w, "x"); !errors.Is(err, http.ErrBodyNotAllowed) {
@@ -106,28 +108,41 @@ var exchanges = map[string]exchange{
 		w.Header().Set("B", "b")
 		w.Header().Set(http.TrailerPrefix+"C", "c")
 	}},
-	"trailers and no body": {handler: func(w http.ResponseWriter, _ *http.Request) { w.Header().Set(http.TrailerPrefix+"C", "c") }},
+	"trailers and no body": {
+		handler: func(w http.ResponseWriter, _ *http.Request) { w.Header().Set(http.TrailerPrefix+"C", "c") },
+	},
 	"trailer that is not set": {handler: func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Trailer", "A")
 		_, _ = io.WriteString(w, "abc")
 	}},
-	"request's trailers": {method: "POST", body: "abc", trailer: http.Header{"T": {"t"}, "U": {"u"}}, handler: func(w http.ResponseWriter, r *http.Request) {
+	"request's trailers": {method: "POST", body: "abc", trailer: http.Header{"T": {"t"}, "U": {"u"}}, handler: func(
+		w http.ResponseWriter, r *http.Request,
+	) {
 		fmt.Fprintln(w, len(r.Trailer))
 		_, err := io.ReadAll(r.Body)
 		fmt.Fprintln(w, r.Trailer, err)
 	}},
-	"request": {method: "PATCH", body: "abc", header: http.Header{"A": {"1", "2"}, "Cookie": {"a=b; c=d"}, "Te": {"trailers"}}, handler: func(w http.ResponseWriter, r *http.Request) {
+	"request": {method: "PATCH", body: "abc", header: http.Header{
+		"A": {"1", "2"}, "Cookie": {"a=b; c=d"}, "Te": {"trailers"},
+	}, handler: func(w http.ResponseWriter, r *http.Request) {
 		r.Header.Del("User-Agent")
-		fmt.Fprintln(w, r.Method, r.URL, r.RequestURI, r.Proto, r.ProtoMajor, r.ContentLength, r.TLS.NegotiatedProtocol, r.Header, len(r.Host) > 0)
+		fmt.Fprintln(
+			w, r.Method, r.URL, r.RequestURI, r.Proto, r.ProtoMajor, r.ContentLength, r.TLS.NegotiatedProtocol, r.Header,
+			len(r.Host) > 0,
+		)
 		_, server := r.Context().Value(http.ServerContextKey).(*http.Server)
-		fmt.Fprintln(w, server, r.Context().Value(http.LocalAddrContextKey) != nil, strings.HasPrefix(r.RemoteAddr, "127.0.0.1:"))
+		fmt.Fprintln(
+			w, server, r.Context().Value(http.LocalAddrContextKey) != nil, strings.HasPrefix(r.RemoteAddr, "127.0.0.1:"),
+		)
 	}},
 	"early hints": {handler: func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Link", "</a>")
 		w.WriteHeader(http.StatusEarlyHints)
 		_, _ = io.WriteString(w, "abc")
 	}},
-	"expect": {method: "POST", body: "abc", header: http.Header{"Expect": {"100-continue"}}, handler: func(w http.ResponseWriter, r *http.Request) {
+	"expect": {method: "POST", body: "abc", header: http.Header{"Expect": {"100-continue"}}, handler: func(
+		w http.ResponseWriter, r *http.Request,
+	) {
 		_, ok := r.Header["Expect"]
 		b, err := io.ReadAll(r.Body)
 		fmt.Fprintln(w, ok, string(b), err)
@@ -159,16 +174,22 @@ func set(key, value, body string) http.HandlerFunc {
 
 // client returns a client with a connection of its own.
 func client(t *testing.T) *http.Client {
-	tr := &http.Transport{ForceAttemptHTTP2: true, DisableCompression: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the server is the test's
+	tr := &http.Transport{
+		ForceAttemptHTTP2: true, DisableCompression: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+	} //nolint:gosec // the server is the test's
 	t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{
+		Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 }
 
 // do returns all that a client sees of an answer.
 func (e exchange) do(t *testing.T, c *http.Client, url string) string {
 	t.Helper()
 	var seen strings.Builder
-	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(
+		code int, header textproto.MIMEHeader,
+	) error {
 		fmt.Fprintln(&seen, code, header)
 		return nil
 	}})

@@ -52,7 +52,9 @@ func TestShutdown(t *testing.T) {
 
 // TestConnectionClose checks that an answer with "Connection: close" makes the client leave.
 func TestConnectionClose(t *testing.T) {
-	address := http2test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Connection", "close") }))
+	address := http2test.Serve(
+		t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Connection", "close") }),
+	)
 	c := http2test.Dial(t, address, 0)
 	c.Get(1, "/")
 	if c.Until(http2test.Left(http2.ErrCodeNo)) == nil {
@@ -128,11 +130,18 @@ func TestCiphers(t *testing.T) {
 		config *tls.Config
 		ok     bool
 	}{
-		"none":      {nil, true},
-		"default":   {&tls.Config{MinVersion: tls.VersionTLS12}, true},
-		"mandatory": {&tls.Config{MinVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256}}, true},
-		"missing":   {&tls.Config{MinVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384}}, false},
-		"TLS 1.3":   {&tls.Config{MinVersion: tls.VersionTLS13, CipherSuites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384}}, true},
+		"none":    {nil, true},
+		"default": {&tls.Config{MinVersion: tls.VersionTLS12}, true},
+		"mandatory": {
+			&tls.Config{MinVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256}}, true,
+		},
+		"missing": {
+			&tls.Config{MinVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384}},
+			false,
+		},
+		"TLS 1.3": {
+			&tls.Config{MinVersion: tls.VersionTLS13, CipherSuites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384}}, true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := http2server.Configure(&http.Server{TLSConfig: tc.config}, clock.Real()); (err == nil) != tc.ok {

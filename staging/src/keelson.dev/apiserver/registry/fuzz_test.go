@@ -16,9 +16,15 @@ import (
 // FuzzStored reads arbitrary bytes as a stored object: what can be read can be
 // written and read again, the same.
 func FuzzStored(f *testing.F) {
-	row := resource.Of[corev1.ConfigMapList](resource.Kind[*corev1.ConfigMap]{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true})
+	row := resource.Of[corev1.ConfigMapList](
+		resource.Kind[*corev1.ConfigMap]{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true},
+	)
 	codec := registry.Codec(row)
-	whole, err := codec.Encode(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"b": "c"}}, Data: map[string]string{"d": "e"}})
+	whole, err := codec.Encode(
+		&corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"b": "c"}}, Data: map[string]string{"d": "e"},
+		},
+	)
 	if err != nil {
 		f.Fatal(err)
 	}

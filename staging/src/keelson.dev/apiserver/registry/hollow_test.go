@@ -15,12 +15,24 @@ import (
 func TestHollows(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{
 		Tolerations: []corev1.Toleration{}, NodeSelector: map[string]string{},
-		Containers: []corev1.Container{{Name: "c", Args: []string{}, Env: []corev1.EnvVar{{Name: "e", ValueFrom: &corev1.EnvVarSource{}}}, Command: []string{"x"}}},
-		Affinity:   &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{}}}},
+		Containers: []corev1.Container{
+			{
+				Name: "c", Args: []string{}, Env: []corev1.EnvVar{{Name: "e", ValueFrom: &corev1.EnvVarSource{}}},
+				Command: []string{"x"},
+			},
+		},
+		Affinity: &corev1.Affinity{
+			NodeAffinity: &corev1.NodeAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+					NodeSelectorTerms: []corev1.NodeSelectorTerm{},
+				},
+			},
+		},
 	}}
 	newHollows(&corev1.Pod{})(pod)
 	s := &pod.Spec
-	if s.Tolerations != nil || s.NodeSelector != nil || s.Containers[0].Args != nil || s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms != nil {
+	if s.Tolerations != nil || s.NodeSelector != nil || s.Containers[0].Args != nil ||
+		s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms != nil {
 		t.Errorf("empty lists are left: %#v", s)
 	}
 	if len(s.Containers[0].Command) != 1 || s.Containers[0].Env[0].ValueFrom == nil {

@@ -51,7 +51,9 @@ func DialRaw(t testing.TB, address string) *tls.Conn {
 	if err := below.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
 		t.Fatal(err)
 	}
-	conn := tls.Client(below, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}) //nolint:gosec // the server is the test's
+	conn := tls.Client(
+		below, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}},
+	) //nolint:gosec // the server is the test's
 	if err := conn.Handshake(); err != nil {
 		t.Fatal(err)
 	}
@@ -74,12 +76,19 @@ func (c *Client) Get(stream uint32, path string) {
 
 // Begin sends the header of a request.
 func (c *Client) Begin(stream uint32, method, path string, end bool, more ...hpack.HeaderField) error {
-	return c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: c.Block(method, path, more...), EndHeaders: true, EndStream: end})
+	return c.WriteHeaders(
+		http2.HeadersFrameParam{
+			StreamID: stream, BlockFragment: c.Block(method, path, more...), EndHeaders: true, EndStream: end,
+		},
+	)
 }
 
 // Block returns the encoded header of a request.
 func (c *Client) Block(method, path string, more ...hpack.HeaderField) []byte {
-	fields := []hpack.HeaderField{{Name: ":method", Value: method}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "x"}, {Name: ":path", Value: path}}
+	fields := []hpack.HeaderField{
+		{Name: ":method", Value: method}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "x"},
+		{Name: ":path", Value: path},
+	}
 	return c.Fields(append(fields, more...)...)
 }
 
