@@ -26,7 +26,7 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// write is what admission, authorization and errors are told of one write.
+// write describes one write to admission, authorization and errors.
 type write struct {
 	registry        *Registry
 	namespace, name string
@@ -37,11 +37,11 @@ type write struct {
 	dryRun          bool
 	skip            bool
 	as              *Facade
-	remade          bool // by a mutating plugin: what the kind has no place for is there until prune
+	remade          bool // by a mutating plugin, which may have added fields that prune drops
 }
 
-// attributes describes the write of obj over old to admission plugins. obj and
-// old are nil interfaces when absent.
+// attributes returns the write of obj over old in the form that admission plugins take. obj and old
+// may be nil.
 func (w *write) attributes(ctx context.Context, obj, old resource.Object) admission.Attributes {
 	version := w.version
 	if version == "" {
@@ -64,14 +64,14 @@ func (w *write) attributes(ctx context.Context, obj, old resource.Object) admiss
 		gv.WithResource(w.registry.row.Resource), w.subresource, w.operation, w.options, w.dryRun, user)
 }
 
-// facade describes the write of what looks like shown over what looked like before.
+// facade is like attributes, for the new view shown and the old view before of another kind.
 func (w *write) facade(ctx context.Context, shown, before resource.Object) admission.Attributes {
 	a := w.attributes(ctx, shown, before)
 	return admission.NewAttributesRecord(shown, before, w.as.Kind, a.GetNamespace(), a.GetName(), a.GetResource(), a.GetSubresource(),
 		a.GetOperation(), a.GetOperationOptions(), a.IsDryRun(), a.GetUserInfo())
 }
 
-// mutateFacade runs the mutating plugins over what an object looks like.
+// mutateFacade runs the mutating plugins over the view of another kind.
 func (w *write) mutateFacade(ctx context.Context, shown, before resource.Object) error {
 	if plugin := w.mutator(); plugin != nil {
 		return admit(ctx, plugin, shown, w.facade(ctx, shown, before), w.registry.facadeInterfaces())
@@ -79,8 +79,8 @@ func (w *write) mutateFacade(ctx context.Context, shown, before resource.Object)
 	return nil
 }
 
-// mutate runs the mutating plugins over obj. Over what it looks like, if it has
-// another face, they have run when that was changed.
+// mutate runs the mutating plugins over obj. A write through a Facade has run them over the
+// facade's view already.
 func (w *write) mutate(ctx context.Context, obj, old resource.Object) error {
 	plugin := w.mutator()
 	if plugin == nil || w.as != nil {
@@ -94,7 +94,7 @@ func (w *write) mutate(ctx context.Context, obj, old resource.Object) error {
 	return nil
 }
 
-// mutator returns the mutating plugins; nil if none is to be asked.
+// mutator returns the mutating plugins, or nil if there is nothing to run.
 func (w *write) mutator() admission.MutationInterface {
 	plugin, ok := w.registry.cfg.Admission.(admission.MutationInterface)
 	if w.skip || !ok || !plugin.Handles(w.operation) {
@@ -104,14 +104,14 @@ func (w *write) mutator() admission.MutationInterface {
 	return wrapped
 }
 
-// admit runs the mutating plugins over obj, of which attrs tell.
+// admit runs the mutating plugins over obj, which attrs describes.
 func admit(ctx context.Context, plugin admission.MutationInterface, obj resource.Object, attrs admission.Attributes, o admission.ObjectInterfaces) error {
 	before := slices.Clone(obj.GetManagedFields())
 	if err := plugin.Admit(ctx, attrs, o); err != nil {
 		return err
 	}
 	if after := obj.GetManagedFields(); slices.Equal(before, after) {
-		// Nobody touched what we have just written.
+		// The plugins have not changed managedFields.
 	} else if err := managedfields.ValidateManagedFields(after); err != nil {
 		obj.SetManagedFields(before)
 		warning.AddWarning(ctx, "", fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: %v", err))
@@ -120,8 +120,8 @@ func admit(ctx context.Context, plugin admission.MutationInterface, obj resource
 	return nil
 }
 
-// content tells the content of an object without a Go type from other content: plugins
-// that change it do not do so in place.
+// content returns the identity of the content of an object without a Go type. Plugins that change
+// such an object replace its content.
 func content(obj resource.Object) uintptr {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		return reflect.ValueOf(u.Object).Pointer()
@@ -129,8 +129,9 @@ func content(obj resource.Object) uintptr {
 	return 0
 }
 
-// prune drops what plugins, or who changed what the object looks like, added that the
-// kind has no place for. That happens when the object is stored: it is judged with all of it.
+// prune drops the fields that the kind does not have and that a plugin, or a change through a
+// Facade, has added. It runs immediately before the object is stored: validation sees these fields,
+// as it does in Kubernetes.
 func (w *write) prune(obj resource.Object) error {
 	structure := w.registry.cfg.Structure
 	if structure == nil || !w.remade && w.as == nil {
@@ -144,8 +145,8 @@ func (w *write) prune(obj resource.Object) error {
 	return err
 }
 
-// admitDelete asks the mutating plugins, and then the validating ones, whether old may
-// go. All of them see it as the old object, and there is no new one to be changed.
+// admitDelete runs the mutating and then the validating plugins for the deletion of old. They see
+// it as the old object; there is no new one.
 func (w *write) admitDelete(ctx context.Context, old resource.Object) error {
 	if plugin := w.mutator(); plugin != nil {
 		if err := plugin.Admit(ctx, w.attributes(ctx, nil, old), w.registry.Interfaces()); err != nil {
@@ -156,8 +157,7 @@ func (w *write) admitDelete(ctx context.Context, old resource.Object) error {
 	return w.validate(ctx, nil, old)
 }
 
-// validate runs the validating plugins over obj and old, which they do not change
-// but for their kinds.
+// validate runs the validating plugins over obj and old.
 func (w *write) validate(ctx context.Context, obj, old resource.Object) error {
 	plugin, ok := w.registry.cfg.Admission.(admission.ValidationInterface)
 	if w.skip || !ok || !plugin.Handles(w.operation) {
@@ -184,8 +184,8 @@ func (w *write) validate(ctx context.Context, obj, old resource.Object) error {
 	return err
 }
 
-// authorizeCreate asks whether the user may create what an update or an apply
-// did not find.
+// authorizeCreate checks that the user may create an object that an update or an apply did not
+// find.
 func (w *write) authorizeCreate(ctx context.Context, verb string) error {
 	if w.skip || w.registry.cfg.Authorizer == nil {
 		return nil
@@ -209,7 +209,7 @@ func (w *write) authorizeCreate(ctx context.Context, verb string) error {
 	return forbiddenCreate(attrs, reason)
 }
 
-// forbiddenCreate words the refusal as Kubernetes' authorization filter does.
+// forbiddenCreate returns the error that Kubernetes' authorization filter returns.
 func forbiddenCreate(a authorizer.AttributesRecord, reason string) error {
 	user := ""
 	if a.User != nil {
@@ -227,10 +227,10 @@ func forbiddenCreate(a authorizer.AttributesRecord, reason string) error {
 	return apierrors.NewForbidden(schema.GroupResource{Group: a.APIGroup, Resource: a.Resource}, a.Name, fmt.Errorf("%s", message))
 }
 
-// interfaces is what plugins convert, create and default objects of the row with.
+// interfaces implements admission.ObjectInterfaces for the objects of a row.
 type interfaces struct{ c *convertor }
 
-// Interfaces returns what admission plugins handle the row's objects with.
+// Interfaces returns the admission.ObjectInterfaces of the row's objects.
 func (r *Registry) Interfaces() admission.ObjectInterfaces { return interfaces{r.convert} }
 
 func (i interfaces) GetObjectCreater() runtime.ObjectCreater     { return anyCreater(i) }
@@ -241,10 +241,10 @@ func (i interfaces) GetEquivalentResourceMapper() runtime.EquivalentResourceMapp
 	return equivalents{i.c.row}
 }
 
-// anyCreater makes objects of the row, and of other kinds by the scheme.
+// anyCreater creates objects of the row, and objects of other kinds with the scheme.
 type anyCreater struct{ c *convertor }
 
-// New makes an empty object of kind.
+// New returns an empty object of a kind.
 func (a anyCreater) New(kind schema.GroupVersionKind) (runtime.Object, error) {
 	if kind.Group == a.c.row.Group && kind.Kind == a.c.row.Kind {
 		return a.c.New(kind)
@@ -252,7 +252,7 @@ func (a anyCreater) New(kind schema.GroupVersionKind) (runtime.Object, error) {
 	return a.c.scheme.New(kind)
 }
 
-// equivalents answers in which versions the row's resource is served.
+// equivalents maps the row's resource to its served versions and kinds.
 type equivalents struct{ row *resource.Row }
 
 // EquivalentResourcesFor lists the served versions of the resource.
@@ -267,7 +267,7 @@ func (e equivalents) EquivalentResourcesFor(gvr schema.GroupVersionResource, _ s
 	return out
 }
 
-// KindFor is the kind the resource, or its subresource, takes.
+// KindFor returns the kind of the resource's objects, or of its subresource's.
 func (e equivalents) KindFor(gvr schema.GroupVersionResource, subresource string) schema.GroupVersionKind {
 	if gvr.GroupResource() != e.row.GroupResource() {
 		return schema.GroupVersionKind{}
@@ -280,10 +280,10 @@ func (e equivalents) KindFor(gvr schema.GroupVersionResource, subresource string
 	return gvr.GroupVersion().WithKind(e.row.Kind)
 }
 
-// isDryRun reports whether options ask for no effect.
+// isDryRun reports whether the options ask for a dry run.
 func isDryRun(options []string) bool { return len(options) > 0 }
 
-// tooLarge reports whether the store refused an object for its size.
+// tooLarge reports whether the store rejected an object because of its size.
 func tooLarge(err error) bool {
 	if apierrors.IsRequestEntityTooLargeError(err) {
 		return true
@@ -294,7 +294,7 @@ func tooLarge(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "request is too large") || strings.Contains(err.Error(), "trying to send message larger than max"))
 }
 
-// dedupOwners drops repeated owner references and warns of them.
+// dedupOwners removes repeated owner references and adds a warning about them.
 func dedupOwners(ctx context.Context, obj metav1.Object, format string) {
 	refs := obj.GetOwnerReferences()
 	if len(refs) < 2 {
@@ -328,14 +328,14 @@ func sameBool(a, b *bool) bool {
 	return a == b || a != nil && b != nil && *a == *b
 }
 
-// InterfacesOf returns what admission plugins handle a row's objects with.
+// InterfacesOf returns the admission.ObjectInterfaces of a row's objects.
 func InterfacesOf(row *resource.Row, scheme *runtime.Scheme) admission.ObjectInterfaces {
 	return interfaces{newConvertor(row, scheme)}
 }
 
-// SchemeInterfaces returns what admission plugins handle objects with that are
-// not a row's own: options of connections, bindings, evictions, reviews. They
-// have one version each, and nothing to default.
+// SchemeInterfaces returns the admission.ObjectInterfaces of objects that no row has, such as
+// options of connections, bindings, evictions and reviews. These kinds have one version and no
+// defaults.
 func SchemeInterfaces(scheme *runtime.Scheme) admission.ObjectInterfaces {
 	return schemeInterfaces{scheme}
 }
@@ -350,8 +350,8 @@ func (i schemeInterfaces) GetEquivalentResourceMapper() runtime.EquivalentResour
 	return runtime.NewEquivalentResourceRegistry()
 }
 
-// facadeInterfaces are for what objects of a row look like, which is of one kind at the
-// paths of all of the row's versions.
+// facadeInterfaces are the admission.ObjectInterfaces of a Facade's kind. The paths are those of
+// all of the row's versions.
 type facadeInterfaces struct {
 	schemeInterfaces
 	row *resource.Row

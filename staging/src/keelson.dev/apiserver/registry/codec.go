@@ -22,8 +22,8 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// Codec returns how objects of row are stored: row.Codec, or Kubernetes'
-// protobuf envelope in the row's storage version.
+// Codec returns the encoding of row's stored objects: row.Codec, or Kubernetes' protobuf envelope
+// in the storage version.
 func Codec(row *resource.Row) store.Codec {
 	if row.Codec != nil {
 		return row.Codec
@@ -36,7 +36,8 @@ func Codec(row *resource.Row) store.Codec {
 	}
 }
 
-// envelopeCodec stores objects as "k8s\0" protobuf envelopes, and reads JSON too.
+// envelopeCodec stores objects as protobuf envelopes, which begin with "k8s\0". It can also read
+// JSON.
 type envelopeCodec struct {
 	row     *resource.Row
 	convert *convertor
@@ -44,17 +45,14 @@ type envelopeCodec struct {
 	hollows func(store.Object) bool
 }
 
-// protoObject is what generated API types can do.
+// protoObject has the methods of generated API types.
 type protoObject interface {
 	wire.Message
 	Unmarshal([]byte) error
 }
 
-// Lossy implements store.Codec.
-func (*envelopeCodec) Lossy() bool { return false }
-
-// Encode writes obj without resourceVersion and selfLink; it sets both back.
-// Empty lists and maps become none, as they are to whoever reads what is stored.
+// Encode encodes obj without its resourceVersion, which obj keeps. Empty lists and maps in obj
+// become nil, because the encoding does not distinguish them and decoding returns nil.
 func (c *envelopeCodec) Encode(obj store.Object) ([]byte, error) {
 	message, ok := obj.(wire.Message)
 	if !ok {
@@ -81,7 +79,7 @@ func (c *envelopeCodec) Decode(data []byte, rev int64) (store.Object, error) {
 	return obj, nil
 }
 
-// complete fills what an object lacks that was stored when it had not to have it.
+// complete sets fields that older servers did not store.
 func complete(row *resource.Row, obj store.Object) {
 	if row.Default != nil {
 		row.Default(obj)
@@ -114,7 +112,8 @@ func (c *envelopeCodec) decode(data []byte) (store.Object, error) {
 	return toStorage(obj, form)
 }
 
-// notEnvelope says, as Kubernetes does, what is wrong with an envelope that err is about.
+// notEnvelope returns Kubernetes' error for an invalid envelope, whose parser has returned err. It
+// returns nil if the envelope is valid.
 func notEnvelope(data []byte, err error) error {
 	raw := data[len(wire.Prefix):]
 	if len(raw) == 0 {
@@ -126,7 +125,7 @@ func notEnvelope(data []byte, err error) error {
 	return cmp.Or((&runtime.Unknown{}).Unmarshal(raw), err)
 }
 
-// encrypted is how values begin that no server without the key can read.
+// encrypted is the prefix of values that only a server with the key can read.
 const encrypted = "k8s:enc:"
 
 func (c *envelopeCodec) decodeJSON(data []byte) (store.Object, error) {
@@ -148,8 +147,8 @@ func (c *envelopeCodec) decodeJSON(data []byte) (store.Object, error) {
 	return toStorage(obj, form)
 }
 
-// formOf is the form of stored bytes that say they are of a kind. What they do not say
-// is as it would be stored now.
+// formOf returns the form of stored bytes that declare the given kind. What they do not declare is
+// taken from the row.
 func (c *envelopeCodec) formOf(said schema.GroupVersionKind) (resource.StoredForm, error) {
 	own, kind := resource.StoredForm{New: c.row.New}, c.row.GroupVersionKind()
 	if said.Kind == "" {
@@ -170,12 +169,12 @@ func (c *envelopeCodec) formOf(said schema.GroupVersionKind) (resource.StoredFor
 	case said.GroupKind() != kind.GroupKind():
 		return own, fmt.Errorf("converting (%s.%s) to (%s): unknown conversion", said.Version, said.Kind, resource.InternalName(kind))
 	}
-	// Kubernetes may store a kind in an older version than those it serves. Versions of a
-	// kind share the numbers of their fields, but for those that have a form of their own.
+	// Kubernetes may store a kind in an older version that it no longer serves. The versions of a kind
+	// use the same field numbers, except for versions that have a form of their own.
 	return own, nil
 }
 
-// toStorage makes of an object in a form the row's own, which does not say its kind.
+// toStorage converts an object of a form to the row's own type and clears its kind.
 func toStorage(obj store.Object, form resource.StoredForm) (store.Object, error) {
 	if form.ToStorage != nil {
 		var err error
@@ -187,8 +186,8 @@ func toStorage(obj store.Object, form resource.StoredForm) (store.Object, error)
 	return obj, nil
 }
 
-// Attrs returns the function that extracts what selection needs from an object
-// of row: its labels and its selectable fields.
+// Attrs returns a function that extracts what selectors look at, which is an object's labels and
+// selectable fields.
 func Attrs(row *resource.Row) func(store.Object) store.Attrs {
 	return func(obj store.Object) store.Attrs {
 		var set fields.Set

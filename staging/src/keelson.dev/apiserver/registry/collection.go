@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	collectionWorkers = 4             // concurrent deletes of a collection
+	collectionWorkers = 4             // concurrent deletes of one collection
 	collectionPage    = 1000          // objects listed at a time
 	together          = kv.MaxChanges // objects deleted at one revision
 )
 
-// DeleteCollection deletes every object that list selects, and returns the list
-// as it was.
+// DeleteCollection deletes every object that list selects, and returns the list from before the
+// deletes.
 func (r *Registry) DeleteCollection(ctx context.Context, namespace string, options metav1.DeleteOptions, list metav1.ListOptions) (*store.Page, error) {
 	return r.DeleteCollectionIn(ctx, r.row.Version, namespace, options, list)
 }
@@ -55,7 +55,7 @@ func (r *Registry) DeleteCollectionIn(ctx context.Context, version, namespace st
 	}
 }
 
-// deletePage deletes records with a few workers; the first error stops them.
+// deletePage deletes records with a few workers. It stops at the first error.
 func (r *Registry) deletePage(ctx context.Context, version string, records []*store.Record, options metav1.DeleteOptions) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -92,19 +92,19 @@ feed:
 	return context.Cause(ctx)
 }
 
-// goesTogether reports whether objects of the kind may end at one revision. A
-// client that lost its watch between two changes of one revision is told of both
-// again, and so of a deletion that it knows of: those who watch objects that expire
-// have to live with that, as they do with expired leases. Nothing else happens when
-// such an object goes.
+// goesTogether reports whether several objects of the kind may be deleted at one revision. A client
+// whose watch breaks between two events of one revision receives both again, and so may see the
+// deletion of an object that it has already seen deleted. Clients that watch expiring objects have
+// to expect that anyway, because objects of one lease expire together. Nothing else happens when
+// such an object is deleted.
 func (r *Registry) goesTogether(options *metav1.DeleteOptions) bool {
 	h := &r.row.Hooks
 	return r.row.TTL != nil && r.row.GracefulDelete == nil && r.row.DefaultGarbageCollection == unsupportedGarbageCollection &&
 		h.BeforeDelete == nil && h.Ending == nil && h.AfterDelete == nil && !isDryRun(options.DryRun)
 }
 
-// deleteTogether deletes records at one revision, or one after the other if one of
-// them is not what it was or is kept by finalizers.
+// deleteTogether deletes records at one revision. If one of them has changed or has finalizers, it
+// deletes them one after the other.
 func (r *Registry) deleteTogether(ctx context.Context, version string, records []*store.Record, options metav1.DeleteOptions) error {
 	done := true
 	for _, rec := range records {
@@ -128,8 +128,8 @@ func (r *Registry) deleteTogether(ctx context.Context, version string, records [
 	return nil
 }
 
-// admitEnd asks the plugins whether a record may go. It reports false if something
-// else is to be decided about it.
+// admitEnd runs the admission plugins for the deletion of a record. It reports false if finalizers
+// keep the object.
 func (r *Registry) admitEnd(ctx context.Context, version string, rec *store.Record, options metav1.DeleteOptions) (bool, error) {
 	namespace, _ := r.split(rec.Key)
 	d, err := r.partOf(version, rec, options)
@@ -159,8 +159,8 @@ func (r *Registry) deleteRecord(ctx context.Context, version string, rec *store.
 	return err
 }
 
-// partOf returns the deletion of one object of a collection. Admission is told of no
-// name: the request has none.
+// partOf returns the deletion of one object of a collection. Admission sees no name, because the
+// request has none.
 func (r *Registry) partOf(version string, rec *store.Record, options metav1.DeleteOptions) (*deletion, error) {
 	namespace, name := r.split(rec.Key)
 	d, err := r.deletion(version, namespace, name, *options.DeepCopy())
@@ -171,7 +171,7 @@ func (r *Registry) partOf(version string, rec *store.Record, options metav1.Dele
 	return d, nil
 }
 
-// split takes a key apart.
+// split returns the namespace and the name in a key.
 func (r *Registry) split(key string) (namespace, name string) {
 	for i := len(key) - 1; r.row.Namespaced && i >= 0; i-- {
 		if key[i] == '/' {

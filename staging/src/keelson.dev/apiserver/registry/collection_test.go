@@ -331,7 +331,7 @@ func TestWatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The pod ends in one write; its last state is told of as if its end had been marked before.
+	// The pod ends in one write; its last state looks as if the end of its grace period had been stored first.
 	if period := last.GetDeletionGracePeriodSeconds(); period == nil || *period != 0 {
 		t.Errorf("grace period in the last state: %v", period)
 	}

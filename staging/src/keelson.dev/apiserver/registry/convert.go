@@ -16,12 +16,12 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// convertor converts, creates and defaults the objects of one row in any of its
-// versions. Conversions to the version an object already has do not copy.
+// convertor converts, creates and defaults the objects of one row in all of its versions. It does
+// not copy an object that is already in the wanted version.
 type convertor struct {
 	row     *resource.Row
 	scheme  *runtime.Scheme
-	dynamic bool // objects have no Go type: they say themselves of which kind and version they are
+	dynamic bool // objects have no Go type, but their kind and version in fields
 }
 
 func newConvertor(row *resource.Row, scheme *runtime.Scheme) *convertor {
@@ -35,7 +35,7 @@ var (
 	_ runtime.ObjectDefaulter = (*convertor)(nil)
 )
 
-// version finds a served version; nil stands for the storage version.
+// version returns a served version, or nil for the storage version.
 func (c *convertor) version(name string) (*resource.Version, error) {
 	if name == "" || name == c.row.Version {
 		return nil, nil
@@ -48,7 +48,7 @@ func (c *convertor) version(name string) (*resource.Version, error) {
 	return nil, fmt.Errorf("%s is not served in version %q", c.row.GroupResource(), name)
 }
 
-// newObject makes an empty object of a version.
+// newObject returns an empty object of a version.
 func (c *convertor) newObject(v *resource.Version) resource.Object {
 	if v == nil || v.New == nil {
 		return c.row.New()
@@ -78,8 +78,8 @@ func (c *convertor) fromStorage(obj resource.Object, v *resource.Version) (resou
 	return v.FromStorage(obj)
 }
 
-// form finds how objects of a kind become the row's own: one of its versions, or what
-// else they may be written as.
+// form returns how objects of a kind are converted to the row's own type. The kind may be one of
+// the row's versions or one of its StoredForms.
 func (c *convertor) form(kind schema.GroupVersionKind) (resource.StoredForm, bool) {
 	if i := slices.IndexFunc(c.row.StoredForms, func(o resource.StoredForm) bool { return o.Kind == kind }); i >= 0 {
 		return c.row.StoredForms[i], true
@@ -101,7 +101,7 @@ func (c *convertor) form(kind schema.GroupVersionKind) (resource.StoredForm, boo
 	}, true
 }
 
-// New makes an empty object of kind.
+// New returns an empty object of a kind.
 func (c *convertor) New(kind schema.GroupVersionKind) (runtime.Object, error) {
 	v, err := c.version(kind.Version)
 	if err != nil {
@@ -120,12 +120,13 @@ func (c *convertor) Default(in runtime.Object) {
 	}
 	v, err := c.version(c.versionOf(obj))
 	if err != nil || reflect.TypeOf(obj) != reflect.TypeOf(c.newObject(v)) {
-		return // of another kind: a plugin made it one
+		return // a plugin has replaced the object with one of another kind
 	}
 	c.defaults(obj, v)
 }
 
-// versionOf finds an object's version by its type, or by what it says of itself.
+// versionOf returns an object's version, which its type determines, or the object's own apiVersion
+// field.
 func (c *convertor) versionOf(obj runtime.Object) string {
 	t := reflect.TypeOf(obj)
 	if !c.dynamic && t == reflect.TypeOf(c.row.New()) {
@@ -150,8 +151,7 @@ func (c *convertor) ConvertToVersion(in runtime.Object, gv runtime.GroupVersione
 	}
 	target, ok := gv.KindForGroupVersionKinds(candidates)
 	if _, err := c.version(target.Version); !ok || err != nil {
-		// A managedFields entry of a version that is gone is dropped for this error, and
-		// no other.
+		// Only this error makes managedfields drop an entry of a version that no longer exists.
 		return nil, runtime.NewNotRegisteredErrForTarget("", reflect.TypeOf(in), gv)
 	}
 	obj, err := c.typed(in)
@@ -171,7 +171,7 @@ func (c *convertor) ConvertToVersion(in runtime.Object, gv runtime.GroupVersione
 	return obj, nil
 }
 
-// typed turns an unstructured object of a typed row into its Go type.
+// typed converts an unstructured object to its Go type, if the row has one.
 func (c *convertor) typed(in runtime.Object) (resource.Object, error) {
 	obj, ok := in.(resource.Object)
 	if !ok {
@@ -222,13 +222,13 @@ func (c *convertor) between(obj resource.Object, from, to string) (resource.Obje
 	return c.fromStorage(obj, vTo)
 }
 
-// holds reports whether obj is of a type that the row has; plugins make others of them.
+// holds reports whether obj has one of the row's types. A plugin may have replaced it with another.
 func (c *convertor) holds(obj runtime.Object) bool {
 	t := reflect.TypeOf(obj)
 	return t == reflect.TypeOf(c.row.New()) || slices.ContainsFunc(c.row.Versions, func(v resource.Version) bool { return v.New != nil && t == reflect.TypeOf(v.New()) })
 }
 
-// Convert copies in to out, which are of the same type, or of two versions of the row.
+// Convert copies in to out. They have the same type, or types of two versions of the row.
 func (c *convertor) Convert(in, out, _ any) error {
 	src, ok := in.(resource.Object)
 	dst, ok2 := out.(resource.Object)

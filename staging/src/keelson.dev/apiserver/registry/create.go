@@ -30,19 +30,19 @@ import (
 )
 
 const (
-	maxGeneratedPrefix = 58 // what of generateName is kept before the suffix
+	maxGeneratedPrefix = 58 // longest part of generateName that comes before the suffix
 	suffixLength       = 5
-	maxNameAttempts    = 8 // of generated names that were taken
+	maxNameAttempts    = 8 // attempts to find a generated name that is not taken
 
 	repeatedOwners      = ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v"
 	repeatedOwnersAfter = ".metadata.ownerReferences contains duplicate entries after mutating admission happens; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v"
 )
 
-// errVersionSet has no code of its own in Kubernetes either: clients see 500.
+// errVersionSet has no Status, as in Kubernetes: clients see 500.
 var errVersionSet = errors.New("resourceVersion should not be set on objects to be created")
 
-// Create stores obj, a new object in the storage version's type, which it may
-// modify. The record of a dry run has no revision.
+// Create stores obj, a new object of the storage version's type, which it may modify. The record of
+// a dry run has no revision.
 func (r *Registry) Create(ctx context.Context, namespace string, obj resource.Object, options metav1.CreateOptions) (*store.Record, error) {
 	return r.CreateIn(ctx, r.row.Version, namespace, obj, options)
 }
@@ -84,12 +84,12 @@ func clearServerFields(obj resource.Object) {
 	obj.SetSelfLink("")
 }
 
-// context carries the namespace, and the time of the request, to strategies.
+// context adds the namespace and the time of the request to ctx, for the kind's rules.
 func (r *Registry) context(ctx context.Context, namespace string) context.Context {
 	return resource.WithTime(request.WithNamespace(ctx, namespace), r.cfg.Clock.Now())
 }
 
-// admissionNamespace is the namespace plugins see: a namespace is in itself.
+// admissionNamespace returns the namespace that plugins see. A namespace is in itself.
 func (r *Registry) admissionNamespace(namespace string, obj resource.Object) string {
 	if namespace == "" && r.row.NamespaceItself {
 		return obj.GetName()
@@ -97,7 +97,7 @@ func (r *Registry) admissionNamespace(namespace string, obj resource.Object) str
 	return namespace
 }
 
-// matchNamespace sets obj's namespace to that of the request, or refuses.
+// matchNamespace sets obj's namespace to that of the request, or rejects another one.
 func (r *Registry) matchNamespace(namespace string, obj resource.Object) error {
 	if !r.row.Namespaced {
 		namespace = ""
@@ -112,7 +112,7 @@ func (r *Registry) matchNamespace(namespace string, obj resource.Object) error {
 	return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 }
 
-// createNamed stores obj, under new names where a generated one is taken.
+// createNamed stores obj. If a generated name is taken, it tries others.
 func (r *Registry) createNamed(ctx context.Context, w *write, obj resource.Object) (*store.Record, error) {
 	if obj.GetGenerateName() == "" || obj.GetName() != "" {
 		return r.create(ctx, w, obj)
@@ -138,7 +138,7 @@ func (r *Registry) random(n int) string {
 	return rand.String(n)
 }
 
-// create runs the strategy over a named object and stores it.
+// create applies the kind's rules to a named object and stores it.
 func (r *Registry) create(ctx context.Context, w *write, obj resource.Object) (rec *store.Record, err error) {
 	now := resource.Time(ctx)
 	obj.SetCreationTimestamp(now.Rfc3339Copy())
@@ -187,7 +187,7 @@ func (r *Registry) beforeCreate(ctx context.Context, w *write, obj resource.Obje
 	return finish, nil
 }
 
-// prepareCreate is the strategy's part: prepare, validate, warn, canonicalise.
+// prepareCreate runs the kind's rules for new objects: prepare, validate, warn, canonicalize.
 func (r *Registry) prepareCreate(ctx context.Context, obj resource.Object) error {
 	namespace := request.NamespaceValue(ctx)
 	if err := r.matchNamespace(namespace, obj); err != nil {
@@ -206,14 +206,14 @@ func (r *Registry) prepareCreate(ctx context.Context, obj resource.Object) error
 	return nil
 }
 
-// validateNew is what is wrong with a new object.
+// validateNew returns everything that is wrong with a new object.
 func (r *Registry) validateNew(ctx context.Context, obj resource.Object) field.ErrorList {
 	var errs field.ErrorList
 	if r.row.Validate != nil {
 		errs = r.row.Validate(ctx, obj)
 	}
 	if other := r.validateKind(obj); len(other) > 0 {
-		return append(other, errs...) // Kubernetes looks at no metadata of another kind
+		return append(other, errs...) // Kubernetes does not validate the metadata of another kind
 	}
 	if r.row.MetaLast && len(errs) > 0 {
 		return errs
@@ -221,14 +221,15 @@ func (r *Registry) validateNew(ctx context.Context, obj resource.Object) field.E
 	return append(r.validateMeta(obj), errs...)
 }
 
-// validateMeta checks the whole ObjectMeta of a new object.
+// validateMeta validates the whole ObjectMeta of a new object.
 func (r *Registry) validateMeta(obj resource.Object) field.ErrorList {
 	meta := field.NewPath("metadata")
 	errs := validation.ValidateObjectMetaAccessor(naming.Suspect{Object: obj}, r.row.Namespaced, r.nameFn(), meta)
 	return append(errs, r.validateFinalizers(obj)...)
 }
 
-// validateFinalizers wants finalizers that say whose they are.
+// validateFinalizers requires qualified names ("example.com/name"), except for the standard
+// finalizers.
 func (r *Registry) validateFinalizers(obj resource.Object) field.ErrorList {
 	if r.dynamic || r.row.AnyFinalizer {
 		return nil
@@ -280,7 +281,7 @@ func distinct(errs field.ErrorList) field.ErrorList {
 	})
 }
 
-// kindOf is the kind that errors about obj name.
+// kindOf returns the kind that errors about obj name.
 func (r *Registry) kindOf(obj resource.Object) schema.GroupKind {
 	switch {
 	case r.dynamic:
@@ -291,8 +292,8 @@ func (r *Registry) kindOf(obj resource.Object) schema.GroupKind {
 	return r.row.GroupVersionKind().GroupKind()
 }
 
-// validateKind checks the kind and version that an object without a Go type says it is of. Objects of a
-// Go type cannot be of another kind.
+// validateKind checks the kind and version of an object without a Go type. A Go type allows no
+// other kind.
 func (r *Registry) validateKind(obj resource.Object) field.ErrorList {
 	if !r.dynamic {
 		return nil
@@ -309,7 +310,7 @@ func (r *Registry) validateKind(obj resource.Object) field.ErrorList {
 	return errs
 }
 
-// insert writes obj, or for a dry run finds out whether it could.
+// insert stores obj. For a dry run it only checks that the name is free.
 func (r *Registry) insert(ctx context.Context, w *write, obj resource.Object) (*store.Record, error) {
 	key := r.key(obj.GetNamespace(), obj.GetName())
 	if w.dryRun {
@@ -318,13 +319,13 @@ func (r *Registry) insert(ctx context.Context, w *write, obj resource.Object) (*
 		} else if !apierrors.IsNotFound(err) {
 			return nil, err
 		}
-		said, _ := strconv.ParseInt(obj.GetResourceVersion(), 10, 64) // is answered as it came
+		said, _ := strconv.ParseInt(obj.GetResourceVersion(), 10, 64) // the answer has the request's resourceVersion
 		return r.imagine(key, obj, said)
 	}
 	if said, err := parseRevision(obj.GetResourceVersion()); err == nil && said != 0 {
 		return nil, errVersionSet
 	}
-	obj.SetResourceVersion("") // or what is none
+	obj.SetResourceVersion("") // it may be invalid
 	obj.SetSelfLink("")
 	var ttl int64
 	if r.row.TTL != nil {
@@ -339,9 +340,9 @@ func (r *Registry) insert(ctx context.Context, w *write, obj resource.Object) (*
 	})
 }
 
-// insertInNamespace writes obj unless check refuses it. Admission may have taken a long time since
-// it looked at the namespace: what is stored once the contents of the namespace have been deleted
-// would be left behind.
+// insertInNamespace stores obj unless check rejects it. Admission may have looked at the namespace
+// a long time ago. An object stored after the namespace's contents were deleted would be left
+// behind.
 func (r *Registry) insertInNamespace(
 	ctx context.Context, key string, obj resource.Object, ttl int64, check func(latest bool) ([]kv.Unchanged, error),
 ) (*store.Record, error) {
@@ -357,7 +358,7 @@ func (r *Registry) insertInNamespace(
 	}
 }
 
-// imagine is the record of what a dry run would have stored.
+// imagine returns the record that a write would have stored.
 func (r *Registry) imagine(key string, obj resource.Object, rev int64) (*store.Record, error) {
 	data, err := r.codec.Encode(obj)
 	if err != nil {
@@ -366,7 +367,7 @@ func (r *Registry) imagine(key string, obj resource.Object, rev int64) (*store.R
 	return store.NewRecord(key, rev, data, r.attrs(obj), r.codec, nil), nil
 }
 
-// wordCreateError says more of a name that is taken.
+// wordCreateError adds details to the error for a name that is taken.
 func (r *Registry) wordCreateError(ctx context.Context, err error, obj resource.Object) error {
 	if !apierrors.IsAlreadyExists(err) {
 		return err

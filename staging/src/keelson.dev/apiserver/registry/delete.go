@@ -27,10 +27,10 @@ var (
 	errNoGracePeriod = errors.New("options.GracePeriodSeconds should not be nil")
 )
 
-// Delete removes an object, or marks it as being deleted where finalizers or a
-// grace period keep it. gone says which; the record is the object's last or
-// marked state. It has no revision, and a blank object, for a dry run that found that
-// nothing but the garbage collector's finalizers, which go, keep the object.
+// Delete removes an object. If finalizers or a grace period keep it, Delete marks it as being
+// deleted instead. gone reports whether the object was removed. The record is the object's last or
+// marked state. For a dry run that would only remove the garbage collector's finalizers and then
+// the object, the record is an empty object without a revision.
 func (r *Registry) Delete(ctx context.Context, namespace, name string, options metav1.DeleteOptions) (rec *store.Record, gone bool, err error) {
 	return r.DeleteIn(ctx, r.row.Version, namespace, name, options)
 }
@@ -44,8 +44,7 @@ func (r *Registry) DeleteIn(ctx context.Context, version, namespace, name string
 	return d.run(r.context(ctx, namespace))
 }
 
-// DeleteAdmitted is Delete of an object that admission has been asked about in another
-// form.
+// DeleteAdmitted is Delete without admission, which has already seen the deletion in another form.
 func (r *Registry) DeleteAdmitted(ctx context.Context, namespace, name string, options metav1.DeleteOptions) (rec *store.Record, gone bool, err error) {
 	d, err := r.deletion(r.row.Version, namespace, name, options)
 	if err != nil {
@@ -55,7 +54,7 @@ func (r *Registry) DeleteAdmitted(ctx context.Context, namespace, name string, o
 	return d.run(r.context(ctx, namespace))
 }
 
-// deletion returns the deletion of an object, if it is asked for with valid options.
+// deletion returns the deletion of one object, or an error if the options are invalid.
 func (r *Registry) deletion(version, namespace, name string, options metav1.DeleteOptions) (*deletion, error) {
 	options.TypeMeta = metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "DeleteOptions"}
 	if errs := validation.ValidateDeleteOptions(&options); len(errs) > 0 {
@@ -72,19 +71,19 @@ func (r *Registry) deletion(version, namespace, name string, options metav1.Dele
 	return d, nil
 }
 
-// deletion is one delete on its way.
+// deletion is one delete in progress.
 type deletion struct {
 	r         *Registry
 	key, name string
 	options   *metav1.DeleteOptions
 	w         *write
 	dry       bool
-	first     *updating // written together with the mark; nil: nothing
-	ending    types.UID // of the marked object that alone may go; "": whatever has the name
+	first     *updating // an update that is stored together with the mark, or nil
+	ending    types.UID // uid of the marked object, if no other may be removed
 	seen      glimpse
 }
 
-// glimpse is an object that was read, so that it is not read again.
+// glimpse caches an object that was read, with its revision.
 type glimpse struct {
 	revision int64
 	obj      store.Object
@@ -114,7 +113,7 @@ func (d *deletion) run(ctx context.Context) (*store.Record, bool, error) {
 	if pending {
 		return rec, false, nil
 	}
-	if ending && graceful && d.confirms(obj) {
+	if ending && graceful && d.isFinalDelete(obj) {
 		d.ending = obj.GetUID()
 		last, gone, err := d.remove(ctx, rec, true)
 		if !errors.Is(err, errApart) {
@@ -132,15 +131,17 @@ func (d *deletion) run(ctx context.Context) (*store.Record, bool, error) {
 	return d.remove(ctx, marked, graceful)
 }
 
-// confirms reports whether the deletion is the word that an object has come to its
-// end which is marked as ending gracefully, and nothing else keeps it: then it goes in
-// one write. Those who watch see its last state as if that had been written (see End).
-func (d *deletion) confirms(obj resource.Object) bool {
+// isFinalDelete reports whether this delete completes a graceful deletion: the object is
+// terminating, the delete has no grace period, and neither finalizers nor hooks keep the object.
+// Such an object is removed in one write. Watchers see its last state as if the end of the grace
+// period had been stored first (see End).
+func (d *deletion) isFinalDelete(obj resource.Object) bool {
 	_, changed := d.finalizers(obj)
 	return !d.dry && *d.options.GracePeriodSeconds == 0 && !changed && len(obj.GetFinalizers()) == 0 && d.r.row.Hooks.Ending == nil
 }
 
-// view is an object of which the deletion changes metadata. Hooks may change all of it.
+// view returns an object whose metadata the deletion may change. Hooks may change all of an object,
+// so they get a copy.
 func (d *deletion) view(rec *store.Record) (resource.Object, error) {
 	if d.r.row.Hooks.BeforeDelete != nil || d.r.row.Hooks.Ending != nil {
 		return rec.Object()
@@ -148,7 +149,7 @@ func (d *deletion) view(rec *store.Record) (resource.Object, error) {
 	return d.glance(rec)
 }
 
-// glance is that of the registry. Of a key there is one object at a revision.
+// glance is like Registry.glance, but reads an object only once for each revision.
 func (d *deletion) glance(rec *store.Record) (resource.Object, error) {
 	if d.r.dynamic {
 		return d.r.glance(rec)
@@ -163,8 +164,7 @@ func (d *deletion) glance(rec *store.Record) (resource.Object, error) {
 	return d.r.shallow(rec, d.seen.obj)
 }
 
-// mark updates the object to its state before the end. now says that nothing
-// keeps it any longer.
+// mark stores the object as being deleted. now reports whether nothing keeps it any longer.
 func (d *deletion) mark(ctx context.Context) (rec *store.Record, now bool, err error) {
 	var seen *store.Record
 	var grace int64
@@ -219,7 +219,7 @@ func (d *deletion) mark(ctx context.Context) (rec *store.Record, now bool, err e
 	return nil, false, err
 }
 
-// keeps asks the hook whether obj stays; the hook may change obj.
+// keeps reports whether the Ending hook keeps obj. The hook may change obj.
 func (d *deletion) keeps(ctx context.Context, obj resource.Object) bool {
 	return d.r.row.Hooks.Ending != nil && d.r.row.Hooks.Ending(ctx, obj)
 }
@@ -239,8 +239,8 @@ func (d *deletion) update(ctx context.Context, fn store.UpdateFunc) (*store.Reco
 	return d.r.imagine(d.key, obj, cur.Revision)
 }
 
-// remove takes the object out of the store. marked is its last known state; an
-// object that ended gracefully meanwhile is no error.
+// remove removes the object from the store. marked is its last known state. If another client has
+// removed a gracefully deleted object in the meantime, that is no error.
 func (d *deletion) remove(ctx context.Context, marked *store.Record, graceful bool) (*store.Record, bool, error) {
 	check := func(cur *store.Record) error {
 		obj, err := d.glance(cur)
@@ -252,7 +252,7 @@ func (d *deletion) remove(ctx context.Context, marked *store.Record, graceful bo
 		}
 		p := d.options.Preconditions
 		if p != nil && p.ResourceVersion != nil && cur.Revision == marked.Revision {
-			p = &metav1.Preconditions{UID: p.UID} // it held before we marked the object
+			p = &metav1.Preconditions{UID: p.UID} // it was checked before this deletion marked the object
 		}
 		if err := d.r.CheckPreconditions(obj, p, d.dry); err != nil {
 			return err
@@ -280,8 +280,8 @@ func (d *deletion) remove(ctx context.Context, marked *store.Record, graceful bo
 	return rec, true, nil
 }
 
-// begin decides how obj ends and puts its grace period into its metadata.
-// pending means that it is ending already, and this request changes nothing.
+// begin decides how obj ends, and sets its deletion timestamp and grace period. pending means that
+// an earlier delete is in progress and this request changes nothing.
 func (d *deletion) begin(ctx context.Context, obj resource.Object) (graceful, pending bool, err error) {
 	if err := d.preconditions(obj); err != nil {
 		return false, false, err
@@ -314,8 +314,8 @@ func (d *deletion) begin(ctx context.Context, obj resource.Object) (graceful, pe
 	return true, false, nil
 }
 
-// shorten brings forward the end of an object that is being deleted; a grace
-// period never gets longer.
+// shorten moves the end of an object that is being deleted to an earlier time. A grace period never
+// gets longer.
 func (d *deletion) shorten(ctx context.Context, obj resource.Object) (graceful, pending bool) {
 	have := obj.GetDeletionGracePeriodSeconds()
 	if have == nil || *have == 0 {
@@ -334,7 +334,7 @@ func (d *deletion) shorten(ctx context.Context, obj resource.Object) (graceful, 
 	if end.Before(&now) {
 		end = now
 		if want != 0 {
-			want = 1 // the period is over, but somebody still confirms the end
+			want = 1 // the period is over, but a client still has to confirm the end
 		}
 	}
 	obj.SetDeletionTimestamp(&end)
@@ -348,7 +348,7 @@ func (d *deletion) preconditions(obj resource.Object) error {
 		return nil
 	}
 	kind := d.r.kindOf(obj)
-	gr := schema.GroupResource{Group: kind.Group, Resource: kind.Kind} // Kubernetes names the kind here
+	gr := schema.GroupResource{Group: kind.Group, Resource: kind.Kind} // Kubernetes puts the kind here
 	if p.UID != nil && *p.UID != obj.GetUID() {
 		return apierrors.NewConflict(gr, obj.GetName(), fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, obj.GetUID()))
 	}
@@ -358,7 +358,8 @@ func (d *deletion) preconditions(obj resource.Object) error {
 	return nil
 }
 
-// finalizers is the list obj shall have for the garbage collector's sake.
+// finalizers returns the finalizers that obj should have, with those of the garbage collector that
+// the propagation policy requires.
 func (d *deletion) finalizers(obj resource.Object) (list []string, changed bool) {
 	have := obj.GetFinalizers()
 	if d.r.cfg.NoGarbageCollection {
@@ -379,12 +380,13 @@ func (d *deletion) finalizers(obj resource.Object) (list []string, changed bool)
 	return list, !slices.Equal(slices.Compact(a), slices.Compact(b))
 }
 
-// unsupportedGarbageCollection in a row's DefaultGarbageCollection says that its
-// objects own nothing, whatever is asked for (events): the collector's finalizers go.
+// unsupportedGarbageCollection, as a row's DefaultGarbageCollection, says that the row's objects
+// (events) own nothing. Deletes then remove the garbage collector's finalizers, whatever the
+// request says.
 const unsupportedGarbageCollection metav1.DeletionPropagation = "Unsupported"
 
-// propagation is what happens to dependents: by the request's word, else by the
-// object's finalizers, else by the row.
+// propagation returns what happens to dependents. The request decides; then the object's
+// finalizers; then the row.
 func (d *deletion) propagation(have []string) metav1.DeletionPropagation {
 	o := d.options
 	if d.r.row.DefaultGarbageCollection == unsupportedGarbageCollection {
@@ -410,7 +412,7 @@ func (d *deletion) propagation(have []string) metav1.DeletionPropagation {
 	return d.r.row.DefaultGarbageCollection
 }
 
-// markDeleting gives an object that finalizers keep its deletion timestamp.
+// markDeleting sets the deletion timestamp of an object that finalizers keep.
 func markDeleting(ctx context.Context, obj resource.Object) {
 	if obj.GetDeletionTimestamp() == nil && obj.GetGeneration() > 0 {
 		obj.SetGeneration(obj.GetGeneration() + 1)

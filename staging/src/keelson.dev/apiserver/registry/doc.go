@@ -1,15 +1,14 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package registry gives one resource its meaning: it turns wanted changes into
-// stored objects. Names and metadata, defaulting, admission, strategies,
-// managedFields, optimistic concurrency, graceful deletion, finalizers and
-// propagation are applied here, in one order for every kind.
+// Package registry applies the rules of a resource to the writes of its objects: names and
+// metadata, defaults, admission, the kind's own rules, managedFields, optimistic concurrency,
+// graceful deletion, finalizers and propagation policies. The order is the same for every kind.
 //
-// A Registry speaks in objects of the row's storage version and answers with
-// store records; it knows nothing of HTTP. The user, the audit event and the
-// receiver of warnings come in the context, where k8s.io/apiserver's request and
-// warning packages keep them.
+// A Registry takes objects of the row's storage version and returns store records. It knows nothing
+// of HTTP. The user, the audit event and the receiver of warnings come in the context, in the form
+// of k8s.io/apiserver's request and warning packages.
 //
-// Registries are safe for concurrent use and hold no state beside their store's.
+// Registries are safe for concurrent use. They have no state of their own: all state is in the
+// store.
 package registry

@@ -14,13 +14,13 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// errApart ends an attempt to make two writes of a deletion one: there is to be no
-// mark that an update could be written with, or no end without a mark.
-var errApart = errors.New("the writes are to be made one by one")
+// errApart is returned if two writes of a deletion cannot be combined, because the object cannot be
+// marked together with the update or has to be marked before it is removed.
+var errApart = errors.New("the writes cannot be combined")
 
-// End returns what store.Config has as End for objects of row. One that was marked as
-// ending gracefully and is gone before its time was deleted without a grace period: it
-// is told of as if that had been written before.
+// End returns the function for store.Config.End. An object that is removed before its grace period
+// is over was deleted without a grace period. Watchers see it as if that shorter period had been
+// stored first.
 func End(row *resource.Row) func([]byte) ([]byte, bool) {
 	if row.GracefulDelete == nil || row.Codec != nil {
 		return nil
@@ -28,9 +28,9 @@ func End(row *resource.Row) func([]byte) ([]byte, bool) {
 	return wire.EndNow
 }
 
-// UpdateAndDelete is Update, of a subresource, and then Delete. Where an object
-// ends gracefully both are one write: whoever watches sees the update together with
-// the deletion timestamp. Admission judges each as if it came alone.
+// UpdateAndDelete updates a subresource and then deletes the object. If the object ends gracefully,
+// both are one write: watchers see the update together with the deletion timestamp. Admission sees
+// two writes.
 func (r *Registry) UpdateAndDelete(ctx context.Context, u Update, options metav1.DeleteOptions) error {
 	together, err := r.endTogether(ctx, u, options)
 	if together || err != nil {
@@ -43,7 +43,8 @@ func (r *Registry) UpdateAndDelete(ctx context.Context, u Update, options metav1
 	return err
 }
 
-// endTogether returns false when nothing has been done, since it takes two writes.
+// endTogether updates and marks the object in one write. It returns false, and has done nothing, if
+// that takes two.
 func (r *Registry) endTogether(ctx context.Context, u Update, options metav1.DeleteOptions) (bool, error) {
 	if h := &r.row.Hooks; h.BeforeDelete != nil || h.AfterUpdate != nil || r.row.GracefulDelete == nil {
 		return false, nil
@@ -70,7 +71,7 @@ func (r *Registry) endTogether(ctx context.Context, u Update, options metav1.Del
 	return true, err
 }
 
-// before is the object that the deletion marks.
+// before returns the object that the deletion marks, after the update that is stored with it.
 func (d *deletion) before(ctx context.Context, cur *store.Record) (resource.Object, error) {
 	if d.first == nil {
 		return d.view(cur)
@@ -79,6 +80,6 @@ func (d *deletion) before(ctx context.Context, cur *store.Record) (resource.Obje
 	if err != nil {
 		return nil, err
 	}
-	obj, _, err := d.first.next(ctx, existing) // hooks of updates are not for subresources
+	obj, _, err := d.first.next(ctx, existing) // update hooks do not run for subresources
 	return obj, err
 }

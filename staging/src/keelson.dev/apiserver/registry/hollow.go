@@ -9,22 +9,22 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// hollows is where a type has lists and maps: protobuf does not tell an empty one
-// from none, so that what is at hand must not either. Bytes that are a map's value are
-// the other way round: there is a value, and so it is an empty one.
+// hollows lists the slices and maps in a struct type. Protobuf does not distinguish an empty list
+// or map from nil, so an object in memory should not either. A []byte that is the value of a map is
+// the opposite: an entry exists, so nil becomes an empty slice.
 type hollows struct {
 	fields []hollowField
-	done   bool // false while the plan of a type that contains itself is made
+	done   bool // false while the fields of a recursive type are being collected
 }
 
-// hollowField is a field that is a list or a map, or has some below it.
+// hollowField is a slice or map field, or a field that contains some.
 type hollowField struct {
 	index int
-	below *hollows // of the struct, or of the elements; nil: nothing
+	below *hollows // fields of the struct or of the elements; nil if there are none
 }
 
-// newHollows returns what makes empty lists and maps of objects like sample none,
-// and reports whether there were any.
+// newHollows returns a function that sets empty lists and maps of an object of sample's type to
+// nil, and reports whether there were any.
 func newHollows(sample any) func(store.Object) bool {
 	t := reflect.TypeOf(sample)
 	if t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
@@ -34,7 +34,7 @@ func newHollows(sample any) func(store.Object) bool {
 	return func(obj store.Object) bool { return plan.clear(reflect.ValueOf(obj).Elem()) }
 }
 
-// hollowsOf plans a struct type. Types may contain themselves.
+// hollowsOf collects the fields of a struct type, which may be recursive.
 func hollowsOf(t reflect.Type, known map[reflect.Type]*hollows) *hollows {
 	if plan, ok := known[t]; ok {
 		return plan
@@ -104,7 +104,7 @@ func clearField(v reflect.Value, below *hollows) bool {
 	}
 }
 
-// fillBytes makes values of a map empty that are bytes, and none.
+// fillBytes replaces nil by empty slices in a map of []byte.
 func fillBytes(m reflect.Value) bool {
 	values, ok := m.Interface().(map[string][]byte)
 	found := false

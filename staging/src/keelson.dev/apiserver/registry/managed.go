@@ -23,17 +23,18 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// managedKey names an endpoint that keeps managedFields: a version, and the
-// object itself or one of its views.
+// managedKey identifies an endpoint that keeps managedFields: a version of the object or of one of
+// its views.
 type managedKey struct{ version, subresource string }
 
-// manager keeps the managedFields of one endpoint.
+// manager maintains the managedFields of one endpoint.
 type manager struct {
 	fields *managedfields.FieldManager
-	// reworded returns a manager like fields for one apply of a configuration.
+	// reworded returns a field manager for one apply of config that ignores differences in spelling.
+	// See rewording.
 	reworded func(config runtime.Object) (*managedfields.FieldManager, error)
-	// keeper does what fields does, where it can; nil for kinds without a Go
-	// type, and for versions that are converted.
+	// keeper is a faster implementation of fields, which handles most changes. It is nil for kinds
+	// without a Go type and for versions that are converted.
 	keeper *ownership.Keeper
 }
 
@@ -81,7 +82,7 @@ func (r *Registry) makeManager(version, subresource string, reset []string) erro
 	return nil
 }
 
-// settled returns an object of a version with defaults, and as it is read from the store.
+// settled returns an object as it is after defaulting, storing and reading it.
 func (r *Registry) settled(obj runtime.Object, kind schema.GroupVersionKind) (runtime.Object, error) {
 	obj, err := r.convert.ConvertToVersion(obj, kind.GroupVersion())
 	if err != nil {
@@ -110,7 +111,7 @@ func (r *Registry) keeper(gvk schema.GroupVersionKind, subresource string, reset
 	})
 }
 
-// resetFilters excludes what an endpoint resets from what its writers own.
+// resetFilters returns filters that keep writers from owning the fields that the endpoint resets.
 func (r *Registry) resetFilters(paths []string) map[fieldpath.APIVersion]fieldpath.Filter {
 	if len(paths) == 0 {
 		return nil
@@ -138,8 +139,7 @@ func (r *Registry) managerOf(version, subresource string) *manager {
 	return r.managed[managedKey{version, subresource}]
 }
 
-// update takes note of what who changed between live, which stays as it is, and
-// obj, now.
+// update records in obj's managedFields that who has changed live to obj. It does not modify live.
 func (m *manager) update(ctx context.Context, live, obj resource.Object, who string) resource.Object {
 	if m == nil {
 		obj.SetManagedFields(nil)
@@ -152,7 +152,7 @@ func (m *manager) update(ctx context.Context, live, obj resource.Object, who str
 		obj.SetManagedFields(live.GetManagedFields())
 		return obj
 	}
-	live, _ = live.DeepCopyObject().(resource.Object) // gets its kind
+	live, _ = live.DeepCopyObject().(resource.Object) // the field manager sets its kind
 	out, ok := m.fields.UpdateNoErrors(live, obj, who).(resource.Object)
 	if !ok {
 		return obj
@@ -160,9 +160,8 @@ func (m *manager) update(ctx context.Context, live, obj resource.Object, who str
 	return clearKind(out)
 }
 
-// unchanged reports whether obj is live again, as far as owners of fields go: an
-// update that changes nothing makes nobody an owner. What obj says of
-// managedFields counts when it says something.
+// unchanged reports whether obj equals live apart from fields that do not count for ownership. An
+// update that changes nothing does not change owners. managedFields in obj count if they are set.
 func unchanged(obj, live resource.Object) bool {
 	if live.GetUID() == "" || obj.GetUID() != "" && obj.GetUID() != live.GetUID() {
 		return false
@@ -180,8 +179,8 @@ func unchanged(obj, live resource.Object) bool {
 	return same
 }
 
-// apply merges the configuration patch into live. A conflict, or taking fields from others, is
-// looked at again: it may be only about how the configuration is written.
+// apply merges the configuration patch into live. After a conflict, or if it would take fields from
+// other managers, it looks again with spelling ignored: the values may be equal.
 func (m *manager) apply(live resource.Object, patch runtime.Object, who string, force bool) (resource.Object, error) {
 	fields := m.fields
 	if force {
@@ -203,7 +202,7 @@ func (m *manager) apply(live resource.Object, patch runtime.Object, who string, 
 	return clearKind(out.(resource.Object)), nil
 }
 
-// clearKind drops the TypeMeta that conversions left: typed objects carry none in memory.
+// clearKind clears the TypeMeta of an object with a Go type, which conversions may have set.
 func clearKind(obj resource.Object) resource.Object {
 	if _, dynamic := obj.(*unstructured.Unstructured); !dynamic {
 		obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
@@ -211,8 +210,8 @@ func clearKind(obj resource.Object) resource.Object {
 	return obj
 }
 
-// keepTimes puts back old's managedFields times when they are all that obj
-// changes, so that a write without effect is no write.
+// keepTimes restores the times in old's managedFields if nothing else has changed, so that an
+// update without effect is not stored.
 func keepTimes(obj, old resource.Object) {
 	next, prev := obj.GetManagedFields(), old.GetManagedFields()
 	if len(next) != len(prev) || len(next) == 0 {
@@ -247,14 +246,14 @@ func sameButTimes(a, b []metav1.ManagedFieldsEntry) bool {
 
 type userAgentKey struct{}
 
-// WithUserAgent returns a context whose writes without a field manager are owned
-// by the name that userAgent begins with.
+// WithUserAgent returns a context for a client's requests. Writes without a field manager are then
+// owned by the first part of userAgent.
 func WithUserAgent(ctx context.Context, userAgent string) context.Context {
 	return context.WithValue(ctx, userAgentKey{}, userAgent)
 }
 
-// ManagerName is the field manager a client chose, or the printable beginning of
-// its User-Agent.
+// ManagerName returns the field manager that the client has chosen, or the printable characters of
+// its User-Agent up to the first slash.
 func ManagerName(ctx context.Context, chosen string) string {
 	if chosen != "" {
 		return chosen

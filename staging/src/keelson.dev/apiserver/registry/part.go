@@ -13,10 +13,10 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// Part returns a function that decodes of a row's stored objects what paths name,
-// and nothing else. It reports false where it has to be decoded whole: without
-// paths, what is stored otherwise than as the storage version's envelope, types that types do
-// not know. Objects are not given defaults: they have them when they are stored.
+// Part returns a function that decodes only the given paths of a row's stored objects. It reports
+// false if the object has to be decoded whole: if there are no paths, if types does not know the
+// object's type, or if the stored bytes are not an envelope of the storage version. It does not
+// apply defaults, because stored objects have them.
 func Part(row *resource.Row, types *transcode.Types, paths ...string) func(data []byte) (store.Object, bool) {
 	read := partReader(row, types, paths)
 	return func(data []byte) (store.Object, bool) {
@@ -25,14 +25,14 @@ func Part(row *resource.Row, types *transcode.Types, paths ...string) func(data 
 	}
 }
 
-// Parts is Part for many objects one after the other: each function that it returns
-// decodes into an object of its own, which is its caller's until the next call. Most of what
-// decoding a part costs is making objects, which are large.
+// Parts is Part for many objects in sequence. Each function that it returns decodes into one
+// object, which is valid until the next call: most of the cost of decoding a part is the allocation
+// of the object, which is large.
 func Parts(row *resource.Row, types *transcode.Types, paths ...string) func() func(data []byte) (store.Object, bool) {
 	read := partReader(row, types, paths)
 	lists := sync.OnceValue(func() [][]int { return listsOn(reflect.TypeOf(row.New()).Elem(), paths) })
 	return func() func(data []byte) (store.Object, bool) {
-		var r *recycler // once there is something to decode
+		var r *recycler // made at the first call
 		return func(data []byte) (store.Object, bool) {
 			if r == nil {
 				r = newRecycler(row.New(), lists())
@@ -43,7 +43,7 @@ func Parts(row *resource.Row, types *transcode.Types, paths ...string) func() fu
 	}
 }
 
-// partReader returns a function that decodes into an empty object what Part does.
+// partReader returns a function that does what Part's does, into an empty object of the caller.
 func partReader(row *resource.Row, types *transcode.Types, paths []string) func(data []byte, into resource.Object) bool {
 	header := wire.NewHeader(row.GroupVersionKind().GroupVersion().String(), row.Kind)
 	picker := sync.OnceValue(func() *transcode.Picker {
@@ -52,7 +52,7 @@ func partReader(row *resource.Row, types *transcode.Types, paths []string) func(
 		}
 		p, err := types.Picker(row.New(), paths...)
 		if err != nil {
-			return nil // a type of another make
+			return nil // not a type that protobuf can be picked from
 		}
 		return p
 	})

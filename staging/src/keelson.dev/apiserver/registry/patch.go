@@ -25,7 +25,7 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// Patch applies p and stores the result. Only an apply creates.
+// Patch applies p and stores the result. Only a server-side apply creates objects.
 func (r *Registry) Patch(ctx context.Context, p Patch) (rec *store.Record, created bool, err error) {
 	v, err := r.convert.version(p.Version)
 	if err != nil {
@@ -56,7 +56,7 @@ func (r *Registry) Patch(ctx context.Context, p Patch) (rec *store.Record, creat
 	return up.run(r.context(ctx, p.Namespace))
 }
 
-// patching is one patch on its way.
+// patching is one patch in progress.
 type patching struct {
 	r       *Registry
 	p       *Patch
@@ -65,11 +65,11 @@ type patching struct {
 	up      *updating
 	strict  patch.Strict
 
-	versionless bool // the patch leaves a custom resource no version
+	versionless bool // the patch has removed the apiVersion of a custom resource
 }
 
-// apply makes the patched object from cur, and checks that it is still the one
-// the request names.
+// apply computes the patched object from cur, and checks that it is still the one that the request
+// names.
 func (pp *patching) apply(ctx context.Context, cur resource.Object) (obj resource.Object, err error) {
 	switch pp.p.Type {
 	case types.ApplyYAMLPatchType:
@@ -101,7 +101,7 @@ func (pp *patching) apply(ctx context.Context, cur resource.Object) (obj resourc
 	return obj, nil
 }
 
-// CheckName says whether obj is the object that a path names.
+// CheckName returns an error unless obj is the object that the path names.
 func CheckName(obj resource.Object, namespace, name string) error {
 	switch {
 	case obj.GetName() == "":
@@ -114,7 +114,7 @@ func CheckName(obj resource.Object, namespace, name string) error {
 	return nil
 }
 
-// versioned is a copy of cur in the request's version, with its kind set.
+// versioned returns a copy of cur in the request's version, with its kind set.
 func (pp *patching) versioned(cur resource.Object) (resource.Object, error) {
 	obj, err := pp.r.convert.fromStorage(cur.DeepCopyObject().(resource.Object), pp.v)
 	if err != nil {
@@ -132,10 +132,10 @@ func (pp *patching) kind() schema.GroupVersionKind {
 	return gvk
 }
 
-// finish defaults a patched object, converts it to the storage version and
-// takes note of its manager.
+// finish applies defaults to a patched object, converts it to the storage version and records its
+// manager.
 func (pp *patching) finish(ctx context.Context, obj, cur resource.Object) (resource.Object, error) {
-	pp.versionless = pp.r.dynamic && obj.GetObjectKind().GroupVersionKind().Version == "" // noting its manager gives it one
+	pp.versionless = pp.r.dynamic && obj.GetObjectKind().GroupVersionKind().Version == "" // recording the manager sets one
 	pp.r.convert.defaults(obj, pp.v)
 	obj, err := pp.r.convert.toStorage(obj, pp.v)
 	if err != nil {
@@ -175,8 +175,8 @@ func (pp *patching) json(ctx context.Context, cur resource.Object) (resource.Obj
 	return pp.finish(ctx, out, cur)
 }
 
-// typed merges the patch into a copy of cur, if that is its type and merge is certain.
-// What cur has of values of no type is written as spelt.
+// typed merges the patch into a copy of cur, if cur has a Go type and merge can do it without
+// doubt. Values of no type that cur contains are rewritten by spelt.
 func (pp *patching) typed(cur resource.Object, merge func(obj any, patch []byte) bool, spelt spelling) (resource.Object, bool) {
 	if pp.r.dynamic || pp.v != nil && pp.v.FromStorage != nil {
 		return nil, false
@@ -189,7 +189,7 @@ func (pp *patching) typed(cur resource.Object, merge func(obj any, patch []byte)
 	return obj, true
 }
 
-// readable finds what makes a patched object one that cannot be read.
+// readable returns why a patched object cannot be read, or nil.
 func (r *Registry) readable(obj resource.Object) error {
 	if r.row.Readable == nil {
 		return nil
@@ -218,10 +218,10 @@ func (pp *patching) strategic(ctx context.Context, cur resource.Object) (resourc
 	return pp.finish(ctx, out, cur)
 }
 
-// errNoApply is the answer of a server that keeps no managedFields.
+// errNoApply is the error of a server that keeps no managedFields.
 var errNoApply = errors.New("server-side apply needs managed fields, which are not kept for this resource")
 
-// configuration is server-side apply.
+// configuration does a server-side apply.
 func (pp *patching) configuration(ctx context.Context, cur resource.Object) (resource.Object, error) {
 	if pp.manager == nil {
 		return nil, errNoApply
@@ -261,9 +261,8 @@ func (pp *patching) configuration(ctx context.Context, cur resource.Object) (res
 
 func (pp *patching) force() bool { return pp.p.Options.Force != nil && *pp.p.Options.Force }
 
-// plain applies what programs apply: a document without surprises, to an object
-// of a Go type, without conflict. It leaves live alone, and reports false for all
-// else.
+// plain does a server-side apply in the most frequent case: a simple document, an object with a Go
+// type, and no conflict. It does not modify live. It reports false in all other cases.
 func (pp *patching) plain(ctx context.Context, live resource.Object) (resource.Object, bool) {
 	if pp.manager.keeper == nil {
 		return nil, false
@@ -285,7 +284,7 @@ func (pp *patching) plain(ctx context.Context, live resource.Object) (resource.O
 	return clearKind(out), true
 }
 
-// WarnStrict sends the findings of strict decoding as warnings.
+// WarnStrict adds the findings of strict decoding as warnings.
 func WarnStrict(ctx context.Context, findings []error) {
 	for _, f := range findings {
 		for _, line := range strings.Split(strictLines(f.Error()), "\n") {
@@ -294,7 +293,7 @@ func WarnStrict(ctx context.Context, findings []error) {
 	}
 }
 
-// strictLines takes the YAML decoder's preamble off its findings.
+// strictLines removes the YAML decoder's preamble from its findings.
 func strictLines(s string) string {
 	const preamble, long = "yaml: unmarshal errors:\n", "error converting YAML to JSON: yaml: unmarshal errors:\n"
 	for _, p := range []string{long, preamble} {

@@ -21,8 +21,8 @@ import (
 	"keelson.dev/apiserver/typedjson"
 )
 
-// decode reads a patched document, which must still be an object of the row: of the
-// request's kind, or in another form that is converted to it.
+// decode decodes a patched document into out. The document must be an object of the row: of the
+// request's kind, or in another form that can be converted to it.
 func (pp *patching) decode(doc []byte, out resource.Object) error {
 	findings, err := pp.read(doc, out)
 	if err != nil {
@@ -35,22 +35,22 @@ func (pp *patching) decode(doc []byte, out resource.Object) error {
 		}
 		findings = append(findings, more...)
 	}
-	if !pp.r.dynamic { // whatever else has no type, and is judged once its name has been
+	if !pp.r.dynamic { // an object without a Go type is validated later, after its name
 		if out.GetObjectKind().GroupVersionKind().Version == "" {
 			if _, err := serializer.DefaultMetaFactory.Interpret(doc); err != nil {
-				return err // it says a version that cannot be one
+				return err // its apiVersion is invalid
 			}
 			findings = pp.readNothing(doc, out)
 		}
-		if pp.r.convert.scheme != nil && pp.said(out.GetObjectKind().GroupVersionKind()) != pp.kind() {
+		if pp.r.convert.scheme != nil && pp.declared(out.GetObjectKind().GroupVersionKind()) != pp.kind() {
 			return pp.otherwise(doc, out, nil)
 		}
 	}
-	return pp.judge(out, findings)
+	return pp.check(out, findings)
 }
 
-// read decodes a document as what out is. Where that has no type, only the values
-// of a JSON patch can have brought a field twice: they are taken over as they are.
+// read decodes a document into out. If out has no Go type, only a JSON patch can have added a field
+// twice.
 func (pp *patching) read(doc []byte, out resource.Object) (findings []error, err error) {
 	if u, ok := out.(*unstructured.Unstructured); ok {
 		if err := u.UnmarshalJSON(doc); err != nil || !pp.strict.On() || pp.p.Type != types.JSONPatchType {
@@ -61,8 +61,8 @@ func (pp *patching) read(doc []byte, out resource.Object) (findings []error, err
 	return typedjson.Unmarshal(doc, out, pp.strict.On())
 }
 
-// judge is the verdict on what has been read.
-func (pp *patching) judge(out resource.Object, findings []error) error {
+// check returns an error if the decoded object is not readable or has findings.
+func (pp *patching) check(out resource.Object, findings []error) error {
 	if err := pp.r.readable(out); err != nil {
 		return err
 	}
@@ -72,9 +72,9 @@ func (pp *patching) judge(out resource.Object, findings []error) error {
 	return nil
 }
 
-// otherwise reads a document as what it says it is, which is found before anything
-// else of it is: another version of the request's kind, or another form of it. Where
-// it is of the request's kind after all, the answer is err.
+// otherwise decodes a document whose decoding as the request's kind has failed with err. The
+// document may declare another version or form of the kind. If it declares the request's kind,
+// otherwise returns err.
 func (pp *patching) otherwise(doc []byte, out resource.Object, err error) error {
 	gvk, kindErr := serializer.DefaultMetaFactory.Interpret(doc)
 	if kindErr != nil {
@@ -84,9 +84,9 @@ func (pp *patching) otherwise(doc []byte, out resource.Object, err error) error 
 	if pp.r.dynamic || scheme == nil {
 		return err
 	}
-	kind, want := pp.said(*gvk), pp.kind()
+	kind, want := pp.declared(*gvk), pp.kind()
 	if kind == want && gvk.Version == "" {
-		return pp.judge(out, pp.readNothing(doc, out))
+		return pp.check(out, pp.readNothing(doc, out))
 	}
 	if kind == want {
 		return err
@@ -107,7 +107,7 @@ func (pp *patching) otherwise(doc []byte, out resource.Object, err error) error 
 	return fmt.Errorf("converting (%s.%s) to (%s): unknown conversion", kind.Version, kind.Kind, resource.InternalName(want))
 }
 
-// converted reads a document in another form than the request's into out.
+// converted decodes a document in another form than the request's, and converts it into out.
 func (pp *patching) converted(doc []byte, form resource.StoredForm, out resource.Object) error {
 	in := form.New()
 	findings, err := pp.read(doc, in)
@@ -122,11 +122,11 @@ func (pp *patching) converted(doc []byte, form resource.StoredForm, out resource
 		return err
 	}
 	reflect.ValueOf(out).Elem().Set(reflect.ValueOf(obj).Elem())
-	return pp.judge(out, findings)
+	return pp.check(out, findings)
 }
 
-// readNothing reads a document of no version as Kubernetes does: into a type whose fields
-// have other names, and so it finds none, of whatever type they are.
+// readNothing does with a document without a version what Kubernetes does: it decodes into the
+// internal type, whose fields have other names, and so finds no field that it knows.
 func (pp *patching) readNothing(doc []byte, out resource.Object) []error {
 	kind := out.GetObjectKind().GroupVersionKind()
 	reflect.ValueOf(out).Elem().SetZero()
@@ -137,11 +137,11 @@ func (pp *patching) readNothing(doc []byte, out resource.Object) []error {
 	return unknownFields(doc)
 }
 
-// unknownFields are the findings of a decoder that knows none of a document's fields.
+// unknownFields returns the findings of a decoder that knows none of the document's fields.
 func unknownFields(doc []byte) []error {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(doc, &fields) != nil {
-		return nil // it has been read before
+		return nil // impossible: the document has been decoded before
 	}
 	var findings []error
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
@@ -152,9 +152,9 @@ func unknownFields(doc []byte) []error {
 	return findings
 }
 
-// said is the kind that a patched document says it is of, where what has been taken
-// out of it is what the request says.
-func (pp *patching) said(got schema.GroupVersionKind) schema.GroupVersionKind {
+// declared returns the kind that a patched document declares. What the patch has removed is taken
+// from the request.
+func (pp *patching) declared(got schema.GroupVersionKind) schema.GroupVersionKind {
 	want := pp.kind()
 	if got.Kind == "" {
 		got.Kind = want.Kind

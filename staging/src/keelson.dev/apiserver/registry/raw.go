@@ -13,17 +13,18 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// An object may hold values of no type, which stay as they were written (runtime.RawExtension):
-// their spelling counts where a change of the spec is looked for. Kubernetes writes an
-// object anew before it patches it, and thereby what it holds.
+// Objects may contain values of no type (runtime.RawExtension), which are stored as they were
+// written. Their spelling counts when a change of the spec is detected. Kubernetes encodes an
+// object before it patches it, which rewrites these values, so a patch here has to rewrite them
+// too.
 
-// spelling writes such a value anew.
+// spelling rewrites the JSON of such a value.
 type spelling func(raw []byte) ([]byte, error)
 
-// compacted is how a value is written in JSON: without space.
+// compacted removes insignificant space.
 func compacted(raw []byte) ([]byte, error) { return json.Marshal(json.RawMessage(raw)) }
 
-// sorted is how a value is written that has been taken apart: with its members in order.
+// sorted decodes and encodes the value, which sorts the members of its objects.
 func sorted(raw []byte) ([]byte, error) {
 	var v any
 	if err := kjson.Unmarshal(raw, &v); err != nil {
@@ -34,8 +35,8 @@ func sorted(raw []byte) ([]byte, error) {
 
 var rawValue = reflect.TypeFor[runtime.RawExtension]()
 
-// holdsRaw tells whether there can be such a value in one of type t. seen are the types on
-// the way to it.
+// holdsRaw reports whether an object of type t may contain such a value. seen has the types that
+// have been visited.
 func holdsRaw(t reflect.Type, seen map[reflect.Type]bool) bool {
 	if t == rawValue {
 		return true
@@ -57,15 +58,14 @@ func holdsRaw(t reflect.Type, seen map[reflect.Type]bool) bool {
 	return false
 }
 
-// respell writes all such values of an object anew.
+// respell rewrites all such values of an object.
 func (r *Registry) respell(obj resource.Object, as spelling) {
 	if r.raw {
 		rewrite(reflect.ValueOf(obj), as)
 	}
 }
 
-// rewrite writes all such values in v anew. What is no JSON stays. There are none in
-// the maps of the API.
+// rewrite rewrites all such values in v. Values that are not JSON stay. The API has none in maps.
 func rewrite(v reflect.Value, as spelling) {
 	switch {
 	case v.Type() == rawValue:

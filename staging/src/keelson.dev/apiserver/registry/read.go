@@ -27,11 +27,11 @@ type Registry struct {
 	attrs   func(store.Object) store.Attrs
 	convert *convertor
 	managed map[managedKey]*manager
-	dynamic bool // the row's objects have no Go type of their own
-	raw     bool // they may hold values of no type
+	dynamic bool // the row's objects have no Go type
+	raw     bool // the row's objects may contain values of no type; see raw.go
 }
 
-// New returns the registry of a row that is not ephemeral.
+// New returns the registry of a row, which must not be ephemeral.
 func New(row *resource.Row, cfg Config) (*Registry, error) {
 	r := &Registry{
 		row: row, cfg: cfg, store: cfg.Store(row),
@@ -46,16 +46,16 @@ func New(row *resource.Row, cfg Config) (*Registry, error) {
 	return r, nil
 }
 
-// Row returns the row the registry is of.
+// Row returns the registry's row.
 func (r *Registry) Row() *resource.Row { return r.row }
 
-// Store returns the store under the registry.
+// Store returns the registry's store.
 func (r *Registry) Store() store.Interface { return r.store }
 
-// Codec returns how the registry's objects are stored.
+// Codec returns the encoding of stored objects.
 func (r *Registry) Codec() store.Codec { return r.codec }
 
-// key is an object's place in the store.
+// key returns an object's key in the store.
 func (r *Registry) key(namespace, name string) string {
 	if r.row.Namespaced {
 		return namespace + "/" + name
@@ -63,12 +63,12 @@ func (r *Registry) key(namespace, name string) string {
 	return name
 }
 
-// Get returns one object; an empty resourceVersion reads consistently.
+// Get returns one object. An empty resourceVersion returns the latest state.
 func (r *Registry) Get(ctx context.Context, namespace, name, resourceVersion string) (*store.Record, error) {
 	return r.store.Get(ctx, r.key(namespace, name), resourceVersion)
 }
 
-// List returns the objects of a namespace (all namespaces when empty).
+// List returns the objects of a namespace. An empty namespace means all of them.
 func (r *Registry) List(ctx context.Context, namespace string, options metav1.ListOptions) (*store.Page, error) {
 	predicate, err := r.predicate(namespace, &options)
 	if err != nil {
@@ -76,7 +76,7 @@ func (r *Registry) List(ctx context.Context, namespace string, options metav1.Li
 	}
 	match := options.ResourceVersionMatch
 	if match == "" && options.Continue == "" && options.ResourceVersion != "" && r.single(predicate) {
-		match = metav1.ResourceVersionMatchNotOlderThan // a limit is of many: it does not ask for this very revision
+		match = metav1.ResourceVersionMatchNotOlderThan // a limit does not ask for an exact revision of a single object
 	}
 	return r.store.List(ctx, store.ListOptions{
 		Predicate: predicate, ResourceVersion: options.ResourceVersion, Match: match,
@@ -84,7 +84,7 @@ func (r *Registry) List(ctx context.Context, namespace string, options metav1.Li
 	})
 }
 
-// single reports whether a predicate can select no object but one.
+// single reports whether a predicate can select at most one object.
 func (r *Registry) single(p store.Predicate) bool {
 	if p.Name == "" || !r.row.Namespaced || p.Namespace != "" {
 		return p.Name != ""
@@ -93,8 +93,8 @@ func (r *Registry) single(p store.Predicate) bool {
 	return ok
 }
 
-// Watch follows the objects of a namespace (all namespaces when empty). Whoever asks
-// ends it after timeout, if that is not 0.
+// Watch watches the objects of a namespace. An empty namespace means all of them. The caller ends
+// the watch after timeout, if that is not 0.
 func (r *Registry) Watch(ctx context.Context, namespace string, options metav1.ListOptions, timeout time.Duration) (store.Watcher, error) {
 	predicate, err := r.predicate(namespace, &options)
 	if err != nil {
@@ -106,7 +106,7 @@ func (r *Registry) Watch(ctx context.Context, namespace string, options metav1.L
 	})
 }
 
-// predicate parses the selectors of options.
+// predicate returns the selectors of options, parsed.
 func (r *Registry) predicate(namespace string, options *metav1.ListOptions) (store.Predicate, error) {
 	p := store.Predicate{}
 	if r.row.Namespaced {

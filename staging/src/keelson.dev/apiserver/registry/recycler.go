@@ -11,12 +11,12 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// recycler empties an object for the next, and keeps the room of its lists.
+// recycler empties an object for reuse and keeps the memory of its lists.
 type recycler struct {
 	obj   resource.Object
-	reset func()          // nil: nothing is decoded into it
+	reset func()          // nil if the object has no Reset method
 	lists []reflect.Value // of the object
-	room  []reflect.Value // of lists like them, for those of the object meanwhile
+	room  []reflect.Value // holds the object's lists while it is reset
 }
 
 func newRecycler(obj resource.Object, lists [][]int) *recycler {
@@ -46,8 +46,8 @@ func (r *recycler) empty() {
 	}
 }
 
-// listsOn are the first lists on paths, whose steps are names as in JSON: their indices, as
-// reflect has them.
+// listsOn returns the first list on each path, as indices for reflect. The steps of a path are JSON
+// names.
 func listsOn(typ reflect.Type, paths []string) [][]int {
 	var lists [][]int
 	for _, path := range paths {

@@ -21,85 +21,83 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// Config is what registries are made from. All but Scheme, Store and Clock may
-// be left out.
+// Config configures a registry. Only Scheme, Store and Clock are required.
 type Config struct {
 	Scheme *runtime.Scheme
 	Store  func(*resource.Row) store.Interface
 	Clock  clock.Clock
-	// Admission is asked for every write: mutating plugins first, validating
-	// plugins after the strategy accepted the object.
+	// Admission runs for every write: mutating plugins first, validating plugins after the kind's
+	// rules have accepted the object.
 	Admission admission.Interface
-	// Authorizer is asked for "create" where an update or an apply creates.
+	// Authorizer decides about "create" if an update or an apply creates the object.
 	Authorizer authorizer.Authorizer
-	// TypeConverter gives managedFields their schemas; nil keeps no managedFields.
+	// TypeConverter has the schemas for managedFields. If it is nil, no managedFields are kept.
 	TypeConverter managedfields.TypeConverter
-	// Ownership keeps what the managedFields of several kinds have in common;
-	// nil leaves all of them to apimachinery, which is slow.
+	// Ownership caches what the managedFields of several kinds share. If it is nil, apimachinery
+	// computes all managedFields, which is slow.
 	Ownership *ownership.Types
-	// NamespaceCheck decides whether objects may be created in a namespace at the moment
-	// when they are stored; nil: they may be, if Admission accepts them.
+	// NamespaceCheck decides, at the moment when an object is stored, whether its namespace accepts
+	// new objects. If it is nil, only Admission decides.
 	NamespaceCheck NamespaceCheck
-	// NoGarbageCollection says that no garbage collector runs: a delete neither asks it
-	// for anything nor takes back what it was asked for, whatever the request says.
+	// NoGarbageCollection says that no garbage collector runs. Deletes then neither add nor remove the
+	// garbage collector's finalizers, whatever the request says.
 	NoGarbageCollection bool
-	// Structure prunes and checks an object that a patch made, in a served
-	// version; it returns what strict field validation has to say when unknown
-	// is true. Nil: nothing.
+	// Structure prunes and checks an object of a served version that a patch or a plugin has
+	// changed. If unknown is true, it also returns the findings of strict field validation. It may
+	// be nil.
 	Structure func(version string, obj resource.Object, unknown bool) (findings []error, err error)
-	// Random returns the suffix of a generated name; nil: apimachinery's.
+	// Random returns the suffix of a generated name. If it is nil, apimachinery's generator is used.
 	Random func(n int) string
-	// UID makes the uid of a new object; nil: a random one.
+	// UID returns the uid of a new object. If it is nil, uids are random.
 	UID func() types.UID
 }
 
-// NamespaceCheck refuses the creation that a describes if its namespace does not accept new
-// objects. Otherwise it returns the conditions under which the namespace still accepts them.
-// latest asks for the latest state of the namespace. Otherwise the answer may be out of date: the
-// conditions do not hold then.
+// NamespaceCheck rejects the create that a describes if its namespace does not accept new objects.
+// Otherwise it returns the conditions under which the namespace still accepts them when the object
+// is stored. If latest is false, the check may use cached state; the store then finds that the
+// conditions do not hold, and the check is repeated with latest.
 type NamespaceCheck func(ctx context.Context, a admission.Attributes, latest bool) ([]kv.Unchanged, error)
 
-// UpdateFunc makes the wanted object from the present one, which is its own to
-// modify and return. cur is nil when the object does not exist and the update
-// may create it.
+// UpdateFunc computes the new object from the current one, which it may modify and return. cur is
+// nil if the object does not exist and the update may create it.
 type UpdateFunc func(ctx context.Context, cur resource.Object) (resource.Object, error)
 
-// Update says what to write and how.
+// Update describes one update.
 type Update struct {
 	Namespace, Name string
-	// Subresource is the view that is written ("status"); empty: the object.
+	// Subresource is the name of the view to write, for example "status". If it is empty, the update
+	// writes the object itself.
 	Subresource string
-	// Version is the served version the request is in; empty: the storage version.
+	// Version is the served version that the request is made in. If it is empty, it is the storage
+	// version.
 	Version   string
 	Transform UpdateFunc
-	// Blind says that Transform does not look at the present object: it is given
-	// none.
+	// Blind says that Transform does not need the current object: it gets nil.
 	Blind   bool
 	Options metav1.UpdateOptions
-	// Preconditions refuse the update with 409 unless they hold.
+	// Preconditions reject the update with 409 Conflict unless they hold.
 	Preconditions *metav1.Preconditions
-	// CreateAbsent lets the update create, whatever the row says.
+	// CreateAbsent allows the update to create the object, whatever the row says.
 	CreateAbsent bool
-	// OwnFields says that Transform has kept managedFields itself.
+	// OwnFields says that Transform maintains managedFields itself.
 	OwnFields bool
-	// As is what admission sees instead of the object, and what is changed; nil: the
-	// object, by Transform.
+	// As presents the object to admission as another kind, and replaces Transform. It may be nil.
 	As *Facade
-	// SkipAdmission is for the server's own bookkeeping.
+	// SkipAdmission is set for the server's own bookkeeping.
 	SkipAdmission bool
 }
 
-// Facade shows an object as one of another kind (autoscaling/v1 Scale).
+// Facade presents an object as one of another kind, for example autoscaling/v1 Scale.
 type Facade struct {
 	Kind schema.GroupVersionKind
-	// Of is what obj looks like.
+	// Of returns the other kind's view of obj.
 	Of func(obj resource.Object) (resource.Object, error)
-	// Change changes what cur looks like, has admit run the mutating plugins over that,
-	// and returns cur with all of it.
+	// Change computes the new view from that of cur, calls admit to run the mutating plugins over the
+	// new view, and returns cur with the changes of the view applied.
 	Change func(ctx context.Context, cur resource.Object, admit AdmitFunc) (resource.Object, error)
 }
 
-// AdmitFunc runs the mutating plugins over shown, which follows before.
+// AdmitFunc runs the mutating plugins over the new view shown, whose old state is before.
 type AdmitFunc func(shown, before resource.Object) error
 
 // Patch is a patch of an object or one of its views.

@@ -8,11 +8,10 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// Renew returns what store.Config has as Renew for objects of row: stored bytes are
-// served as they are, so that they have to be of the version that this server stores, and
-// no JSON. Whether they have all defaults is not looked at, since reading them all for that would
-// more than double what a start takes: who reads anything but protobuf sees them
-// filled in, and they are stored with the next update.
+// Renew returns the function for store.Config.Renew. Stored bytes are served as they are, so they
+// must be protobuf of the version that this server stores. Renew does not check that objects have
+// all defaults: decoding every object would more than double the time of a start. Readers of other
+// encodings than protobuf see defaults applied, and the next update stores them.
 func Renew(row *resource.Row) func(data []byte) ([]byte, bool) {
 	if row.Codec != nil || row.New == nil {
 		return nil
@@ -21,14 +20,14 @@ func Renew(row *resource.Row) func(data []byte) ([]byte, bool) {
 	header := wire.NewHeader(row.GroupVersionKind().GroupVersion().String(), row.Kind)
 	return func(data []byte) ([]byte, bool) {
 		if !wire.IsEnvelope(data) {
-			return data, false // what is empty in JSON would be lost
+			return data, false // empty lists in JSON would be lost
 		}
 		if _, own := header.Open(data); own {
 			return data, false
 		}
 		obj, err := codec.Decode(data, 0)
 		if err != nil {
-			return data, false // the error is the reader's
+			return data, false // the reader of the object gets the error
 		}
 		renewed, err := codec.Encode(obj)
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// revision is a resourceVersion; objects that were never stored have none.
+// revision formats a resourceVersion. Objects that were never stored have none.
 func revision(rev int64) string {
 	if rev == 0 {
 		return ""
@@ -17,7 +17,7 @@ func revision(rev int64) string {
 	return strconv.FormatInt(rev, 10)
 }
 
-// revisionOf is the revision an object was read at.
+// revisionOf returns the revision that an object was read at.
 func revisionOf(obj resource.Object) int64 {
 	rev, err := strconv.ParseInt(obj.GetResourceVersion(), 10, 64)
 	if err != nil {
@@ -26,8 +26,8 @@ func revisionOf(obj resource.Object) int64 {
 	return rev
 }
 
-// parseRevision reads what a client says is a revision; none is 0. Its error is
-// the one that clients are told.
+// parseRevision parses the resourceVersion that a client sends. An empty one is 0. Clients see its
+// error.
 func parseRevision(said string) (uint64, error) {
 	if said == "" {
 		return 0, nil

@@ -12,15 +12,15 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// rewording shows structured-merge-diff a live object in the words of a configuration that is
-// applied to it. What the configuration only writes in another way (an empty list that is not
-// stored, "1000m" for "1") is then no change: it is no conflict, and takes nothing from others
-// who own it. It is for one apply.
+// rewording presents a live object to structured-merge-diff in the spelling of the configuration
+// that is being applied. Then a value that the configuration only spells differently (an empty list
+// that is not stored, "1000m" for "1") is not a change: it causes no conflict and takes no field
+// from its owner. It is used for one apply.
 type rewording struct {
 	managedfields.TypeConverter
 	config runtime.Object
 	kind   schema.GroupVersionKind
-	// settle returns an object, which it may change, as it is after it was stored.
+	// settle returns an object as it is after storing and reading it. It may modify its argument.
 	settle func(runtime.Object) (runtime.Object, error)
 }
 
@@ -75,8 +75,8 @@ func (w rewording) reword(obj runtime.Object, opts []typed.ValidationOptions) (*
 	return live.Merge(merged.ExtractItems(same, typed.WithAppendKeyFields()))
 }
 
-// document reads an object from the document that clients see, in which empty lists are left
-// out. In an object of a Go type they differ from no lists.
+// document returns an object as clients see it, without empty lists. In a Go value, empty lists
+// differ from nil.
 func (w rewording) document(obj runtime.Object, opts []typed.ValidationOptions) (*typed.TypedValue, error) {
 	if _, dynamic := obj.(*unstructured.Unstructured); !dynamic {
 		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
@@ -90,7 +90,7 @@ func (w rewording) document(obj runtime.Object, opts []typed.ValidationOptions) 
 	return w.TypeConverter.ObjectToTyped(obj, opts...)
 }
 
-// changes returns the fields that differ between two objects.
+// changes returns the fields in which two objects differ.
 func changes(a, b *typed.TypedValue) (*fieldpath.Set, error) {
 	c, err := a.Compare(b)
 	if err != nil {

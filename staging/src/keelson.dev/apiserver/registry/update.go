@@ -22,13 +22,13 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// modified is what Kubernetes says to a writer that came second.
+// modified is Kubernetes' message for a write that came second.
 const modified = "the object has been modified; please apply your changes to the latest version and try again"
 
-// Update applies u.Transform and stores the result. created is true when the
-// object was absent before. Updating away the last finalizer of an object that
-// is being deleted removes it; what the update asked for is returned, at the revision
-// that the object had before.
+// Update applies u.Transform and stores the result. created reports whether the object did not
+// exist before. An update that removes the last finalizer of an object that is being deleted
+// removes the object; the record is then the state that the update asked for, at the revision that
+// the object had before.
 func (r *Registry) Update(ctx context.Context, u Update) (rec *store.Record, created bool, err error) {
 	up, err := r.updateOf(&u)
 	if err != nil {
@@ -37,7 +37,7 @@ func (r *Registry) Update(ctx context.Context, u Update) (rec *store.Record, cre
 	return up.run(r.context(ctx, u.Namespace))
 }
 
-// updateOf is the update that applies u.Transform.
+// updateOf returns the update that applies u.Transform.
 func (r *Registry) updateOf(u *Update) (*updating, error) {
 	u.Options.TypeMeta = metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "UpdateOptions"}
 	up, err := r.newUpdate(u)
@@ -69,7 +69,7 @@ func (r *Registry) updateOf(u *Update) (*updating, error) {
 	return up, nil
 }
 
-// change asks who updates for the wanted object.
+// change computes the new object with the caller's function or Facade.
 func (up *updating) change(ctx context.Context, cur resource.Object) (resource.Object, error) {
 	if up.u.As == nil {
 		return up.u.Transform(ctx, cur)
@@ -79,26 +79,26 @@ func (up *updating) change(ctx context.Context, cur resource.Object) (resource.O
 	})
 }
 
-// updating is one update on its way: of Update, or of Patch.
+// updating is one update in progress. Update and Patch make them.
 type updating struct {
 	r             *Registry
 	u             *Update
 	sub           *resource.RowSub
 	preconditions *metav1.Preconditions
-	// transform makes the wanted object, managedFields included. cur is nil
-	// when the object is absent, and may not be modified.
+	// transform computes the new object, with its managedFields. cur is nil if the object does not
+	// exist, and must not be modified.
 	transform   UpdateFunc
 	mayCreate   bool
-	dropManaged bool // a second try, for an object too large to store
-	keepManaged bool // there is none: an apply that loses what it owns is no apply
+	dropManaged bool // the second try for an object that is too large to store
+	keepManaged bool // no second try: an apply has to record what it owns
 	createOpts  *metav1.CreateOptions
 	dry         bool
 }
 
 var (
-	// errGone ends an update that removes its object.
+	// errGone is returned by an update whose object has to be removed.
 	errGone = errors.New("object has no finalizers left")
-	// errOvertaken ends the removal of an object that another write came before.
+	// errOvertaken is returned if another write comes before the removal of an object.
 	errOvertaken = errors.New("object has changed")
 )
 
@@ -135,7 +135,7 @@ func (up *updating) run(ctx context.Context) (*store.Record, bool, error) {
 	return rec, created, err
 }
 
-// try updates, or creates, until neither is overtaken by the other.
+// try updates or creates the object until no other write interferes.
 func (up *updating) try(ctx context.Context) (*store.Record, bool, error) {
 	r, key := up.r, up.r.key(up.u.Namespace, up.u.Name)
 	for {
@@ -153,8 +153,8 @@ func (up *updating) try(ctx context.Context) (*store.Record, bool, error) {
 	}
 }
 
-// absent reports whether the object is not there: a NotFound may also come from
-// the update itself (a hook, a plugin).
+// absent reports whether the object does not exist. A NotFound error may also come from a hook or a
+// plugin.
 func (up *updating) absent(ctx context.Context, key string) bool {
 	_, err := up.r.store.Get(ctx, key, "")
 	return apierrors.IsNotFound(err)
@@ -227,8 +227,8 @@ func (up *updating) store(ctx context.Context, key string, apply store.UpdateFun
 	return up.r.imagine(key, obj, cur.Revision)
 }
 
-// next computes the object that follows existing, which stays as it is. done
-// ends what the hook began.
+// next computes the object that follows existing, which it does not modify. done completes what the
+// BeforeUpdate hook has begun; it may be nil.
 func (up *updating) next(ctx context.Context, existing resource.Object) (obj resource.Object, done func(bool), err error) {
 	r := up.r
 	if err := r.CheckPreconditions(existing, up.preconditions, up.dry); err != nil {
@@ -258,7 +258,7 @@ func (up *updating) next(ctx context.Context, existing resource.Object) (obj res
 		return nil, done, err
 	}
 	keepTimes(obj, existing)
-	if !up.dry { // nothing is stored, and all is answered, of a dry run
+	if !up.dry { // a dry run returns the field, since it stores nothing
 		obj.SetSelfLink("")
 	}
 	if err := w.validate(ctx, obj, existing); err != nil {
@@ -273,7 +273,8 @@ func (up *updating) next(ctx context.Context, existing resource.Object) (obj res
 	return obj, done, nil
 }
 
-// checkVersion is the optimistic lock of the object that is called name.
+// checkVersion implements optimistic locking: it rejects obj if its resourceVersion is not that of
+// existing.
 func (r *Registry) checkVersion(name string, obj, existing resource.Object) error {
 	if obj.GetResourceVersion() == existing.GetResourceVersion() {
 		return nil
@@ -281,7 +282,7 @@ func (r *Registry) checkVersion(name string, obj, existing resource.Object) erro
 	have, err := parseRevision(obj.GetResourceVersion())
 	switch {
 	case err != nil:
-		return err // has no code of its own in Kubernetes either: clients see 500
+		return err // has no Status, as in Kubernetes: clients see 500
 	case have != 0 && have == uint64(revisionOf(existing)):
 		return nil
 	case have != 0:
@@ -290,13 +291,13 @@ func (r *Registry) checkVersion(name string, obj, existing resource.Object) erro
 		obj.SetResourceVersion(existing.GetResourceVersion())
 		return nil
 	}
-	// Kubernetes names the resource as the kind, and the version as a number, here.
+	// Kubernetes uses the resource as the kind, and a number as the value, in this error.
 	errs := field.ErrorList{field.Invalid(field.NewPath("metadata").Child("resourceVersion"), 0, "must be specified for an update")}
 	return apierrors.NewInvalid(schema.GroupKind{Group: r.row.Group, Kind: r.row.Resource}, name, errs)
 }
 
-// CheckPreconditions refuses in the words of Kubernetes' storage, which name the
-// key in etcd.
+// CheckPreconditions returns Kubernetes' storage error, which contains the key in etcd, unless p
+// holds for obj.
 func (r *Registry) CheckPreconditions(obj resource.Object, p *metav1.Preconditions, dryRun bool) error {
 	if p == nil {
 		return nil
@@ -312,14 +313,14 @@ func (r *Registry) CheckPreconditions(obj resource.Object, p *metav1.Preconditio
 	}
 	root := "/registry"
 	if dryRun {
-		root = "" // found before the store is asked
+		root = "" // the check of a dry run does not reach the store, which adds the root
 	}
 	return apierrors.NewConflict(r.row.GroupResource(), obj.GetName(), fmt.Errorf(
 		"StorageError: invalid object, Code: 4, Key: %s/%s/%s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: %s",
 		root, r.row.StoragePrefix, r.key(obj.GetNamespace(), obj.GetName()), finding))
 }
 
-// prepare is the strategy's part of an update.
+// prepare runs the kind's rules for updates.
 func (up *updating) prepare(ctx context.Context, obj, old resource.Object) error {
 	r, row := up.r, up.r.row
 	if err := r.matchNamespace(request.NamespaceValue(ctx), obj); err != nil {
@@ -334,7 +335,11 @@ func (up *updating) prepare(ctx context.Context, obj, old resource.Object) error
 		prepare(ctx, obj, old)
 	}
 	keepSystemFields(obj, old)
-	errs := append(r.validateMetaUpdate(obj, old, checks), r.validateKind(obj)...)
+	errs, last := r.validateMetaUpdate(obj, old, rules)
+	if other := r.validateKind(obj); len(other) > 0 {
+		last = other // Kubernetes validates the metadata of another kind only once
+	}
+	var found field.ErrorList
 	if validate != nil {
 		errs = append(errs, validate(ctx, obj, old)...)
 	}
@@ -348,7 +353,7 @@ func (up *updating) prepare(ctx context.Context, obj, old resource.Object) error
 	return nil
 }
 
-// keepSystemFields restores what no update changes.
+// keepSystemFields restores the metadata that an update cannot change.
 func keepSystemFields(obj, old resource.Object) {
 	if obj.GetUID() == "" {
 		obj.SetUID(old.GetUID())
@@ -364,23 +369,24 @@ func keepSystemFields(obj, old resource.Object) {
 	}
 }
 
-// validateMetaUpdate returns what is wrong with the metadata of obj, the update of old.
-func (r *Registry) validateMetaUpdate(obj, old resource.Object, checks resource.MetaChecks) field.ErrorList {
+// validateMetaUpdate validates metadata: first as Kubernetes does for all kinds, then as the kind's
+// rules say. last are findings that come where the kind's own validation puts those about metadata.
+func (r *Registry) validateMetaUpdate(obj, old resource.Object, rules resource.MetaRules) (errs, last field.ErrorList) {
 	meta := field.NewPath("metadata")
 	suspect := naming.Suspect{Object: obj}
-	errs := validation.ValidateObjectMetaAccessor(suspect, r.row.Namespaced, path.ValidatePathSegmentName, meta)
-	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(suspect, old, meta)...)
-	switch checks {
-	case resource.CheckNameAndFinalizers:
-		errs = append(errs, r.validateMeta(obj)...)
-	case resource.CheckFinalizers:
-		errs = append(errs, r.validateFinalizers(obj)...)
+	errs = validation.ValidateObjectMetaAccessor(suspect, r.row.Namespaced, path.ValidatePathSegmentName, meta)
+	changes := validation.ValidateObjectMetaAccessorUpdate(suspect, old, meta)
+	// Kubernetes makes these checks for all kinds, and most kinds repeat them.
+	errs = append(errs, changes...)
+	var whole, again field.ErrorList
+	if rules.RepeatCreateChecks > 0 {
+		whole = r.validateMeta(obj)
 	}
 	return errs
 }
 
-// endsByUpdate reports whether obj, the update of old, has lost what kept it
-// from being deleted.
+// endsByUpdate reports whether obj, the update of old, is being deleted and has nothing left that
+// keeps it.
 func (r *Registry) endsByUpdate(obj, old resource.Object) bool {
 	if len(obj.GetFinalizers()) > 0 || old.GetDeletionTimestamp() == nil {
 		return false
@@ -392,9 +398,8 @@ func (r *Registry) endsByUpdate(obj, old resource.Object) bool {
 	return grace == nil || *grace == 0
 }
 
-// remove deletes an object whose update left it without a reason to stay, and
-// answers with the state the update asked for. As in Kubernetes, the answer has the
-// version that the stored object had.
+// remove deletes an object that nothing keeps after its update. The record is the state that the
+// update asked for. As in Kubernetes, it has the resourceVersion of the stored object.
 func (up *updating) remove(ctx context.Context, key string, obj, old resource.Object) (*store.Record, error) {
 	r := up.r
 	if up.dry {
@@ -415,7 +420,7 @@ func (up *updating) remove(ctx context.Context, key string, obj, old resource.Ob
 	return r.imagine(key, obj, revisionOf(old))
 }
 
-// create stores what an update found absent.
+// create creates an object that the update did not find.
 func (up *updating) create(ctx context.Context) (*store.Record, error) {
 	r := up.r
 	if p := up.preconditions; p != nil && p.UID != nil {
@@ -443,7 +448,7 @@ func (up *updating) create(ctx context.Context) (*store.Record, error) {
 	if err := w.authorizeCreate(ctx, "create"); err != nil {
 		return nil, err
 	}
-	if !up.dry { // a trial answers what it was told
+	if !up.dry { // a dry run returns the resourceVersion of the request
 		obj.SetResourceVersion("")
 	}
 	return r.create(ctx, w, obj)
