@@ -14,7 +14,8 @@ import (
 func (builtIn) optionalHash() bool        { return true }
 func (customResource) optionalHash() bool { return false }
 
-// scaleType is the name of the internal type, which Kubernetes' server of custom resources lacks.
+// scaleType returns the name of the internal type, which Kubernetes' server of custom resources
+// does not have.
 func (builtIn) scaleType() string        { return resource.InternalName(scaleKind()) }
 func (customResource) scaleType() string { return "v1.Scale" }
 
@@ -28,7 +29,7 @@ func (customResource) scaleColumns() []metav1.TableColumnDefinition {
 	}
 }
 
-// scaleColumns have other types and descriptions than those of custom resources.
+// scaleColumns returns other types and descriptions than for custom resources.
 func (builtIn) scaleColumns() []metav1.TableColumnDefinition {
 	columns := customResource{}.scaleColumns()
 	columns[0].Format, columns[3].Type = "", "string"
@@ -39,8 +40,8 @@ func (builtIn) scaleColumns() []metav1.TableColumnDefinition {
 
 func (builtIn) unreadScale(err error) error { return err }
 
-// unreadScale hides what is wrong with the body: Kubernetes' server of custom resources has no Scale among
-// its own types, and fails on that first.
+// unreadScale hides what is wrong with the body. Kubernetes' server of custom resources has no
+// Scale in its scheme and reports that first.
 func (customResource) unreadScale(err error) error {
 	if apierrors.IsBadRequest(err) {
 		return apierrors.NewBadRequest(`no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:111"`)
@@ -50,5 +51,5 @@ func (customResource) unreadScale(err error) error {
 
 func (builtIn) checkScale(scale *autoscaling.Scale) error { return checkScale(scale) }
 
-// checkScale leaves replicas to the schema of the custom resource.
+// checkScale does nothing: the schema of the custom resource validates replicas.
 func (customResource) checkScale(*autoscaling.Scale) error { return nil }

@@ -25,20 +25,21 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// audited reports whether somebody listens: what is logged is costly to make.
+// audited reports whether audit events of a level are logged for the request. Preparing what is
+// logged is expensive.
 func audited(r *http.Request, level auditapi.Level) bool {
 	ac := audit.AuditContextFrom(r.Context())
-	// A context that no policy has looked at counts as enabled, at no level.
+	// A context that no policy has been applied to counts as enabled, at no level.
 	return ac != nil && ac.Enabled() && !ac.GetEventLevel().Less(level)
 }
 
-// newAuditCodecs are what audit events encode objects with.
+// newAuditCodecs returns the codecs that encode objects in audit events.
 func newAuditCodecs(scheme *runtime.Scheme) runtime.NegotiatedSerializer {
 	return serializer.NewCodecFactory(scheme).WithoutConversion()
 }
 
-// auditRequest notes the object a client sent, its defaults filled in; of its body,
-// if that is not wanted, what it is called.
+// auditRequest logs the object that a client sent, with its defaults. At a level without bodies it
+// logs only the object's name.
 func (s *Server) auditRequest(r *http.Request, t *target, obj runtime.Object) {
 	if !audited(r, auditapi.LevelMetadata) {
 		return
@@ -48,8 +49,8 @@ func (s *Server) auditRequest(r *http.Request, t *target, obj runtime.Object) {
 	audit.LogRequestObject(r.Context(), obj, gvk.GroupVersion(), gvr, t.subresource(), s.auditCodecs)
 }
 
-// auditConverted notes an object that a client sent in another version than it is
-// stored in as that is read back: converting has defaults of its own.
+// auditConverted logs an object that a client sent in another version than the storage version. It
+// converts the stored form back, because the conversion sets defaults of its own.
 func (s *Server) auditConverted(r *http.Request, t *target, v *resource.Version, stored resource.Object) error {
 	if !audited(r, auditapi.LevelMetadata) {
 		return nil
@@ -62,8 +63,8 @@ func (s *Server) auditConverted(r *http.Request, t *target, v *resource.Version,
 	return nil
 }
 
-// auditDeleteOptions notes the options a client sent, in the version that Kubernetes
-// says of them: they are the same in all, and read into none.
+// auditDeleteOptions logs the options that a client sent, with the version that Kubernetes logs.
+// They are the same in all versions.
 func auditDeleteOptions(r *http.Request, t *target, options metav1.DeleteOptions) {
 	if !audited(r, auditapi.LevelMetadata) {
 		return
@@ -73,14 +74,15 @@ func auditDeleteOptions(r *http.Request, t *target, options metav1.DeleteOptions
 	audit.LogRequestObject(r.Context(), &options, internal, gvr, t.subresource(), metascheme.Codecs.WithoutConversion())
 }
 
-// auditConnect notes an object that a client sent to a connector, in the version it sent.
+// auditConnect logs an object that a client sent to a connector, in the version that the client
+// sent.
 func (s *Server) auditConnect(r *http.Request, req *connection, obj runtime.Object, gv schema.GroupVersion) {
 	if audited(r, auditapi.LevelMetadata) {
 		audit.LogRequestObject(r.Context(), obj, gv, req.resource(), req.subresource(), s.auditCodecs)
 	}
 }
 
-// auditScale notes a Scale that a client sent.
+// auditScale logs a Scale that a client sent.
 func (s *Server) auditScale(r *http.Request, t *target, scale *autoscaling.Scale) {
 	if audited(r, auditapi.LevelMetadata) {
 		gvr := t.view.gvk.GroupVersion().WithResource(t.row.Resource)
@@ -94,15 +96,15 @@ func auditPatch(r *http.Request, body []byte) {
 	}
 }
 
-// auditForm notes an answer in a form that no kind of the scheme has (a table,
-// metadata alone): what respond writes of it as JSON.
+// auditForm logs an answer in a form that no kind of the scheme has, such as a Table or
+// PartialObjectMetadata: it decodes the JSON that respond writes.
 func auditForm(r *http.Request, out negotiate.Output, respond func(w http.ResponseWriter, r *http.Request, out negotiate.Output) error) {
 	plain := r.Clone(r.Context())
 	plain.Header.Del("Accept-Encoding")
 	out.MediaType, out.Pretty = negotiate.JSON, false
 	w := &transcript{header: http.Header{}}
 	if err := respond(w, plain, out); err != nil {
-		return // as the client is told
+		return // the client gets the error
 	}
 	obj := map[string]runtime.Object{
 		"Table": &metav1.Table{}, "PartialObjectMetadata": &metav1.PartialObjectMetadata{}, "PartialObjectMetadataList": &metav1.PartialObjectMetadataList{},
@@ -116,7 +118,8 @@ func auditForm(r *http.Request, out negotiate.Output, respond func(w http.Respon
 	audit.LogResponseObject(r.Context(), obj, obj.GetObjectKind().GroupVersionKind().GroupVersion(), metascheme.Codecs.WithoutConversion())
 }
 
-// openRows makes the objects of a table's rows known to who takes managed fields off them.
+// openRows decodes the objects in the rows of a table, so that the audit log can remove their
+// managed fields.
 func openRows(table *metav1.Table) {
 	for i := range table.Rows {
 		row := &table.Rows[i].Object
@@ -133,7 +136,7 @@ func openRows(table *metav1.Table) {
 	}
 }
 
-// transcript is an answer that is kept.
+// transcript is a response writer that keeps the answer.
 type transcript struct {
 	bytes.Buffer
 	header http.Header
@@ -145,7 +148,7 @@ func (t *transcript) Header() http.Header { return t.header }
 // WriteHeader implements http.ResponseWriter.
 func (*transcript) WriteHeader(int) {}
 
-// auditResponse notes the object a client gets.
+// auditResponse logs the object that a client gets.
 func (s *Server) auditResponse(r *http.Request, out negotiate.Output, v *view, rec *store.Record) {
 	if !audited(r, auditapi.LevelRequestResponse) {
 		return
@@ -165,7 +168,7 @@ func (s *Server) auditResponse(r *http.Request, out negotiate.Output, v *view, r
 	audit.LogResponseObject(r.Context(), obj, v.gvk.GroupVersion(), s.auditCodecs)
 }
 
-// auditStatus notes a Status that a client gets, an error or not.
+// auditStatus logs a Status that a client gets.
 func auditStatus(r *http.Request, status *metav1.Status) {
 	if !audited(r, auditapi.LevelMetadata) {
 		return
@@ -180,7 +183,7 @@ func auditStatus(r *http.Request, status *metav1.Status) {
 	audit.AuditContextFrom(r.Context()).LogResponseObject(status, body)
 }
 
-// auditObject notes an object that no record holds.
+// auditObject logs an object that is not in a store record.
 func (s *Server) auditObject(r *http.Request, obj runtime.Object, gvk schema.GroupVersionKind) {
 	if status, ok := obj.(*metav1.Status); ok {
 		auditStatus(r, status)
@@ -190,7 +193,7 @@ func (s *Server) auditObject(r *http.Request, obj runtime.Object, gvk schema.Gro
 	}
 }
 
-// auditPage notes the list a client gets.
+// auditPage logs the list that a client gets.
 func (s *Server) auditPage(r *http.Request, out negotiate.Output, v *view, page *store.Page) {
 	if !audited(r, auditapi.LevelRequestResponse) {
 		return

@@ -37,7 +37,7 @@ const (
 	initialBodySize = 64 << 10
 )
 
-// readBody reads all of r's body, or refuses one that is too large.
+// readBody returns the whole body of r, or an error if it is too large.
 func (s *Server) readBody(r *http.Request) ([]byte, error) {
 	limit := s.cfg.MaxBodyBytes
 	if r.ContentLength > limit {
@@ -82,7 +82,7 @@ func readError(err error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("read request body: %v", err))
 }
 
-// decoders read bodies in the media types of the API.
+// decoders decode bodies in the media types of the API.
 type decoders struct {
 	json, yaml, strictJSON, strictYAML runtime.Decoder
 }
@@ -106,8 +106,8 @@ func (d decoders) pick(mediaType string, strict bool) runtime.Decoder {
 	return d.json
 }
 
-// decode reads body into an object of kind; what it returns is into unless into
-// is unstructured. It warns of, or refuses, what strict decoding finds.
+// decode decodes body as an object of kind. It returns into, unless into is unstructured. Findings
+// of strict decoding become warnings or an error.
 func (s *Server) decode(r *http.Request, body []byte, kind schema.GroupVersionKind, into runtime.Object, fieldValidation string, versions []string) (*schema.GroupVersionKind, error) {
 	mediaType, err := negotiate.ContentType(r, negotiate.Standard().MediaTypes)
 	if err != nil {
@@ -140,8 +140,8 @@ func (s *Server) decode(r *http.Request, body []byte, kind schema.GroupVersionKi
 	return gvk, checkVersion(gvk.GroupVersion(), kind.GroupVersion())
 }
 
-// otherVersionError is of a body whose kind is the right one, in a version or a
-// group that is not served here.
+// otherVersionError is the error for a body of the right kind, but in a version or group that is
+// not served here.
 type otherVersionError struct{ findings error }
 
 func (*otherVersionError) Error() string { return "another version of the kind" }
@@ -179,9 +179,9 @@ func (s *Server) decodeAs(mediaType string, body []byte, kind schema.GroupVersio
 	return gvk, err
 }
 
-// decodePlain reads a JSON body that is of kind and says so, in one go. into is
-// empty. It reports false, and leaves into empty, for any other: the decoder knows
-// what to say then.
+// decodePlain decodes a JSON body in one pass if the body declares the given kind. into is empty.
+// For any other body it reports false and leaves into empty, and the general decoder finds the
+// error.
 func decodePlain(body []byte, kind schema.GroupVersionKind, into runtime.Object, strict bool) (gvk *schema.GroupVersionKind, findings error, ok bool) {
 	odd, err := typedjson.Unmarshal(body, into, strict)
 	if err != nil || into.GetObjectKind().GroupVersionKind() != kind {
@@ -202,7 +202,7 @@ func decodeDynamic(decoder runtime.Decoder, body []byte, kind schema.GroupVersio
 	if _, isStrict := runtime.AsStrictDecodingError(err); err != nil && !isStrict {
 		return gvk, err
 	}
-	for _, name := range []string{"kind", "apiVersion"} { // nothing is not what is not there
+	for _, name := range []string{"kind", "apiVersion"} { // null is an error, a missing field is not
 		if _, _, err := unstructured.NestedString(into.Object, name); err != nil {
 			return gvk, err
 		}
@@ -226,7 +226,7 @@ func (s *Server) decodeProto(body []byte, kind schema.GroupVersionKind, into run
 	e, err := wire.Parse(body)
 	if err != nil {
 		if unknown := (&runtime.Unknown{}).Unmarshal(body[len(wire.Prefix):]); unknown != nil {
-			return nil, unknown // in the words of the type itself
+			return nil, unknown // Kubernetes returns this error
 		}
 		return nil, err
 	}
@@ -251,7 +251,7 @@ func (s *Server) decodeProto(body []byte, kind schema.GroupVersionKind, into run
 	return &gvk, message.Unmarshal(e.Raw)
 }
 
-// decodeError words a body that is not what the endpoint takes.
+// decodeError returns the error for a body that the endpoint does not accept.
 func decodeError(err error, want schema.GroupVersionKind, got *schema.GroupVersionKind, body []byte) error {
 	if got != nil && got.Kind != "" {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", got.Kind, got.Version, want.Kind, err))
@@ -259,7 +259,7 @@ func decodeError(err error, want schema.GroupVersionKind, got *schema.GroupVersi
 	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", want.Kind, err, summary(body)))
 }
 
-// summary is the beginning of a body, for an error message.
+// summary returns the beginning of a body, for an error message.
 func summary(body []byte) string {
 	const limit = 30
 	switch {
@@ -286,7 +286,7 @@ func parameters(query url.Values, options runtime.Object) error {
 	return nil
 }
 
-// query is r's query parameters; nil when there are none.
+// query returns r's query parameters, or nil if there are none.
 func query(r *http.Request) url.Values {
 	if r.URL.RawQuery == "" {
 		return nil
@@ -294,7 +294,8 @@ func query(r *http.Request) url.Values {
 	return r.URL.Query()
 }
 
-// invalidOptions words options that validation refuses.
+// invalidOptions returns the error for the findings of a validation of options, or nil if there are
+// none.
 func invalidOptions(kind string, errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil

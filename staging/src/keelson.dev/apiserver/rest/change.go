@@ -17,28 +17,27 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Addition is a row that comes at run time, with what it brings along.
+// Addition is a row to be added at run time, with its options.
 type Addition struct {
 	Row     *resource.Row
 	Options RowOptions
 }
 
-// Add serves row from now on, in place of all rows of the same resource.
+// Add starts serving row, in place of all rows of the same resource.
 func (s *Server) Add(row *resource.Row, options RowOptions) error {
 	return s.Change(nil, []Addition{{row, options}})
 }
 
-// Remove serves a resource no longer. Its watches end.
+// Remove stops serving a resource and ends its watches.
 func (s *Server) Remove(gr schema.GroupResource) {
-	_ = s.Change([]schema.GroupResource{gr}, nil) // nothing is made that could go wrong
+	_ = s.Change([]schema.GroupResource{gr}, nil) // removing cannot fail
 }
 
-// Change serves the resources that gone names no longer, and those of rows from
-// now on, each in place of all rows of its resource that were there before. It
-// is one step for whoever asks meanwhile. A row that cannot be served is left
-// out, and told of in the error.
+// Change stops serving the resources in gone and starts serving the rows in rows. Each row replaces
+// all previous rows of its resource. Requests see the state before or after the whole change. A row
+// that cannot be served is left out, and the error describes why.
 //
-// Watches of what goes end; other requests under way come to their own end.
+// Watches of removed resources end. Other requests in progress are completed.
 func (s *Server) Change(gone []schema.GroupResource, rows []Addition) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,9 +74,8 @@ func (s *Server) Change(gone []schema.GroupResource, rows []Addition) error {
 	return errors.Join(errs...)
 }
 
-// publish makes resources the server's state, which differ from those before by
-// what has changed: of a thousand resources that come one after the other, each
-// is looked at once.
+// publish makes resources the server's state. Only the changed resources are updated, so that
+// adding a thousand resources one after the other does not take quadratic time.
 func (s *Server) publish(before *state, resources map[schema.GroupResource][]*endpoint, changed []schema.GroupResource) {
 	st := &state{
 		endpoints: maps.Clone(before.endpoints), resources: resources, groups: maps.Clone(before.groups), own: maps.Clone(before.own),
@@ -128,8 +126,8 @@ func newLife(identity string) *life {
 	return l
 }
 
-// acquire keeps the store open for a request until release. It reports false
-// when the store has been closed already.
+// acquire keeps the store open for a request until release. It reports false if the store has been
+// closed already.
 func (l *life) acquire() bool {
 	for {
 		n := l.users.Load()
@@ -142,7 +140,7 @@ func (l *life) acquire() bool {
 	}
 }
 
-// release lets go of the store; the last to do so closes it.
+// release ends a request's use of the store. The last release closes the store.
 func (l *life) release() {
 	if l.users.Add(-1) > 0 {
 		return
@@ -152,14 +150,14 @@ func (l *life) release() {
 	}
 }
 
-// close ends the watches of what is served no longer.
+// close ends the watches of a resource that is no longer served.
 func (l *life) close() {
 	l.remove()
 	l.release()
 }
 
-// Registry returns the registry of a resource, in the first of its versions if
-// each has its own; nil when it is not served or stores nothing.
+// Registry returns the registry of a resource. If each version has its own, it returns that of the
+// first version. It returns nil if the resource is not served or stores nothing.
 func (s *Server) Registry(gr schema.GroupResource) *registry.Registry {
 	if list := s.state.Load().resources[gr]; len(list) > 0 {
 		return list[0].registry

@@ -25,103 +25,101 @@ import (
 	"keelson.dev/apiserver/transcode"
 )
 
-// Config is what a Server is made of. Rows, Scheme, Store and Clock are required.
+// Config configures a Server. Rows, Scheme, Store and Clock are required.
 type Config struct {
-	// Rows are served from the start; Server.Add brings more.
+	// Rows are served from the start. Server.Add adds more.
 	Rows []*resource.Row
-	// Scheme knows the types of the rows and of the options, Status and Table.
+	// Scheme has the types of the rows, of options, Status and Table.
 	Scheme *runtime.Scheme
-	// Store returns the store of a row; it is called once for each row that is
-	// not ephemeral. A store's records must come from Codec(row) and Attrs(row)
-	// of package registry.
+	// Store returns the store of a row. It is called once for each row that is not ephemeral. The
+	// store must use Codec(row) and Attrs(row) of package registry.
 	Store func(*resource.Row) store.Interface
 	Clock clock.Clock
-	Log   *slog.Logger // nil: silent
+	Log   *slog.Logger // nil: no logs
 
-	// Admission is asked for every write and every connect: its mutating
-	// plugins first, its validating plugins once the object is valid.
+	// Admission runs for every write and every connect: mutating plugins first, validating plugins
+	// once the object is valid.
 	Admission admission.Interface
-	// Authorizer answers the second question of create-on-update.
+	// Authorizer decides whether an update may create an object.
 	Authorizer authorizer.Authorizer
-	// NamespaceCheck returns that of the registry of a namespaced row; nil returns none.
+	// NamespaceCheck returns the NamespaceCheck for the registry of a namespaced row. It may return
+	// nil.
 	NamespaceCheck func(*resource.Row) registry.NamespaceCheck
-	// NoGarbageCollection is that of the registries.
+	// NoGarbageCollection is passed to the registries.
 	NoGarbageCollection bool
-	// TypeConverter gives managedFields the schemas of the built-in kinds
-	// (client-go's applyconfigurations.NewTypeConverter). Nil: none are kept.
+	// TypeConverter has the schemas of the built-in kinds for managedFields (client-go's
+	// applyconfigurations.NewTypeConverter). If it is nil, no managedFields are kept.
 	TypeConverter managedfields.TypeConverter
 
-	// OpenAPI holds the definitions of the built-in kinds; nil serves documents
-	// with paths only.
+	// OpenAPI has the definitions of the built-in kinds. If it is nil, the documents have only paths.
 	OpenAPI OpenAPI
-	// Groups orders the API groups in discovery; groups not named come last, by
-	// name. Nil: the order of Rows.
+	// Groups is the order of the API groups in discovery. Groups that it does not name come last, by
+	// name. Nil means the order of Rows.
 	Groups []string
 
-	// GroupPriority orders the groups in discovery over that: the highest comes
-	// first, equal ones by name. Nil: Groups says it all.
+	// GroupPriority takes precedence over Groups: the group with the highest priority comes first,
+	// groups of equal priority are sorted by name. It may be nil.
 	GroupPriority func(group string) int32
 
-	// Missing is asked about a resource that is not served: it may have come a
-	// moment ago, elsewhere. True has the server look again. Nil: never.
+	// Missing reports whether a resource that is not served has just been added, for example by
+	// another server. If it returns true, the server looks again. It may be nil.
 	Missing func(ctx context.Context, gr schema.GroupResource) bool
 
-	// Aggregator is the group of the server that asks the others. Its router knows the
-	// group's document as one to GET; those of the other groups answer any method.
+	// Aggregator is the group of the aggregation layer. As in Kubernetes, its document answers only
+	// GET, while those of the other groups answer any method.
 	Aggregator string
 
-	// RemoteGroups are the groups and versions that other servers answer
-	// (aggregation), for discovery. Nil: none.
+	// RemoteGroups returns the groups and versions that other servers serve (aggregation), for
+	// discovery. It may be nil.
 	RemoteGroups func() []apidiscovery.APIGroupDiscovery
 
-	// Registered are the versions of every group that is registered for discovery, the
-	// best first. There may be some that nobody answers. They are the caller's. Nil: none.
+	// Registered returns the registered versions of every group, preferred first. Some of them may not
+	// be served. The caller may modify the result. Registered may be nil.
 	Registered func() map[string][]string
 
-	// RemoteOpenAPI are the OpenAPI v3 documents that other servers answer, as
-	// path → URL relative to this server ("apis/metrics.k8s.io/v1beta1"). Nil: none.
+	// RemoteOpenAPI returns the OpenAPI v3 documents of other servers as a map from path
+	// ("apis/metrics.k8s.io/v1beta1") to URL relative to this server. It may be nil.
 	RemoteOpenAPI func() map[string]string
 
-	// Pages are the pages that the server has beside its resources, for OpenAPI.
+	// Pages are the pages that the server has beside its resources. They appear in OpenAPI documents.
 	Pages []openapi.Page
 
-	// MinWatchTimeout is the shortest time a watch without timeoutSeconds lives;
-	// the longest is twice that. 0: 30 minutes.
+	// MinWatchTimeout is the minimum duration of a watch without timeoutSeconds. The maximum is twice
+	// as long. 0 means 30 minutes.
 	MinWatchTimeout time.Duration
 	// StallTimeout is how long the client of a watch may read none of the data sent to it before
 	// the watch ends. 0 means no limit.
 	StallTimeout time.Duration
-	// NoStorageVersionHash has discovery not tell what objects of the kinds that are built in
-	// are stored as.
+	// NoStorageVersionHash removes the hash of the storage version from the discovery of built-in
+	// kinds.
 	NoStorageVersionHash bool
-	// NoWatchList refuses watches that ask for the present objects first, and for a mark after
-	// them (sendInitialEvents); their clients list instead.
+	// NoWatchList rejects watches that ask for the current objects first (sendInitialEvents). Their
+	// clients list instead.
 	NoWatchList bool
-	// MaxBodyBytes bounds request bodies. 0: 3 MiB.
+	// MaxBodyBytes limits request bodies. 0 means 3 MiB.
 	MaxBodyBytes int64
-	// Metrics receives the apiserver_request_* metrics; nil: none are kept.
+	// Metrics registers the apiserver_request_* metrics. It may be nil.
 	Metrics prometheus.Registerer
-	// Transcode keeps what the encodings of the kinds have in common; nil: tables of
-	// the server's own.
+	// Transcode caches what the encodings of the kinds share. If it is nil, the server has a cache of
+	// its own.
 	Transcode *transcode.Types
-	// Random makes the suffix of a generated name; nil: apimachinery's.
+	// Random returns the suffix of a generated name. If it is nil, apimachinery's generator is used.
 	Random func(n int) string
-	// UID makes the uid of a new object; nil: a random one.
+	// UID returns the uid of a new object. If it is nil, uids are random.
 	UID func() types.UID
-	// Jitter returns numbers in [0, 1) that spread the ends of watches; it is
-	// called concurrently. Nil: random ones.
+	// Jitter returns numbers in [0, 1) that spread the ends of watches. It is called concurrently. If
+	// it is nil, the numbers are random.
 	Jitter func() float64
-	// Version is what OpenAPI documents carry as info.version.
+	// Version is info.version in OpenAPI documents.
 	Version string
-	// ServerAddress is what /api answers as the server's address for all
-	// clients ("10.0.0.1:6443").
+	// ServerAddress is the server address for all clients in the document at /api, for example
+	// "10.0.0.1:6443".
 	ServerAddress string
 }
 
-// OpenAPI is the source of the built-in kinds' definitions.
+// OpenAPI provides the definitions of the built-in kinds.
 type OpenAPI interface {
-	// Definitions returns the definitions of OpenAPI version 2 or 3, as a JSON
-	// object of schemas by name. It is called rarely, and what it returns is
-	// not kept.
+	// Definitions returns the definitions of OpenAPI version 2 or 3, as a JSON object of schemas by
+	// name. It is called rarely, and the server does not keep the result.
 	Definitions(version int) ([]byte, error)
 }

@@ -24,13 +24,13 @@ import (
 
 var errNoObject = errors.New("object does not implement the Object interfaces")
 
-// connection is a request that the row's Create or Connect answers.
+// connection is a request that is answered by the Create or Connect of a row or subresource.
 type connection struct {
 	resource.Request
 	server *Server
 }
 
-// connect hands a request to its row or subresource.
+// connect passes a request to its row or subresource.
 func (s *Server) connect(w http.ResponseWriter, r *http.Request, t *target) error {
 	req := &connection{server: s, Request: resource.Request{
 		Info: t.info, Row: t.row, Version: t.info.APIVersion, Kind: t.view.gvk, Subresource: t.sub,
@@ -56,7 +56,7 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request, t *target) erro
 	return errNotFound()
 }
 
-// resource is the request's resource in the version of its path.
+// resource returns the request's resource in the version of its path.
 func (req *connection) resource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: req.Row.Group, Version: req.Version, Resource: req.Row.Resource}
 }
@@ -68,8 +68,8 @@ func (req *connection) subresource() string {
 	return req.Subresource.Name
 }
 
-// decode reads r's body, at most the server's limit, into a new object, honouring
-// content type and fieldValidation, fills in its defaults and notes it for the audit.
+// decode decodes r's body, up to the server's size limit, into a new object. It honours content
+// type and fieldValidation, applies defaults and logs the object for the audit.
 func (req *connection) decode(r *http.Request, into runtime.Object, defaults func(runtime.Object)) error {
 	if _, err := negotiate.ContentType(r, negotiate.Standard().MediaTypes); err != nil {
 		return err
@@ -96,13 +96,13 @@ func (req *connection) decode(r *http.Request, into runtime.Object, defaults fun
 	}
 	req.server.auditConnect(r, req, into, req.Kind.GroupVersion())
 	if obj, ok := into.(metav1.Object); ok && req.Row.Ephemeral && !req.Row.Namespaced {
-		obj.SetNamespace("") // it has none, whatever it says
+		obj.SetNamespace("") // the kind is not namespaced
 	}
 	return nil
 }
 
-// decodeOld reads a body that says it is of another version of the endpoint's
-// kind than the one that is served. It reports false, and does nothing, for others.
+// decodeOld decodes a body that declares another version of the endpoint's kind than the served
+// one. For other bodies it reports false and does nothing.
 func (req *connection) decodeOld(r *http.Request, body []byte, into runtime.Object, mode string) (bool, error) {
 	mediaType, err := negotiate.ContentType(r, negotiate.Standard().MediaTypes)
 	if err != nil {
@@ -136,8 +136,8 @@ func (req *connection) decodeOld(r *http.Request, body []byte, into runtime.Obje
 	return false, nil
 }
 
-// alsoAccepts are versions of a subresource's kind that bodies may be in besides
-// the endpoint's: evictions came in two.
+// alsoAccepts returns further versions of a subresource's kind that bodies may be in: evictions
+// have two.
 func (req *connection) alsoAccepts() []string {
 	var versions []string
 	if req.Subresource == nil {
@@ -202,7 +202,7 @@ func (req *connection) validate(ctx context.Context, attrs admission.Attributes)
 	return wrapped.Validate(ctx, attrs, registry.SchemeInterfaces(req.server.cfg.Scheme))
 }
 
-// create answers one POST as c says.
+// create answers a POST with the Creator c.
 func (req *connection) create(w http.ResponseWriter, r *http.Request, c *resource.Creator) error {
 	ctx, cancel := context.WithTimeout(r.Context(), writeTimeout)
 	defer cancel()
@@ -249,7 +249,7 @@ func (req *connection) create(w http.ResponseWriter, r *http.Request, c *resourc
 	return req.server.respond(w, r, code, result)
 }
 
-// own notes who set the fields of obj, which began as empty.
+// own records in managedFields who has set the fields of obj, which began as empty.
 func (req *connection) own(ctx context.Context, empty, obj runtime.Object, manager string) runtime.Object {
 	live, ok := empty.(resource.Object)
 	if !ok || req.server.cfg.TypeConverter == nil {
@@ -271,7 +271,7 @@ func (req *connection) own(ctx context.Context, empty, obj runtime.Object, manag
 	return out
 }
 
-// wipe drops what only the server says of a new object.
+// wipe clears the metadata that only the server sets on a new object.
 func wipe(obj metav1.Object) {
 	obj.SetCreationTimestamp(metav1.Time{})
 	obj.SetUID("")
@@ -280,7 +280,7 @@ func wipe(obj metav1.Object) {
 	obj.SetSelfLink("")
 }
 
-// identify makes obj's namespace that of the path. Create checks its name.
+// identify sets obj's namespace to that of the path. Create checks the name.
 func (req *connection) identify(obj runtime.Object) error {
 	meta, ok := obj.(metav1.Object)
 	if !ok || !req.Row.Namespaced {

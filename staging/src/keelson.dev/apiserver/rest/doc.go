@@ -1,18 +1,17 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rest serves rows of the kind table over HTTP as Kubernetes does: its
-// verbs, content types, error bodies, watch streams, tables and discovery.
+// Package rest serves the rows of the kind table over HTTP as Kubernetes does, with its verbs,
+// content types, error bodies, watch streams, tables and discovery.
 //
-// A Server is a handler that comes after the filters of whoever assembles it:
-// it expects k8s.io/apiserver's RequestInfo and user in the request's context
-// (endpoints/request), and honours that package's audit event, and the warning
-// recorder, where they are present. It authenticates and authorizes nothing
-// itself, apart from the second question that create-on-update asks.
+// A Server is a handler that comes after the filters of a server. It expects k8s.io/apiserver's
+// RequestInfo and user in the request's context (endpoints/request), and uses the audit event and
+// the warning recorder if they are present. It neither authenticates nor authorizes requests, with
+// one exception: an update that creates an object requires the permission to create.
 //
-// Handler code is one function for each verb, used by every kind. Objects are
-// answered from the bytes the store keeps: an encoding is made at the first need
-// and shared by every reader of that revision.
+// There is one handler function for each verb; all kinds use it. Answers come from the bytes in the
+// store: an encoding of an object is made when it is first needed and shared by all readers of that
+// revision.
 //
 // Rows may be added and removed while the server runs.
 package rest

@@ -26,12 +26,12 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// documents are the discovery and OpenAPI documents of one state, made at the
-// first need.
+// documents are the discovery and OpenAPI documents of one state. They are made when they are first
+// requested.
 type documents struct {
 	s     *Server
 	state *state
-	names []string // groups but the core one, in order
+	names []string // of groups except the core group, in order
 	rows  map[string][]*resource.Row
 
 	openapi openAPIDocuments
@@ -117,13 +117,13 @@ func (d *documents) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 		}
 		gvk := schema.GroupVersionKind{Version: "v1", Kind: "APIResourceList"}
 		if group == "" {
-			gvk.Version = "" // as of old
+			gvk.Version = "" // as in Kubernetes
 		}
 		d.write(w, r, list, gvk)
 	}
 }
 
-// resources are those of a version.
+// resources returns the resources of a version.
 func (d *documents) resources(group, version string) []metav1.APIResource {
 	list := discovery.Resources(d.rows[group], version)
 	if !d.s.cfg.NoStorageVersionHash {
@@ -139,9 +139,8 @@ func (d *documents) resources(group, version string) []metav1.APIResource {
 	return list
 }
 
-// getOnly refuses what Kubernetes' router refuses of the documents that it knows
-// as ones to GET in some types. The lists of groups are not of these: they answer
-// any method.
+// getOnly returns the errors of Kubernetes' router for documents that only answer GET, in certain
+// types. The lists of groups answer any method.
 func getOnly(r *http.Request, types ...string) error {
 	if r.Method != http.MethodGet {
 		return errMethod()
@@ -152,8 +151,8 @@ func getOnly(r *http.Request, types ...string) error {
 	return nil
 }
 
-// GetOnly answers with document, which is of one of types, those who GET it and
-// accept it.
+// GetOnly returns a handler that answers with document if the method is GET and the client accepts
+// one of types, which are those of the document.
 func GetOnly(document http.Handler, types ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := getOnly(r, types...); err != nil {
@@ -164,11 +163,11 @@ func GetOnly(document http.Handler, types ...string) http.Handler {
 	})
 }
 
-// NotFound answers, in words of the API, that nothing is at a path: for what lies
-// below the documents of a server.
+// NotFound answers with the API's error for a path that does not exist. It is for paths below the
+// documents of a server.
 func NotFound(w http.ResponseWriter, r *http.Request) { WriteError(w, r, errNotFound()) }
 
-// registered are the versions of groups as they are ranked, as far as they are.
+// registered returns the registered versions of all groups, preferred first.
 func (d *documents) registered() map[string][]string {
 	if d.s.cfg.Registered == nil {
 		return nil
@@ -176,8 +175,8 @@ func (d *documents) registered() map[string][]string {
 	return d.s.cfg.Registered()
 }
 
-// ranked are the versions of a group: those that are registered, as they are ranked,
-// and others that are served.
+// ranked returns the versions of a group: registered versions first, in their order, then others
+// that are served.
 func (d *documents) ranked(group string, registered []string) []string {
 	if group == "" {
 		return d.state.groups[group]
@@ -191,7 +190,7 @@ func (d *documents) ranked(group string, registered []string) []string {
 	return versions
 }
 
-// remoteVersions adds the versions of a group that others serve.
+// remoteVersions adds the versions of a group that other servers serve.
 func (d *documents) remoteVersions(group string, versions []string) []string {
 	for _, g := range d.remote() {
 		if g.Name != group {
@@ -213,8 +212,8 @@ func (d *documents) remote() []apidiscovery.APIGroupDiscovery {
 	return d.s.cfg.RemoteGroups()
 }
 
-// aggregatedForm is how a client wants the aggregated form of discovery, if it asks for it in
-// any clause that it would take: whatever else it would take counts for nothing.
+// aggregatedForm returns the aggregated form of discovery that a client asks for. It reports false
+// if no clause of the Accept header asks for one; other types in the header do not matter.
 func aggregatedForm(r *http.Request) (out negotiate.Output, ok bool) {
 	offer := negotiate.Standard()
 	offer.Aggregated = true
@@ -230,7 +229,7 @@ func (d *documents) serveRoot(w http.ResponseWriter, r *http.Request, prefix str
 			return
 		}
 	}
-	// The path with a slash has the old form only.
+	// A path that ends with a slash has only the older form.
 	if out, ok := aggregatedForm(r); ok && r.URL.Path != "/apis/" {
 		d.serveAggregated(w, r, prefix, out)
 		return
@@ -254,7 +253,7 @@ func (d *documents) serveRoot(w http.ResponseWriter, r *http.Request, prefix str
 		}
 	}
 	names = slices.AppendSeq(names, maps.Keys(registered))
-	seen := map[string]bool{"": true} // the group without a name has a list of its own
+	seen := map[string]bool{"": true} // the core group is in the list of /api
 	for _, name := range names {
 		if !seen[name] {
 			list.Groups = append(list.Groups, discovery.Group(name, d.ranked(name, registered[name])))
@@ -265,8 +264,8 @@ func (d *documents) serveRoot(w http.ResponseWriter, r *http.Request, prefix str
 	d.write(w, r, list, schema.GroupVersionKind{Version: "v1", Kind: "APIGroupList"})
 }
 
-// withVersion is list with v, in the place of a version of that name: requests for it go to
-// whoever v is from.
+// withVersion returns list with v. If list has a version of that name, v replaces it, because
+// requests for that version go to the server that v comes from.
 func withVersion(list []apidiscovery.APIVersionDiscovery, v apidiscovery.APIVersionDiscovery) []apidiscovery.APIVersionDiscovery {
 	i := slices.IndexFunc(list, func(other apidiscovery.APIVersionDiscovery) bool { return other.Version == v.Version })
 	if i < 0 {
@@ -276,7 +275,7 @@ func withVersion(list []apidiscovery.APIVersionDiscovery, v apidiscovery.APIVers
 	return list
 }
 
-// aggregated is the aggregated document of /api or /apis.
+// aggregated returns the aggregated document of /api or /apis.
 func (d *documents) aggregated(prefix string) *apidiscovery.APIGroupDiscoveryList {
 	list := &apidiscovery.APIGroupDiscoveryList{}
 	if prefix == "api" {
@@ -301,7 +300,7 @@ func (d *documents) aggregated(prefix string) *apidiscovery.APIGroupDiscoveryLis
 	}
 	registered := d.registered()
 	for _, g := range list.Items {
-		rank := func(v string) int { // what is not registered comes last
+		rank := func(v string) int { // versions that are not registered come last
 			if i := slices.Index(registered[g.Name], v); i >= 0 {
 				return i
 			}
@@ -313,7 +312,7 @@ func (d *documents) aggregated(prefix string) *apidiscovery.APIGroupDiscoveryLis
 	return list
 }
 
-// byPriority puts groups into the order of their priorities, if they have some.
+// byPriority sorts groups by priority, if the server has priorities.
 func byPriority[G any](d *documents, groups []G, name func(*G) string) {
 	of := d.s.cfg.GroupPriority
 	if of == nil {
@@ -339,7 +338,7 @@ func (d *documents) serveAggregated(w http.ResponseWriter, r *http.Request, pref
 		WriteError(w, r, err)
 		return
 	}
-	// The tag is that of the list before it is told what it is.
+	// As in Kubernetes, the tag is computed without apiVersion and kind.
 	tag := etag(bare)
 	apiVersion := "apidiscovery.k8s.io/" + out.AsVersion
 	list.TypeMeta = metav1.TypeMeta{APIVersion: apiVersion, Kind: "APIGroupDiscoveryList"}
@@ -378,7 +377,7 @@ func (d *documents) serveAggregated(w http.ResponseWriter, r *http.Request, pref
 	_ = a.Close()
 }
 
-// etag is a document's strong validator.
+// etag returns a strong validator of a document.
 func etag(doc []byte) string { return fmt.Sprintf("%q", fmt.Sprintf("%X", sha512.Sum512(doc))) }
 
 func (d *documents) write(w http.ResponseWriter, r *http.Request, obj runtime.Object, gvk schema.GroupVersionKind) {

@@ -16,7 +16,7 @@ import (
 	"keelson.dev/apiserver/negotiate"
 )
 
-// StatusOf returns err as a Status: its own, or an internal error's.
+// StatusOf returns the Status in err, or that of an internal error.
 func StatusOf(err error) *metav1.Status {
 	status := metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonUnknown, Message: err.Error()}
 	var known apierrors.APIStatus
@@ -38,8 +38,8 @@ func StatusOf(err error) *metav1.Status {
 	return &status
 }
 
-// WriteError answers r with err as a Status, in the content type r asks for; if the
-// time that r has is over, whatever err is, with that.
+// WriteError answers r with err as a Status, in the content type that r asks for. If the deadline
+// of r has passed, it answers with a timeout instead of err.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(r.Context().Err(), context.DeadlineExceeded) {
 		writeTimeIsOver(w, r)
@@ -56,7 +56,7 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	out, negotiateErr := negotiate.Accept(r, negotiate.Standard())
 	if negotiateErr != nil {
-		// Of an error in a form that was not asked for the code alone is noted.
+		// If the client asked for a form that a Status does not have, only the code is logged.
 		out = negotiate.Output{MediaType: negotiate.JSON, Pretty: true}
 	} else {
 		auditStatus(r, status)
@@ -64,18 +64,19 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	writeStatus(w, r, out, code, status)
 }
 
-// writeTimeIsOver answers as Kubernetes' handler of timeouts does, which knows nothing of the
-// request: the Status has no kind and no content type. Clients take it for a gateway's.
+// writeTimeIsOver answers as Kubernetes' timeout handler does. That handler knows nothing of the
+// request, so the Status has no kind and no content type, and clients treat it as a gateway's
+// answer.
 func writeTimeIsOver(w http.ResponseWriter, r *http.Request) {
 	status := apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0).ErrStatus
-	told := status
-	auditStatus(r, &told)
+	logged := status
+	auditStatus(r, &logged)
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(http.StatusGatewayTimeout)
-	_ = json.NewEncoder(w).Encode(status) // who does not read it has gone
+	_ = json.NewEncoder(w).Encode(status) // fails if the client is gone
 }
 
-// errNotFound is the answer to a path that names no resource.
+// errNotFound returns the error for a path that names no resource.
 func errNotFound() error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
@@ -83,7 +84,7 @@ func errNotFound() error {
 	}}
 }
 
-// errMethod is the answer to a verb that a resource does not have.
+// errMethod returns the error for a verb that a resource does not support.
 func errMethod() error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,

@@ -24,25 +24,25 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// view is how the records of one row look in one served version: as themselves,
-// or as their metadata only. It makes the encodings that records remember.
+// view makes the encodings of the records of one row in one served version, as whole objects or as
+// their metadata only. Records remember these encodings.
 type view struct {
 	row     *resource.Row
 	version *resource.Version // nil: the storage version
 	gvk     schema.GroupVersionKind
 	listGVK schema.GroupVersionKind
-	dynamic bool // rows of unstructured objects carry their kind in their bytes
+	dynamic bool // objects have no Go type; their bytes contain their kind
 
 	jsonHead  []byte // `"kind":"K","apiVersion":"V",`, put into typed objects
 	header    wire.Header
-	stored    wire.Header                                      // of what is stored
-	program   func() *transcode.Program                        // makes JSON of that; nil: of the object
-	cells     func() func(data []byte) (resource.Object, bool) // decodes of that what a row of a Table shows
+	stored    wire.Header                                      // of stored bytes
+	program   func() *transcode.Program                        // converts stored bytes to JSON; nil if objects have to be decoded
+	cells     func() func(data []byte) (resource.Object, bool) // decodes the fields that a row of a Table shows
 	buffers   *pools
 	formJSON  store.Form
 	formProto store.Form
 
-	frames frames // of its watches
+	frames frames // recent events of its watches
 }
 
 func newView(row *resource.Row, version string, types *transcode.Types, buffers *pools) *view {
@@ -74,7 +74,7 @@ func newView(row *resource.Row, version string, types *transcode.Types, buffers 
 		}
 		p, err := types.Program(row.New())
 		if err != nil {
-			return nil // a type of another make: its objects are decoded
+			return nil // objects of this type have to be decoded
 		}
 		return p
 	})
@@ -83,8 +83,8 @@ func newView(row *resource.Row, version string, types *transcode.Types, buffers 
 	return v
 }
 
-// object returns the record's object in the view's version, without its kind
-// unless dynamic. It may be shared: it is for reading only.
+// object returns the record's object in the view's version. Objects with a Go type have no kind
+// set. The object may be shared and must not be modified.
 func (v *view) object(rec *store.Record) (resource.Object, error) {
 	obj, err := rec.Read()
 	if err != nil || v.version == nil || v.version.FromStorage == nil {
@@ -96,7 +96,7 @@ func (v *view) object(rec *store.Record) (resource.Object, error) {
 	return v.version.FromStorage(obj)
 }
 
-// empty returns an object of the view's version in which nothing is set.
+// empty returns an empty object of the view's version.
 func (v *view) empty() (resource.Object, error) {
 	obj := v.row.New()
 	if v.row.FillEmpty != nil {
@@ -108,13 +108,13 @@ func (v *view) empty() (resource.Object, error) {
 	return v.version.FromStorage(obj)
 }
 
-// item is the record's object as JSON, as lists hold it: typed objects do not
-// say their kind there.
+// item returns the record's object as JSON, as lists contain it: without its kind if it has a Go
+// type.
 func (v *view) item(rec *store.Record) ([]byte, error) {
 	return rec.Encoded(v.formJSON, v.encodeJSON)
 }
 
-// appendItem appends the item without having the record remember it.
+// appendItem appends the item. The record does not remember it.
 func (v *view) appendItem(dst []byte, rec *store.Record) ([]byte, error) {
 	if item, ok := rec.Remembered(v.formJSON); ok {
 		return append(dst, item...), nil
@@ -126,7 +126,7 @@ func (v *view) encodeJSON(rec *store.Record) ([]byte, error) {
 	return v.buffers.made(func(dst []byte) ([]byte, error) { return v.appendJSON(dst, rec) })
 }
 
-// appendJSON makes the item, of the stored bytes if it can.
+// appendJSON appends the item, made from the stored bytes if possible.
 func (v *view) appendJSON(dst []byte, rec *store.Record) ([]byte, error) {
 	if v.version == nil || v.version.FromStorage == nil {
 		if out, ok := v.transcode(dst, rec, (*transcode.Program).Append); ok {
@@ -150,8 +150,8 @@ func (v *view) appendJSON(dst []byte, rec *store.Record) ([]byte, error) {
 	return append(dst, item...), err
 }
 
-// transcode appends what a method of the view's program makes of the stored bytes.
-// It reports whether it could.
+// transcode appends the result of a method of the view's program for the stored bytes, and reports
+// whether it could.
 func (v *view) transcode(dst []byte, rec *store.Record,
 	method func(p *transcode.Program, dst, raw []byte, revision string) ([]byte, bool)) (out []byte, ok bool) {
 	program := v.program()
@@ -175,7 +175,7 @@ func shallow(m map[string]any) map[string]any {
 	return out
 }
 
-// marshalJSON encodes as Kubernetes does, without the newline at the end.
+// marshalJSON encodes JSON as Kubernetes does, without the newline at the end.
 func marshalJSON(v any) ([]byte, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -196,7 +196,7 @@ func (v *view) appendObject(dst []byte, rec *store.Record) ([]byte, error) {
 	return appendWithKind(dst, v.jsonHead, item), nil
 }
 
-// appendWithKind appends a JSON object with head put before its first member.
+// appendWithKind appends a JSON object with head inserted before its first member.
 func appendWithKind(dst, head, item []byte) []byte {
 	dst = append(dst, '{')
 	dst = append(dst, head...)
@@ -206,7 +206,7 @@ func appendWithKind(dst, head, item []byte) []byte {
 	return append(dst, item[1:]...)
 }
 
-// proto is the record's object as a protobuf envelope.
+// proto returns the record's object as a protobuf envelope.
 func (v *view) proto(rec *store.Record) ([]byte, error) {
 	return rec.Encoded(v.formProto, v.encodeProto)
 }
@@ -229,9 +229,8 @@ func (v *view) encodeProto(rec *store.Record) ([]byte, error) {
 	return v.header.Marshal(message)
 }
 
-// splice sets the resourceVersion in the stored bytes, when they are of the
-// view's version already, and calls use with what that makes. It reports whether
-// it has.
+// splice inserts the resourceVersion into the stored bytes, if they are in the view's version, and
+// calls use with the result. It reports whether it did.
 func (v *view) splice(rec *store.Record, use func(item wire.Item)) (ok bool) {
 	if v.row.Codec != nil || v.version != nil && v.version.FromStorage != nil {
 		return false
@@ -239,13 +238,13 @@ func (v *view) splice(rec *store.Record, use func(item wire.Item)) (ok bool) {
 	rec.Use(func(data []byte) {
 		var item wire.Item
 		if item, ok = v.header.Splice(data, rec.Revision); ok {
-			use(item) // a copy stays on the stack
+			use(item) // this copy stays on the stack
 		}
 	})
 	return ok
 }
 
-// metadata is the record's object as a PartialObjectMetadata without its kind.
+// metadata returns the record's object as a PartialObjectMetadata without its kind.
 func (v *view) metadata(rec *store.Record) (*metav1.PartialObjectMetadata, error) {
 	obj, err := rec.Read()
 	if err != nil {
@@ -261,7 +260,7 @@ func (v *view) metadata(rec *store.Record) (*metav1.PartialObjectMetadata, error
 	return p, nil
 }
 
-// partial is obj's metadata. It shares memory with obj.
+// partial returns obj's metadata. It shares memory with obj.
 func partial(obj metav1.Object) *metav1.PartialObjectMetadata {
 	if a, ok := obj.(metav1.ObjectMetaAccessor); ok {
 		if m, ok := a.GetObjectMeta().(*metav1.ObjectMeta); ok {
@@ -277,20 +276,20 @@ func partial(obj metav1.Object) *metav1.PartialObjectMetadata {
 	}}
 }
 
-// partialForm is the form of a record's metadata in a version of meta.k8s.io.
+// partialForm returns the form of a record's metadata in a version of meta.k8s.io.
 func partialForm(mediaType, metaVersion string) store.Form {
 	return store.Form{MediaType: mediaType, Variant: "metadata/" + metaVersion}
 }
 
-// partialJSON is the record's metadata as a JSON PartialObjectMetadata of a
-// version of meta.k8s.io, with its kind.
+// partialJSON returns the record's metadata as a JSON PartialObjectMetadata with its kind, in a
+// version of meta.k8s.io.
 func (v *view) partialJSON(rec *store.Record, metaVersion string) ([]byte, error) {
 	return rec.Encoded(partialForm(negotiate.JSON, metaVersion), func(rec *store.Record) ([]byte, error) {
 		return v.encodePartial(rec, metaVersion)
 	})
 }
 
-// appendPartial appends it without having the record remember it.
+// appendPartial appends what partialJSON returns. The record does not remember it.
 func (v *view) appendPartial(dst []byte, rec *store.Record, metaVersion string) ([]byte, error) {
 	if item, ok := rec.Remembered(partialForm(negotiate.JSON, metaVersion)); ok {
 		return append(dst, item...), nil
@@ -318,8 +317,8 @@ func (v *view) makePartial(dst []byte, rec *store.Record, metaVersion string) ([
 	return append(dst, item...), err
 }
 
-// partialProto is the record's metadata as an enveloped PartialObjectMetadata:
-// its field 1 is the object's.
+// partialProto returns the record's metadata as an enveloped PartialObjectMetadata, whose field 1
+// is field 1 of the object.
 func (v *view) partialProto(rec *store.Record, metaVersion string) ([]byte, error) {
 	return rec.Encoded(partialForm(negotiate.Protobuf, metaVersion), func(rec *store.Record) ([]byte, error) {
 		p, err := v.metadata(rec)
@@ -330,7 +329,7 @@ func (v *view) partialProto(rec *store.Record, metaVersion string) ([]byte, erro
 	})
 }
 
-// indent makes JSON as people are given it.
+// indent formats JSON for people.
 func indent(b []byte) []byte {
 	var out bytes.Buffer
 	if err := json.Indent(&out, bytes.TrimSpace(b), "", "  "); err != nil {
@@ -339,5 +338,5 @@ func indent(b []byte) []byte {
 	return out.Bytes()
 }
 
-// yamlOf turns JSON into YAML.
+// yamlOf converts JSON to YAML.
 func yamlOf(b []byte) ([]byte, error) { return yaml.JSONToYAML(b) }

@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// shareFrom is from how many watches of a view on frames are shared.
+	// shareFrom is the number of watches of a view from which on their frames are shared.
 	shareFrom = 3
-	// keptFrames is how many are kept, and keptFrame how large one is at most.
+	// keptFrames is how many frames are kept, and keptFrame the largest size of one.
 	keptFrames, keptFrame = 16, 32 << 10
 )
 
-// frames are the events of a view that were sent last, as they were sent: all
-// who watch get the same ones at about the same time. It is safe for concurrent use.
+// frames caches the encoded events that a view has sent last, because all its watches send the same
+// events at about the same time. It is safe for concurrent use.
 type frames struct {
 	watches atomic.Int64
 
 	mu   sync.Mutex
 	kept [keptFrames]frame
-	next int // place of the oldest
+	next int // index of the oldest
 }
 
 // frame is one event in one form.
@@ -36,7 +36,7 @@ type frame struct {
 	data []byte
 }
 
-// begin counts a watch in; the function it returns counts it out.
+// begin counts a new watch. The function that it returns ends the count of that watch.
 func (f *frames) begin() (end func()) {
 	f.watches.Add(1)
 	return func() {
@@ -49,9 +49,9 @@ func (f *frames) begin() (end func()) {
 	}
 }
 
-// of returns the frame of an event as out asks for it, made by encode unless
-// another watch has had it made. Nobody modifies it. It is nil if it would not
-// be shared, or be too much to keep.
+// of returns the frame of an event in the form of out. It calls encode unless another watch has had
+// the frame made. The frame must not be modified. It is nil if frames are not shared, or if this
+// one is too large to keep.
 func (f *frames) of(ev *store.Event, out negotiate.Output, encode func() ([]byte, error)) ([]byte, error) {
 	if ev.Record == nil || out.As == "Table" || f.watches.Load() < shareFrom {
 		return nil, nil
@@ -63,7 +63,7 @@ func (f *frames) of(ev *store.Event, out negotiate.Output, encode func() ([]byte
 			return k.data, nil
 		}
 	}
-	data, err := encode() // while others wait for it
+	data, err := encode() // other watches wait meanwhile
 	if err != nil {
 		return nil, err
 	}

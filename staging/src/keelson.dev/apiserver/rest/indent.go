@@ -3,11 +3,11 @@
 
 package rest
 
-// indentStep is how much of a text is indented at a time.
+// indentStep is how much of a text is indented at a time, in bytes.
 const indentStep = 32 << 10
 
-// indenter indents a JSON document that comes in pieces, as json.Indent does with
-// two spaces to a whole one. What is no JSON comes out as something else that is none.
+// indenter indents a JSON document that arrives in pieces, as json.Indent does for a whole one with
+// two spaces. Invalid JSON stays invalid.
 type indenter struct {
 	depth                 int
 	text, escaped, opened bool // in a string; after a backslash there; after a bracket
@@ -15,7 +15,7 @@ type indenter struct {
 	scratch []byte
 }
 
-// append appends what becomes of b.
+// append appends b, indented.
 func (in *indenter) append(dst, b []byte) []byte {
 	for i := 0; i < len(b); i++ {
 		if in.text {
@@ -32,7 +32,7 @@ func (in *indenter) append(dst, b []byte) []byte {
 	return dst
 }
 
-// step goes over a byte of a string.
+// step processes a byte of a string.
 func (in *indenter) step(c byte) {
 	switch {
 	case in.escaped:
@@ -44,7 +44,7 @@ func (in *indenter) step(c byte) {
 	}
 }
 
-// token appends what becomes of a byte outside of strings.
+// token appends a byte outside of strings, with space around it.
 func (in *indenter) token(dst []byte, c byte) []byte {
 	if c == ' ' || c == '\t' || c == '\r' || c == '\n' {
 		return dst

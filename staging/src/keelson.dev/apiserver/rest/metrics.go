@@ -25,9 +25,9 @@ type metrics struct {
 	duration    *prometheus.HistogramVec
 	longRunning *prometheus.GaugeVec
 	inFlight    *prometheus.GaugeVec
-	sizes       *prometheus.HistogramVec // of what is read
+	sizes       *prometheus.HistogramVec // of answers to reads
 	deprecated  *prometheus.GaugeVec
-	watchLists  *prometheus.HistogramVec // until all has been sent that was there
+	watchLists  *prometheus.HistogramVec // until the initial events have been sent
 
 	reading, mutating prometheus.Gauge // of inFlight
 
@@ -35,20 +35,20 @@ type metrics struct {
 	known map[requestLabels]*requestMetrics
 }
 
-// requestLabels are what requests are counted by.
+// requestLabels are the labels of the metrics of a request.
 type requestLabels struct {
 	verb, group, version, resource, subresource, scope, dryRun string
 	code                                                       int
 }
 
-// requestMetrics are the metrics of requests with the same labels, which would take
-// as long to look up as a small request takes to be read.
+// requestMetrics are the metrics of requests with the same labels. Looking them up by label would
+// take as long as answering a small request.
 type requestMetrics struct {
 	total          prometheus.Counter
 	duration, size prometheus.Observer
 }
 
-// of returns the metrics of requests like one.
+// of returns the metrics of requests with labels l.
 func (m *metrics) of(l requestLabels) *requestMetrics {
 	m.mu.RLock()
 	k := m.known[l]
@@ -73,7 +73,7 @@ func (m *metrics) of(l requestLabels) *requestMetrics {
 	return k
 }
 
-// values are the labels that all metrics of requests have.
+// values returns the labels that all metrics of requests have.
 func (l *requestLabels) values() []string {
 	return []string{l.verb, l.group, l.version, l.resource, l.subresource, l.scope, "apiserver"}
 }
@@ -132,8 +132,8 @@ func newMetrics(registerer prometheus.Registerer, clk clock.Clock) (*metrics, er
 	return m, nil
 }
 
-// metricVerb is the verb of a metric: the method, but for reads and applies.
-// Methods that there are not have one name together: clients choose them.
+// metricVerb returns the verb label: the method, except for reads and applies. All unknown methods
+// share one label, because clients choose them.
 func metricVerb(r *http.Request, info *request.RequestInfo, connect bool) string {
 	switch {
 	case connect:
@@ -160,7 +160,7 @@ func metricScope(info *request.RequestInfo) string {
 	return "cluster"
 }
 
-// begin counts a request in; the function it returns counts it out. Unknown
+// begin counts a request as running. The function that it returns records its end. Unknown
 // resources are counted without their names, which clients choose.
 func (m *metrics) begin(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, t *target) (*recorder, func()) {
 	rec := &recorder{ResponseWriter: w}
@@ -205,7 +205,8 @@ func (m *metrics) begin(w http.ResponseWriter, r *http.Request, info *request.Re
 	}
 }
 
-// watchList times a watch that begins with what is there; nil where it is none.
+// watchList returns a function that records how long the initial events of a watch took, or nil if
+// the watch has none.
 func (m *metrics) watchList(t *target, asked *bool) func() {
 	if asked == nil || !*asked {
 		return nil
@@ -216,7 +217,7 @@ func (m *metrics) watchList(t *target, asked *bool) func() {
 	}
 }
 
-// deprecated reports whether a version of what the request is about will go.
+// deprecated reports whether the version is deprecated.
 func (t *target) deprecated(version string) bool {
 	if t.endpoint == nil {
 		return false
@@ -229,21 +230,21 @@ func (t *target) deprecated(version string) bool {
 	return false
 }
 
-// recorder remembers the code and the size of an answer.
+// recorder records the status code and the size of an answer.
 type recorder struct {
 	http.ResponseWriter
 	status int
 	size   int64
 }
 
-// Write counts what is sent.
+// Write implements http.ResponseWriter.
 func (r *recorder) Write(p []byte) (int, error) {
 	n, err := r.ResponseWriter.Write(p)
 	r.size += int64(n)
 	return n, err
 }
 
-// WriteHeader notes the first code.
+// WriteHeader implements http.ResponseWriter. It records the first code.
 func (r *recorder) WriteHeader(code int) {
 	if r.status == 0 {
 		r.status = code
@@ -257,7 +258,7 @@ func (r *recorder) Flush() { _ = r.FlushError() }
 // FlushError sends what is buffered. It implements the method that http.ResponseController looks for.
 func (r *recorder) FlushError() error { return http.NewResponseController(r.ResponseWriter).Flush() }
 
-// Hijack takes the connection over, where it can be.
+// Hijack implements http.Hijacker.
 func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if r.status == 0 {
 		r.status = http.StatusSwitchingProtocols
@@ -265,7 +266,7 @@ func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return http.NewResponseController(r.ResponseWriter).Hijack()
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap implements the method that http.ResponseController looks for.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 func (r *recorder) code() int {

@@ -32,17 +32,17 @@ const (
 	protoV3 = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 )
 
-// openAPIDocuments are the OpenAPI documents of one state. They are made when they are asked
-// for. Their hashes are of what they are made from, so that the index of all needs none of
-// them.
+// openAPIDocuments are the OpenAPI documents of one state. A document is made when it is first
+// requested. Its hash is computed from the inputs of the document, so the index of all documents
+// needs none of them.
 type openAPIDocuments struct {
 	d     *documents
 	pages []openapi.Page
 	since time.Time // of the state
-	parts *parts    // what outlives the state
+	parts *parts    // kept when the state changes
 }
 
-// groupVersion is one document's subject: "api/v1", "apis/apps/v1".
+// groupVersion identifies a document: "api/v1", "apis/apps/v1".
 type groupVersion struct{ group, version string }
 
 func (g groupVersion) path() string {
@@ -82,7 +82,7 @@ func (d *documents) serveOpenAPI(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// origin identifies what a document is made from.
+// origin identifies the inputs of a document.
 func (o *openAPIDocuments) origin(kind string, list []groupVersion) string {
 	h := sha512.New()
 	_, _ = io.WriteString(h, kind+o.d.s.cfg.Version)
@@ -101,7 +101,7 @@ func (o *openAPIDocuments) origin(kind string, list []groupVersion) string {
 	return fmt.Sprintf("%X", h.Sum(nil))
 }
 
-// published are the endpoints of a group version that bring their own definitions.
+// published returns the endpoints of a group version that have definitions of their own.
 func (o *openAPIDocuments) published(gv groupVersion) []*endpoint {
 	var list []*endpoint
 	for _, row := range o.d.rows[gv.group] {
@@ -114,7 +114,7 @@ func (o *openAPIDocuments) published(gv groupVersion) []*endpoint {
 	return list
 }
 
-// serveIndex answers /openapi/v3: where each document is.
+// serveIndex answers /openapi/v3, the index of all documents.
 func (o *openAPIDocuments) serveIndex(w http.ResponseWriter, r *http.Request) error {
 	type place struct {
 		URL string `json:"serverRelativeURL"`
@@ -136,12 +136,12 @@ func (o *openAPIDocuments) serveIndex(w http.ResponseWriter, r *http.Request) er
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // as Kubernetes calls it
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // as in Kubernetes
 	o.content(w, r, doc)
 	return nil
 }
 
-// paths are those of the documents of v3.
+// paths returns the paths of the v3 documents.
 func (o *openAPIDocuments) paths() []string {
 	var paths []string
 	for _, gv := range o.all() {
@@ -153,13 +153,13 @@ func (o *openAPIDocuments) paths() []string {
 	return paths
 }
 
-// pageOrigin is origin of a page.
+// pageOrigin is origin for a page.
 func (o *openAPIDocuments) pageOrigin(g *openapi.Page) string {
 	return fmt.Sprintf("%X", sha512.Sum512([]byte("v3"+o.d.s.cfg.Version+g.Path+g.Answer)))
 }
 
-// found returns what identifies the origin of a document of v3, and what makes it; nil
-// for none.
+// found returns the origin of a v3 document and the function that makes it. The function is nil if
+// there is no such document.
 func (o *openAPIDocuments) found(path string) (origin string, make func() ([]byte, error)) {
 	all := o.all()
 	if i := slices.IndexFunc(all, func(gv groupVersion) bool { return gv.path() == path }); i >= 0 {
@@ -179,7 +179,7 @@ func (o *openAPIDocuments) found(path string) (origin string, make func() ([]byt
 	return "", nil
 }
 
-// serveV3 answers the document of one group version, or of a page.
+// serveV3 answers with the document of one group version or of a page.
 func (o *openAPIDocuments) serveV3(w http.ResponseWriter, r *http.Request, path string) error {
 	origin, make := o.found(path)
 	if make == nil {
@@ -200,8 +200,7 @@ func (o *openAPIDocuments) serveV3(w http.ResponseWriter, r *http.Request, path 
 	})
 }
 
-// content answers with a document as a file: a part of it can be asked for, and
-// whether it is another one since.
+// content answers with a document. It supports requests for ranges and conditional requests.
 func (o *openAPIDocuments) content(w http.ResponseWriter, r *http.Request, doc []byte) {
 	http.ServeContent(w, r, "", o.since, bytes.NewReader(doc))
 }
@@ -209,12 +208,12 @@ func (o *openAPIDocuments) content(w http.ResponseWriter, r *http.Request, doc [
 // serve answers with a document in the type that the client prefers.
 func (o *openAPIDocuments) serve(w http.ResponseWriter, r *http.Request, protoType, hash string, document func(asProto bool) ([]byte, error)) error {
 	h := w.Header()
-	if protoType == protoV2 { // the one that is compressed
+	if protoType == protoV2 { // only this document is compressed
 		h.Add("Vary", "Accept-Encoding")
 	}
 	clauses := goautoneg.ParseAccept(cmp.Or(r.Header.Get("Accept"), "*/*"))
 	if len(clauses) == 0 && protoType == protoV3 {
-		return nil // Kubernetes has nothing to say to who names no type at all
+		return nil // Kubernetes answers with an empty body if the client names no type
 	}
 	h.Add("Vary", "Accept")
 	asProto, ok := wantsProto(clauses, protoType)
@@ -252,8 +251,9 @@ func (o *openAPIDocuments) serve(w http.ResponseWriter, r *http.Request, protoTy
 	return nil
 }
 
-// moved sends those who ask for another state of a document to the present one, and tells those
-// who ask for this one that it stays. The answer has the type of what is not in it, as with Kubernetes.
+// moved redirects requests for another hash of a document to the current one, and lets clients
+// cache the document for a year if they ask for the current hash. As in Kubernetes, the redirect
+// has the content type of the document, although it does not contain it.
 func (o *openAPIDocuments) moved(w http.ResponseWriter, r *http.Request, hash, contentType string) bool {
 	switch r.URL.Query().Get("hash") {
 	case "":
@@ -268,8 +268,8 @@ func (o *openAPIDocuments) moved(w http.ResponseWriter, r *http.Request, hash, c
 	return true
 }
 
-// weighsGzip reports whether the client takes gzip, by the rules of what compresses this one
-// document in Kubernetes: weights count, and case does not.
+// weighsGzip reports whether the client accepts gzip by the rules of Kubernetes' handler of this
+// document: weights count, and case does not matter.
 func weighsGzip(r *http.Request) bool {
 	weight := 0.0
 	for token := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
@@ -287,8 +287,8 @@ func weighsGzip(r *http.Request) bool {
 	return weight > 0
 }
 
-// wantsProto reports whether the client's first choice is protobuf, under
-// either of the names it has had, and whether anything there is will do.
+// wantsProto reports whether the client prefers protobuf, under either of its names, and whether it
+// accepts any type of the document.
 func wantsProto(clauses []goautoneg.Accept, protoType string) (asProto, ok bool) {
 	_, proto, _ := strings.Cut(protoType, "/")
 	for _, clause := range clauses {
@@ -313,7 +313,8 @@ func toProto(doc []byte) ([]byte, error) {
 	return proto.Marshal(m)
 }
 
-// definitions are those of the built-in kinds and of the rows that bring their own.
+// definitions returns the definitions of the built-in kinds and of the endpoints that have their
+// own.
 func (o *openAPIDocuments) definitions(version int, list []groupVersion) (*openapi.Definitions, error) {
 	var doc []byte
 	if src := o.d.s.cfg.OpenAPI; src != nil {

@@ -13,24 +13,24 @@ import (
 	"sync"
 )
 
-// inProto marks the path of a document as that of its form in protobuf.
+// inProto is the suffix of a document's path in the cache if the document is in protobuf.
 const inProto = "+protobuf"
 
-// keptDocuments are the OpenAPI v3 documents that have been made, by path. They outlive
-// the states that they were made in: after a change, only what changed is made anew.
+// keptDocuments caches the OpenAPI v3 documents by path. It is kept when the state changes, so that
+// only changed documents are made again.
 type keptDocuments struct {
 	mu sync.Mutex // held while a document is made: one at a time
 	of map[string]keptDocument
 }
 
-// keptDocument is one of them. It is immutable.
+// keptDocument is a cached document. It is immutable.
 type keptDocument struct {
-	origin string // identifies what it is made from
-	packed []byte // gzip'd
+	origin string // identifies the inputs of the document
+	packed []byte // compressed with gzip
 }
 
-// document returns the document of path that is kept, if it is of the origin, or what make
-// makes. paths are those that are kept beside it.
+// document returns the cached document of path if it has the given origin. Otherwise it calls make
+// and caches the result. It drops cached documents whose path is not in paths.
 func (p *parts) document(path, origin string, paths func() []string, make func() ([]byte, error)) ([]byte, error) {
 	p.v3.mu.Lock()
 	defer p.v3.mu.Unlock()

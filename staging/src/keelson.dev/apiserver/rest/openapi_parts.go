@@ -20,25 +20,24 @@ import (
 	"keelson.dev/apiserver/openapi"
 )
 
-// parts are what the endpoints of a server add to the OpenAPI v2 document, which
-// is one of everything. They outlive the states that they were made in: after a
-// change, only what changed is made anew. They are kept compressed, and the
-// document is kept for as long as the collector lets it.
+// parts caches the contributions of the endpoints to the OpenAPI v2 document, which is one document
+// for everything. It is kept when the state changes, so that only changed parts are made again.
+// Parts are kept compressed; the document itself is kept until the next garbage collection.
 type parts struct {
 	mu   sync.Mutex // held while a document is made: one at a time
 	kept map[partOf]*packedPart
-	made map[bool]weak.Pointer[madeDocument] // as protobuf, and not
+	made map[bool]weak.Pointer[madeDocument] // by whether it is protobuf
 
 	v3 keptDocuments
 }
 
-// partOf is whose a part is. An endpoint that changes is another one.
+// partOf identifies a part. An endpoint that changes gets a new part.
 type partOf struct {
 	endpoint *endpoint
 	version  string
 }
 
-// packedPart is a part in both forms; a form is nil until it is asked for.
+// packedPart is a part in both forms. A form is nil until it is first needed.
 type packedPart struct{ part, document []byte }
 
 type madeDocument struct {
@@ -46,7 +45,7 @@ type madeDocument struct {
 	data []byte
 }
 
-// partsBefore are those of the state that is, for the one that is to be.
+// partsBefore returns the parts of the current state, for the next one.
 func (s *Server) partsBefore() *parts {
 	if st := s.state.Load(); st != nil {
 		return st.parts
@@ -54,7 +53,7 @@ func (s *Server) partsBefore() *parts {
 	return &parts{kept: map[partOf]*packedPart{}, made: map[bool]weak.Pointer[madeDocument]{}, v3: keptDocuments{of: map[string]keptDocument{}}}
 }
 
-// v2 returns the document of everything.
+// v2 returns the OpenAPI v2 document.
 func (o *openAPIDocuments) v2(asProto bool) ([]byte, error) {
 	o.parts.mu.Lock()
 	defer o.parts.mu.Unlock()
@@ -82,12 +81,12 @@ type maker struct {
 	asProto bool
 	defs    *openapi.Definitions
 	sum     *openapi.Sum
-	proto   []byte // parts as protobuf
+	proto   []byte // the parts so far, as protobuf
 	seen    map[partOf]bool
 
 	packer  *flate.Writer
 	reader  io.ReadCloser
-	scratch []byte // of the part at hand
+	scratch []byte // for the current part
 }
 
 func (m *maker) make() ([]byte, error) {
@@ -104,7 +103,7 @@ func (m *maker) make() ([]byte, error) {
 		m.sum.Add(page)
 	}
 	for _, gv := range m.o.all() {
-		if m.o.d.state.own[gv.group] { // groups of custom resources have no such part
+		if m.o.d.state.own[gv.group] { // groups that have only custom resources have no such part
 			root, err := openapi.NewPart(m.defs, gv.group, gv.version, nil, false)
 			if err != nil {
 				return nil, err
@@ -129,7 +128,7 @@ func (m *maker) make() ([]byte, error) {
 	return append(head, m.proto...), err
 }
 
-// endpoints are those of a group version, in order.
+// endpoints returns the endpoints of a group version, in order.
 func (o *openAPIDocuments) endpoints(gv groupVersion) []*endpoint {
 	var list []*endpoint
 	for _, row := range o.rows(gv) {
@@ -142,7 +141,7 @@ func (o *openAPIDocuments) endpoints(gv groupVersion) []*endpoint {
 	return list
 }
 
-// add adds the part of an endpoint, which is made if it has not been yet.
+// add adds the part of an endpoint. It makes the part if it is not cached.
 func (m *maker) add(e *endpoint, version string) error {
 	of := partOf{e, version}
 	m.seen[of] = true
@@ -215,7 +214,7 @@ func (m *maker) pack(data []byte) ([]byte, error) {
 	return bytes.Clone(out.Bytes()), err
 }
 
-// unpack appends what was packed to b.
+// unpack appends the decompressed part to b.
 func (m *maker) unpack(b, packed []byte) ([]byte, error) {
 	src := bytes.NewReader(packed)
 	if m.reader == nil {

@@ -22,12 +22,12 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// bufferSize is how much of an answer is held back before it is sent: larger ones
-// are compressed when the client can. Of what is smaller net/http tells the length
-// where it does so for Kubernetes, of small answers.
+// bufferSize is how much of an answer is buffered before it is sent. Larger answers are compressed
+// if the client accepts that. The length of smaller ones is set by net/http in the same cases as
+// for Kubernetes.
 const bufferSize = 128 << 10
 
-// pools are the buffers that answers are made in. They hold no state of requests.
+// pools are the buffers for answers. They contain no state of requests.
 type pools struct {
 	buffers sync.Pool // *[]byte, empty; put by putBuffer only
 	texts   *texts
@@ -42,8 +42,8 @@ func newPools(texts *texts) *pools {
 	}
 }
 
-// putBuffer takes a buffer back, whatever is left in it: nothing of that may get
-// into another answer. A large one is not kept.
+// putBuffer returns a buffer to the pool. It empties the buffer first, so that its content cannot
+// appear in another answer. It drops large buffers.
 func (p *pools) putBuffer(b *[]byte) {
 	if cap(*b) <= 2*bufferSize {
 		*b = (*b)[:0]
@@ -51,7 +51,7 @@ func (p *pools) putBuffer(b *[]byte) {
 	}
 }
 
-// used has fill append a text to a buffer that is used again, and use read it.
+// used calls fill to append a text to a buffer of the pool, and then use to read the text.
 func (p *pools) used(fill func(dst []byte) ([]byte, error), use func(text []byte) error) error {
 	buf := p.buffers.Get().(*[]byte)
 	defer p.putBuffer(buf)
@@ -63,8 +63,8 @@ func (p *pools) used(fill func(dst []byte) ([]byte, error), use func(text []byte
 	return use(out)
 }
 
-// made returns what fill appends to a buffer that is used again: a text of its own
-// that is no larger than it has to be.
+// made calls fill with a buffer of the pool, and returns a copy of the result that has no spare
+// capacity.
 func (p *pools) made(fill func(dst []byte) ([]byte, error)) (text []byte, err error) {
 	err = p.used(fill, func(b []byte) error {
 		text = bytes.Clone(b)
@@ -73,13 +73,13 @@ func (p *pools) made(fill func(dst []byte) ([]byte, error)) (text []byte, err er
 	return text, err
 }
 
-// answer is one response on its way. Close sends what is held back.
+// answer is a response in progress. Close sends the rest of it.
 type answer struct {
 	pools *pools
 	w     http.ResponseWriter
 	code  int
-	gzip  bool // the client takes gzip
-	// indent makes a JSON document one for people; nil: it stays as it is.
+	gzip  bool // the client accepts gzip
+	// indent formats a JSON document for people. It is nil if the document is sent as it is.
 	indent *indenter
 
 	r    *http.Request
@@ -107,7 +107,7 @@ func acceptsGzip(r *http.Request) bool {
 	return false
 }
 
-// pretty has what is written indented, if out asks for that.
+// pretty makes the answer indented if out asks for that.
 func (a *answer) pretty(out negotiate.Output) *answer {
 	if out.Pretty {
 		a.indent = &indenter{}
@@ -115,7 +115,7 @@ func (a *answer) pretty(out negotiate.Output) *answer {
 	return a
 }
 
-// Write holds back or sends b.
+// Write implements io.Writer. It buffers or sends b.
 func (a *answer) Write(b []byte) (n int, err error) {
 	if a.indent == nil {
 		return a.put(b)
@@ -127,7 +127,7 @@ func (a *answer) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// put holds back or sends b as it is.
+// put buffers or sends b unchanged.
 func (a *answer) put(b []byte) (int, error) {
 	if a.err != nil {
 		return 0, a.err
@@ -145,7 +145,7 @@ func (a *answer) put(b []byte) (int, error) {
 	return len(b), a.err
 }
 
-// flush sends what is held back; the answer has no known length then.
+// flush sends what is buffered. The length of the answer is unknown then.
 func (a *answer) flush() {
 	if a.to == nil {
 		if a.gzip {
@@ -168,7 +168,7 @@ func (a *answer) flush() {
 	*a.held = (*a.held)[:0]
 }
 
-// piece sends what has been compressed before; the client takes gzip.
+// piece sends data that is already compressed. The client must accept gzip.
 func (a *answer) piece(p deflate.Piece) {
 	a.flush()
 	if a.err == nil {
@@ -176,7 +176,7 @@ func (a *answer) piece(p deflate.Piece) {
 	}
 }
 
-// Close ends the answer and gives its buffers back.
+// Close completes the answer and returns its buffers to the pool.
 func (a *answer) Close() error {
 	if a.to == nil {
 		a.w.WriteHeader(a.code)
@@ -214,10 +214,10 @@ func (u untilDone) Write(b []byte) (int, error) {
 	return u.w.Write(b)
 }
 
-// begun reports whether the header has left.
+// begun reports whether the header has been sent.
 func (a *answer) begun() bool { return a.to != nil }
 
-// abandon drops what is held back, for an error to be sent instead.
+// abandon drops what is buffered, so that an error can be sent instead.
 func (a *answer) abandon() { a.release() }
 
 func (a *answer) release() {
@@ -225,8 +225,8 @@ func (a *answer) release() {
 	a.held = nil
 }
 
-// writeJSON answers with a JSON document in the form out asks for: as it is,
-// indented, or as YAML.
+// writeJSON answers with a JSON document in the form that out asks for: unchanged, indented or as
+// YAML.
 func (p *pools) writeJSON(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, doc []byte) error {
 	mediaType := negotiate.JSON
 	switch {
@@ -243,11 +243,12 @@ func (p *pools) writeJSON(w http.ResponseWriter, r *http.Request, out negotiate.
 	}
 	a := p.answer(w, r, code, mediaType)
 	_, _ = a.Write(doc) // Close returns its error
-	_ = a.Close()       // the client is gone: nobody to tell
+	_ = a.Close()       // fails if the client is gone
 	return nil
 }
 
-// writeObject answers with an object that no record holds. gvk is put into it.
+// writeObject answers with an object that is not in a store record. It sets the object's kind to
+// gvk.
 func (p *pools) writeObject(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, obj runtime.Object, gvk schema.GroupVersionKind) error {
 	obj.GetObjectKind().SetGroupVersionKind(gvk)
 	if out.MediaType == negotiate.Protobuf {
@@ -271,7 +272,7 @@ func (p *pools) writeObject(w http.ResponseWriter, r *http.Request, out negotiat
 	return p.writeJSON(w, r, out, code, doc)
 }
 
-// writeStatus answers with a Status. It needs no pools: errors are rare and small.
+// writeStatus answers with a Status. It uses no pools, because errors are rare and small.
 func writeStatus(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, status *metav1.Status) {
 	if err := newPools(nil).writeObject(w, r, out, code, status, schema.GroupVersionKind{Version: "v1", Kind: "Status"}); err != nil {
 		http.Error(w, string(status.Reason)+": "+status.Message, code)

@@ -16,11 +16,11 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// blockedPage is from how many records on a page is made of texts of blocks;
-// those of fewer are likelier to be remembered one by one.
+// blockedPage is the number of records from which on a page is made from texts of blocks. The items
+// of smaller pages are more likely to be remembered by their records.
 const blockedPage = 64
 
-// listMeta is the metadata of a page.
+// listMeta returns the metadata of a page.
 func listMeta(page *store.Page) metav1.ListMeta {
 	return metav1.ListMeta{ResourceVersion: revision(page.Revision), Continue: page.Continue, RemainingItemCount: page.Remaining}
 }
@@ -51,8 +51,8 @@ func (s *Server) respondPage(w http.ResponseWriter, r *http.Request, out negotia
 	return s.streamPage(w, r, out, v, page)
 }
 
-// internalName is what Kubernetes calls the Go type of the view's objects or lists:
-// objects that are stored as another group's are of that group in memory.
+// internalName returns Kubernetes' name for the Go type of the view's objects or lists. Objects
+// that are stored as a kind of another group have that group's type in Kubernetes' memory.
 func (v *view) internalName(kind string) string {
 	gvk := v.gvk
 	if !v.row.StoredAs.Empty() {
@@ -68,7 +68,7 @@ func (v *view) listName() string {
 	return "*" + v.internalName(v.listGVK.Kind)
 }
 
-// pageFrame is what stands before and after the items of a JSON list.
+// pageFrame returns what comes before and after the items of a JSON list.
 func (v *view) pageFrame(out negotiate.Output, page *store.Page) (head, tail []byte, err error) {
 	meta, err := marshalJSON(listMeta(page))
 	if err != nil {
@@ -77,7 +77,7 @@ func (v *view) pageFrame(out negotiate.Output, page *store.Page) (head, tail []b
 	apiVersion, kind := v.listGVK.GroupVersion().String(), v.listGVK.Kind
 	if out.As == "PartialObjectMetadataList" {
 		apiVersion, kind = metav1.GroupName+"/"+out.AsVersion, out.As
-		if len(page.Records) == 0 { // the list is made by appending to none
+		if len(page.Records) == 0 { // in Kubernetes the list is nil then
 			return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":null`, kind, apiVersion, meta), []byte("}"), nil
 		}
 	} else if v.dynamic {
@@ -86,7 +86,7 @@ func (v *view) pageFrame(out negotiate.Output, page *store.Page) (head, tail []b
 	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, kind, apiVersion, meta), []byte("]}"), nil
 }
 
-// dynamicFrame has the order of keys that an unstructured list has.
+// dynamicFrame is pageFrame for unstructured lists, which have another order of keys.
 func dynamicFrame(apiVersion, kind string, page *store.Page) (head, tail []byte, err error) {
 	meta := map[string]any{"continue": page.Continue, "resourceVersion": revision(page.Revision)}
 	if page.Remaining != nil {
@@ -117,7 +117,7 @@ func (v *view) appendPage(dst []byte, out negotiate.Output, page *store.Page) ([
 	return append(dst, tail...), nil
 }
 
-// streamPage sends a JSON list.
+// streamPage sends a JSON list piece by piece.
 func (s *Server) streamPage(w http.ResponseWriter, r *http.Request, out negotiate.Output, v *view, page *store.Page) error {
 	head, tail, err := v.pageFrame(out, page)
 	if err != nil {
@@ -136,7 +136,7 @@ func (s *Server) streamPage(w http.ResponseWriter, r *http.Request, out negotiat
 	return nil
 }
 
-// jsonItems makes the items of a JSON list.
+// jsonItems returns the encoder of the items of a JSON list.
 func (v *view) jsonItems(out negotiate.Output) *items {
 	if out.As == "PartialObjectMetadataList" {
 		return &items{
@@ -152,16 +152,16 @@ func (v *view) jsonItems(out negotiate.Output) *items {
 	}
 }
 
-// items makes the items of lists in one form.
+// items encodes the items of lists in one form.
 type items struct {
 	store.Joiner
-	// one is an item of a list of few, which the record remembers; nil where it is
-	// as well made anew. head, where there is one, makes what stands before it.
+	// one returns an item of a short list, which its record remembers. It is nil if encoding is as
+	// fast as remembering. head, if set, appends what comes before an item.
 	one  func(rec *store.Record) ([]byte, error)
 	head func(dst []byte, size int) []byte
 }
 
-// blocked reports whether a run is made of the text of its block.
+// blocked reports whether a run of records is sent as the text of its block.
 func (j *items) blocked(page *store.Page, run store.Run) bool {
 	return run.Block != nil && len(page.Records) >= blockedPage && run.N > run.Block.Len()/8
 }
@@ -194,8 +194,8 @@ func (j *items) until(ctx context.Context) *items {
 	return &out
 }
 
-// items writes the items of a page. fill, where there is one, writes a text whose
-// items are not ready to be sent.
+// items writes the items of a page. fill, if set, completes a text whose items are not ready to be
+// sent.
 func (a *answer) items(page *store.Page, j *items, fill func(text []byte)) error {
 	j = j.until(a.r.Context())
 	records := page.Records
@@ -210,14 +210,15 @@ func (a *answer) items(page *store.Page, j *items, fill func(text []byte)) error
 			err = a.single(records[:run.N], j, fill)
 		}
 		if err != nil || a.err != nil {
-			return err // a client that is gone is no error
+			return err // the client is gone, which is no error of the server
 		}
 		records = records[run.N:]
 	}
 	return nil
 }
 
-// block writes items of a block, compressed before where the client takes that.
+// block writes items of a block. It sends them in compressed form, made earlier, if the client
+// accepts that.
 func (a *answer) block(run store.Run, j *items, fill func(text []byte)) error {
 	if a.gzip && a.indent == nil && fill == nil && run.N == run.Block.Len() {
 		p, err := run.Block.Deflated(&j.Joiner)
@@ -280,8 +281,8 @@ func (a *answer) single(records []*store.Record, j *items, fill func(text []byte
 	return nil
 }
 
-// fail ends an answer that cannot be completed: with an error to send where
-// nothing has left, or by breaking the connection.
+// fail ends an answer that cannot be completed. If nothing has been sent yet, it returns the error
+// to be sent; otherwise it breaks the connection.
 func (a *answer) fail(err error) error {
 	if !a.begun() {
 		a.abandon()

@@ -14,13 +14,13 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// protoItems makes the items of a protobuf list.
+// protoItems encodes the items of a protobuf list.
 type protoItems struct {
 	v   *view
 	out negotiate.Output
 }
 
-// message returns a record's message, which the record remembers.
+// message returns a record's protobuf message, which the record remembers.
 func (p protoItems) message(rec *store.Record) ([]byte, error) {
 	encode := p.v.proto
 	if p.out.As != "" {
@@ -34,10 +34,10 @@ func (p protoItems) message(rec *store.Record) ([]byte, error) {
 	return e.Raw, err
 }
 
-// itemsFirst reports whether the list has its items before its metadata.
+// itemsFirst reports whether the list encodes its items before its metadata.
 func (p protoItems) itemsFirst() bool { return p.out.As != "" && p.out.AsVersion == "v1beta1" }
 
-// head appends what comes before an item of n bytes.
+// head appends the tag and length of an item of n bytes.
 func (p protoItems) head(dst []byte, n int) []byte {
 	if p.itemsFirst() {
 		return wire.AppendFirstItemHeader(dst, n)
@@ -45,7 +45,7 @@ func (p protoItems) head(dst []byte, n int) []byte {
 	return wire.AppendItemHeader(dst, n)
 }
 
-// append appends a record's item, spliced where its bytes allow that.
+// append appends a record's item, spliced from the stored bytes if possible.
 func (p protoItems) append(dst []byte, rec *store.Record) ([]byte, error) {
 	whole := p.out.As == "" || len(p.v.row.HiddenAnnotations) == 0
 	if whole && p.v.splice(rec, func(item wire.Item) {
@@ -63,7 +63,7 @@ func (p protoItems) append(dst []byte, rec *store.Record) ([]byte, error) {
 	return append(p.head(dst, len(raw)), raw...), nil
 }
 
-// size is the size of the list without its envelope.
+// size returns the size of the list without its envelope.
 func (p protoItems) size(meta []byte, page *store.Page, j *items) (int, error) {
 	size := len(wire.AppendListMeta(nil, meta))
 	records := page.Records
@@ -83,7 +83,7 @@ func (p protoItems) size(meta []byte, page *store.Page, j *items) (int, error) {
 	return size, nil
 }
 
-// runSize is the size of items of a block.
+// runSize returns the size of a run of items of a block.
 func runSize(run store.Run, j *items) (int, error) {
 	ends, err := run.Block.Ends(&j.Joiner)
 	if err != nil {
@@ -96,7 +96,7 @@ func runSize(run store.Run, j *items) (int, error) {
 	return n, nil
 }
 
-// sum is the size of the items of records.
+// sum returns the size of the items of records.
 func (p protoItems) sum(records []*store.Record) (int, error) {
 	size := 0
 	for _, rec := range records {
@@ -116,7 +116,7 @@ func (p protoItems) form() store.Form {
 	return p.v.formProto
 }
 
-// respondProtoPage sends a protobuf list made of the objects' messages.
+// respondProtoPage sends a protobuf list of the objects' messages.
 func (s *Server) respondProtoPage(w http.ResponseWriter, r *http.Request, out negotiate.Output, v *view, page *store.Page) error {
 	p := protoItems{v, out}
 	m := listMeta(page)

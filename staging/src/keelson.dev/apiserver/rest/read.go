@@ -32,8 +32,8 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, t *target, out nego
 	return s.respondRecord(w, r, out, http.StatusOK, t.view, rec)
 }
 
-// getOptions reads the options of a read. Who asks for an export is told that there
-// is none any more.
+// getOptions returns the options of a read. It rejects requests for an export, which no longer
+// exists.
 func getOptions(r *http.Request) (metav1.GetOptions, error) {
 	var o metav1.GetOptions
 	q := query(r)
@@ -43,7 +43,7 @@ func getOptions(r *http.Request) (metav1.GetOptions, error) {
 	return o, parameters(q, &o)
 }
 
-// listOptions reads and checks the options of a list or a watch.
+// listOptions returns the options of a list or a watch, checked.
 func (s *Server) listOptions(r *http.Request, t *target) (metav1.ListOptions, error) {
 	var o metav1.ListOptions
 	if err := parameters(query(r), &o); err != nil {
@@ -52,11 +52,12 @@ func (s *Server) listOptions(r *http.Request, t *target) (metav1.ListOptions, er
 	if err := readableSelectors(&o); err != nil {
 		return o, err
 	}
-	internal := internalversion.ListOptions{ // a watch is what its options say that it is, whatever the path or the method
+	internal := internalversion.ListOptions{ // the options decide whether the request is a watch, not the path
 		Watch: o.Watch, AllowWatchBookmarks: o.AllowWatchBookmarks, ResourceVersion: o.ResourceVersion,
 		ResourceVersionMatch: o.ResourceVersionMatch, Limit: o.Limit, Continue: o.Continue, SendInitialEvents: o.SendInitialEvents,
 	}
-	// A watch from nowhere is one with initial events, whatever the client's age.
+	// A watch without a resourceVersion sends initial events, even if the client does not know of
+	// them.
 	internalversion.SetListOptionsDefaults(&internal, !s.cfg.NoWatchList)
 	o.SendInitialEvents, o.ResourceVersionMatch = internal.SendInitialEvents, internal.ResourceVersionMatch
 	if err := invalidOptions("ListOptions", optionsvalidation.ValidateListOptions(&internal, !s.cfg.NoWatchList)); err != nil {
@@ -68,8 +69,8 @@ func (s *Server) listOptions(r *http.Request, t *target) (metav1.ListOptions, er
 	return o, nameSelector(&o, t.name)
 }
 
-// readableSelectors refuses selectors that cannot be read: Kubernetes reads them with the rest
-// of the options, before it looks at what these mean together.
+// readableSelectors rejects selectors that cannot be parsed. Kubernetes parses them with the other
+// options, before it checks how these fit together.
 func readableSelectors(o *metav1.ListOptions) error {
 	if _, err := labels.Parse(o.LabelSelector); err != nil {
 		return apierrors.NewBadRequest(err.Error())
@@ -80,14 +81,13 @@ func readableSelectors(o *metav1.ListOptions) error {
 	return nil
 }
 
-// nameSelector narrows a list to the object that the path, or a field selector,
-// names.
+// nameSelector restricts a list to the object that the path or a field selector names.
 func nameSelector(o *metav1.ListOptions, name string) error {
 	selector, err := fields.ParseSelector(o.FieldSelector)
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
-	if selector.Empty() { // of no terms, or of a term without words
+	if selector.Empty() { // no terms, or only an empty one
 		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
 		return nil
 	}

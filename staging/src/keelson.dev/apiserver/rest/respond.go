@@ -18,7 +18,7 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// errNoList has no code of its own in Kubernetes either: clients see 500.
+// errNoList has no Status, as in Kubernetes: clients see 500.
 var errNoList = errors.New("content is not a list")
 
 // respondRecord answers with one object.
@@ -27,7 +27,7 @@ func (s *Server) respondRecord(w http.ResponseWriter, r *http.Request, out negot
 	return s.writeRecord(w, r, out, code, v, rec)
 }
 
-// writeRecord writes the answer.
+// writeRecord writes the answer of respondRecord.
 func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, v *view, rec *store.Record) error {
 	switch {
 	case out.As == "PartialObjectMetadataList" && v.dynamic:
@@ -52,8 +52,8 @@ func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request, out negotia
 	return s.pools.writeJSON(w, r, out, code, doc)
 }
 
-// appendProtoAs appends the record as an envelope, or its metadata's. What can be
-// made of the stored bytes at once is not remembered.
+// appendProtoAs appends the record, or its metadata, as an envelope. The record does not remember
+// what can be made directly from the stored bytes.
 func (v *view) appendProtoAs(dst []byte, rec *store.Record, out negotiate.Output) ([]byte, error) {
 	if out.As == "" && v.splice(rec, func(item wire.Item) { dst = v.header.AppendItem(dst, &item) }) {
 		return dst, nil
@@ -62,8 +62,8 @@ func (v *view) appendProtoAs(dst []byte, rec *store.Record, out negotiate.Output
 	return append(dst, data...), err
 }
 
-// appendOnce appends the item of one answer. What can be made of the stored bytes at
-// once is not remembered: it would take more room than it saves time.
+// appendOnce appends the item for a single answer. The record does not remember what can be made
+// directly from the stored bytes, because that would take more memory than it saves time.
 func (v *view) appendOnce(dst []byte, rec *store.Record) ([]byte, error) {
 	if v.program != nil && v.program() != nil {
 		return v.appendItem(dst, rec)
@@ -72,7 +72,7 @@ func (v *view) appendOnce(dst []byte, rec *store.Record) ([]byte, error) {
 	return append(dst, item...), err
 }
 
-// protoAs is the record as an envelope, or its metadata's.
+// protoAs returns the record, or its metadata, as an envelope.
 func (v *view) protoAs(rec *store.Record, out negotiate.Output) ([]byte, error) {
 	if out.As == "PartialObjectMetadata" {
 		return v.partialProto(rec, out.AsVersion)
@@ -80,7 +80,7 @@ func (v *view) protoAs(rec *store.Record, out negotiate.Output) ([]byte, error) 
 	return v.proto(rec)
 }
 
-// appendAs appends the record as JSON with its kind, or its metadata's.
+// appendAs appends the record, or its metadata, as JSON with its kind.
 func (v *view) appendAs(dst []byte, rec *store.Record, out negotiate.Output) ([]byte, error) {
 	if out.As != "PartialObjectMetadata" {
 		return v.appendObject(dst, rec)
@@ -92,11 +92,11 @@ func (v *view) appendAs(dst []byte, rec *store.Record, out negotiate.Output) ([]
 func (s *Server) send(w http.ResponseWriter, r *http.Request, code int, mediaType string, data []byte) error {
 	a := s.pools.answer(w, r, code, mediaType)
 	_, _ = a.Write(data)
-	_ = a.Close() // the client is gone: nobody to tell
+	_ = a.Close() // fails if the client is gone
 	return nil
 }
 
-// sendItem sends a JSON item with its kind, without putting the two together first.
+// sendItem sends a JSON item with its kind. It does not copy the two into one buffer.
 func (s *Server) sendItem(w http.ResponseWriter, r *http.Request, code int, v *view, item []byte) error {
 	a := s.pools.answer(w, r, code, negotiate.JSON)
 	a.item(v, item)
@@ -118,14 +118,14 @@ func (a *answer) item(v *view, item []byte) {
 	_, _ = a.Write(item[1:])
 }
 
-// unrecorded is what objects that no record holds are answered in: they have no columns.
+// unrecorded returns the offer for objects that are not in a store record. They have no columns.
 func unrecorded() negotiate.Offer {
 	offer := negotiate.Standard()
 	offer.Transforms, offer.NoTables = true, true
 	return offer
 }
 
-// respond answers with an object that no record holds, or with its metadata.
+// respond answers with an object that is not in a store record, or with its metadata.
 func (s *Server) respond(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object) error {
 	out, err := negotiate.Accept(r, unrecorded())
 	if err != nil {
@@ -140,7 +140,7 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request, code int, obj r
 		gvk = kinds[0]
 	}
 	s.auditObject(r, obj, gvk)
-	if meta, ok := obj.(metav1.Object); ok && out.As != "" { // a Status stays one
+	if meta, ok := obj.(metav1.Object); ok && out.As != "" { // a Status has no other form
 		if out.As == "PartialObjectMetadataList" {
 			return notAList(resource.InternalName(gvk))
 		}
@@ -149,7 +149,7 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request, code int, obj r
 	return s.pools.writeObject(w, r, out, code, obj, gvk)
 }
 
-// notAList refuses to make a list of one object. name is its type's.
+// notAList returns the error for a list form of a single object, whose type is called name.
 func notAList(name string) error {
 	return negotiate.NotAcceptableMessage(fmt.Sprintf("you requested PartialObjectMetadataList, but the requested object is not a list (*%s)", name))
 }

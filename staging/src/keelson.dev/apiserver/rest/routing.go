@@ -69,7 +69,7 @@ func (builtIn) verb(info *request.RequestInfo, method string) string {
 func (builtIn) locate(_ *state, t *target, method string) error {
 	info := t.info
 	if info.Verb == "proxy" {
-		return errNotFound() // a path of the past: today proxy is a subresource
+		return errNotFound() // proxy is a subresource today
 	}
 	if oldWatch(info) {
 		if err := t.watched(method); err != nil {
@@ -119,7 +119,8 @@ func (customResource) warnsFirst() bool   { return true }
 func (customResource) createsFirst() bool { return false }
 func (customResource) inRouter() bool     { return false }
 
-// verb is RequestInfo's also for subresources. HEAD is handled as GET; OPTIONS is not supported.
+// verb returns RequestInfo's verb, for subresources too. HEAD is handled as GET; OPTIONS is not
+// supported.
 func (customResource) verb(info *request.RequestInfo, _ string) string { return info.Verb }
 
 func (customResource) locate(st *state, t *target, _ string) error {

@@ -35,7 +35,7 @@ func scaleKind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}
 }
 
-// scale answers the scale subresource: replicas of any kind, as an
+// scale answers requests for the scale subresource, which shows the replicas of any kind as an
 // autoscaling/v1 Scale.
 func (s *Server) scale(w http.ResponseWriter, r *http.Request, t *target) error {
 	out, err := negotiate.Accept(r, t.offer())
@@ -127,7 +127,7 @@ func (s *Server) getScale(r *http.Request, t *target) (resource.Object, error) {
 	return obj, nil
 }
 
-// scaleOf is obj's Scale.
+// scaleOf returns obj's Scale.
 func scaleOf(t *target, obj resource.Object) (*autoscaling.Scale, error) {
 	want, have, selector, err := t.sub.Scale.Get(obj)
 	if err != nil {
@@ -143,7 +143,7 @@ func scaleOf(t *target, obj resource.Object) (*autoscaling.Scale, error) {
 	}, nil
 }
 
-// shown is a Scale as it is told of: no replicas are none.
+// shown returns a Scale for the client, which sees 0 if there are no replicas.
 func shown(scale *autoscaling.Scale) *autoscaling.Scale {
 	if scale.Spec.Replicas == resource.NoReplicas {
 		scale.Spec.Replicas = 0
@@ -187,11 +187,11 @@ func (s *Server) putScale(r *http.Request, t *target) (resource.Object, error) {
 	})
 }
 
-// scaleChange makes the wanted Scale from the present one, with the fields that
-// who manages noted.
+// scaleChange computes the new Scale from the current one, and records who as the manager of the
+// changed fields.
 type scaleChange func(have *autoscaling.Scale, who string) (*autoscaling.Scale, error)
 
-// applyScale writes what change makes of the present Scale into the object.
+// applyScale applies change to the Scale of the object and stores the object.
 func (s *Server) applyScale(ctx context.Context, t *target, options metav1.UpdateOptions, same *metav1.Preconditions, change scaleChange) (resource.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -205,7 +205,7 @@ func (s *Server) applyScale(ctx context.Context, t *target, options metav1.Updat
 	return rec.Shared()
 }
 
-// facadeOf has admission see the Scale, as the client does.
+// facadeOf returns the facade that shows admission the Scale instead of the object.
 func (s *Server) facadeOf(t *target, manager string, change scaleChange) *registry.Facade {
 	return &registry.Facade{
 		Kind: scaleKind(),
@@ -222,7 +222,8 @@ func (s *Server) facadeOf(t *target, manager string, change scaleChange) *regist
 	}
 }
 
-// scaled is cur with the replicas that change asks for, and that admission makes of them.
+// scaled applies change and admission to the Scale of cur, and returns cur with the resulting
+// replicas.
 func (s *Server) scaled(t *target, cur resource.Object, who string, change scaleChange, admit registry.AdmitFunc) (resource.Object, error) {
 	have, err := scaleOf(t, cur)
 	if err != nil {
@@ -250,7 +251,7 @@ func (s *Server) scaled(t *target, cur resource.Object, who string, change scale
 		gr := t.row.GroupResource()
 		gr.Resource += "/scale"
 		return nil, apierrors.NewConflict(gr, t.name,
-			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", want.UID, cur.GetUID())) // Kubernetes' words
+			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", want.UID, cur.GetUID())) // Kubernetes' message
 	}
 	if want.ResourceVersion != "" {
 		cur.SetResourceVersion(want.ResourceVersion)
@@ -267,7 +268,7 @@ func (s *Server) scaled(t *target, cur resource.Object, who string, change scale
 	return cur, nil
 }
 
-// replicaPaths is where the object has its replicas, in each version.
+// replicaPaths returns where the object has its replicas in each version.
 func replicaPaths(t *target) managedfields.ResourcePathMappings {
 	paths := make(managedfields.ResourcePathMappings, len(t.row.Versions))
 	for _, v := range t.row.Versions {
@@ -291,7 +292,7 @@ func fieldPath(dotted string) fieldpath.Path {
 	return path
 }
 
-// newScaleFields makes the keeper of Scales' managedFields.
+// newScaleFields returns the field manager of Scales.
 func newScaleFields(cfg *Config) (*managedfields.FieldManager, error) {
 	if cfg.TypeConverter == nil {
 		return nil, nil
@@ -305,7 +306,7 @@ func newScaleFields(cfg *Config) (*managedfields.FieldManager, error) {
 		scaleKind(), scaleKind().GroupVersion(), "scale", nil)
 }
 
-// ownScale notes what who changes between have and want.
+// ownScale records in want's managedFields who has changed have to want.
 func (s *Server) ownScale(have, want *autoscaling.Scale, who string) *autoscaling.Scale {
 	if s.scaleFields == nil {
 		return want
@@ -358,7 +359,7 @@ func (s *Server) patchScale(r *http.Request, t *target) (resource.Object, error)
 	})
 }
 
-// sameObject refuses a Scale of another object than the path's.
+// sameObject rejects a Scale that names another object than the path.
 func sameObject(t *target, scale *autoscaling.Scale) error {
 	if err := matchNamespace(t.namespace, scale); err != nil {
 		return err
@@ -383,7 +384,7 @@ func (s *Server) patchedScale(kind types.PatchType, have *autoscaling.Scale, bod
 	})
 }
 
-// applyScaleConfig is server-side apply of a Scale.
+// applyScaleConfig does a server-side apply of a Scale.
 func (s *Server) applyScaleConfig(have *autoscaling.Scale, body []byte, who string, force bool) (*autoscaling.Scale, error) {
 	config := &unstructured.Unstructured{Object: map[string]any{}}
 	if err := yaml.Unmarshal(body, &config.Object); err != nil {

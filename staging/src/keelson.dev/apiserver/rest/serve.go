@@ -29,17 +29,17 @@ var (
 	errNoPage        = errors.New("no such API group")
 )
 
-// target is what a request is about.
+// target is the resource, subresource or object that a request is for.
 type target struct {
 	*endpoint
 	info            *request.RequestInfo
 	view            *view
-	sub             *resource.RowSub // nil: the resource itself
+	sub             *resource.RowSub // nil for the resource itself
 	namespace, name string
 	verb            string
 }
 
-// subresource is the name of the subresource; empty for the resource itself.
+// subresource returns the name of the subresource. It is empty for the resource itself.
 func (t *target) subresource() string {
 	if t.sub == nil {
 		return ""
@@ -47,7 +47,7 @@ func (t *target) subresource() string {
 	return t.sub.Name
 }
 
-// ServeHTTP answers the API's paths: /api, /apis, /openapi and below.
+// ServeHTTP answers requests for /api, /apis, /openapi and the paths below them.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	st := s.state.Load()
 	info, ok := request.RequestInfoFrom(r.Context())
@@ -56,7 +56,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if strings.HasPrefix(r.URL.Path, "/apis//") {
-		http.NotFound(w, r) // the core group is no group of this prefix
+		http.NotFound(w, r) // the core group is not below /apis
 		return
 	}
 	if strings.HasPrefix(r.URL.Path, "/openapi/") {
@@ -97,8 +97,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// resolve finds what a request is about, and keeps its endpoint until release.
-// Of a resource that is not known it asks whether it has just come.
+// resolve finds the target of a request and acquires its endpoint, which the caller releases. If
+// the resource is unknown, it asks Config.Missing once whether the resource has just been added.
 func (s *Server) resolve(r *http.Request, info *request.RequestInfo) (*target, error) {
 	for asked := false; ; {
 		st := s.state.Load()
@@ -107,7 +107,7 @@ func (s *Server) resolve(r *http.Request, info *request.RequestInfo) (*target, e
 		case t != nil && t.acquire():
 			return t, err
 		case t != nil:
-			continue // replaced since
+			continue // the endpoint has just been replaced
 		case asked || s.cfg.Missing == nil || !s.cfg.Missing(r.Context(), schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}):
 			return nil, err
 		}
@@ -115,7 +115,7 @@ func (s *Server) resolve(r *http.Request, info *request.RequestInfo) (*target, e
 	}
 }
 
-// resolve finds what a request is about, or says that there is no such thing.
+// resolve finds the target of a request, or returns why there is none.
 func (st *state) resolve(info *request.RequestInfo, method string) (*target, error) {
 	e := st.endpoints[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]
 	if e == nil || (info.APIPrefix == "api") != (info.APIGroup == "") {
@@ -136,8 +136,8 @@ func (st *state) resolve(info *request.RequestInfo, method string) (*target, err
 	return t, e.behaviour.check(t)
 }
 
-// watched refuses what is no old path of a watch of a built-in kind, and other
-// methods than that of a watch.
+// watched returns an error unless the path is one of the old watch paths of a built-in kind, and
+// the method is GET.
 func (t *target) watched(method string) error {
 	switch {
 	case len(t.info.Parts) > 2, !slices.Contains(t.verbs, "watch"),
@@ -149,13 +149,13 @@ func (t *target) watched(method string) error {
 	return nil
 }
 
-// noNamespace reports whether a path has the place of a namespace, and nothing there.
+// noNamespace reports whether the namespace in a path is empty.
 func noNamespace(info *request.RequestInfo) bool {
 	return strings.Contains(info.Path, "/namespaces//")
 }
 
-// inNamespace reports whether a path leads into a namespace before it comes to the
-// resource: a namespace's own path names it twice over and has no more segments.
+// inNamespace reports whether the resource in a path comes after a namespace. In the path of a
+// namespace itself, RequestInfo has the name both as namespace and as name.
 func inNamespace(info *request.RequestInfo) bool {
 	before := 2 // prefix and version
 	if oldWatch(info) {
@@ -164,13 +164,13 @@ func inNamespace(info *request.RequestInfo) bool {
 	return strings.Count(strings.Trim(info.Path, "/"), "/")+1 > before+len(info.Parts)
 }
 
-// oldWatch reports whether a request is a watch by its path, and not by a parameter.
+// oldWatch reports whether the path makes the request a watch, not a query parameter.
 func oldWatch(info *request.RequestInfo) bool {
 	return info.Verb == "watch" && strings.Contains(info.Path, "/watch/")
 }
 
-// noSuch is the answer to a path that leads nowhere. Where no kind is the
-// server's own, nothing of the API answers.
+// noSuch returns the error for a path that does not exist. If all kinds of the group are custom,
+// the answer does not come from the API.
 func (st *state) noSuch(group string) error {
 	if st.own[group] {
 		return errNotFound()
@@ -178,11 +178,11 @@ func (st *state) noSuch(group string) error {
 	return errNoPage
 }
 
-// verbOf is the verb of discovery documents: RequestInfo's for resources, the
-// method's for subresources.
+// verbOf returns the verb as discovery names it: RequestInfo's verb for resources, one that follows
+// from the method for subresources.
 func verbOf(info *request.RequestInfo, method string) string {
 	if method == http.MethodHead {
-		return "head" // of no resource
+		return "head" // no resource has this verb
 	}
 	if info.Subresource == "" {
 		return info.Verb
@@ -199,12 +199,13 @@ func verbOf(info *request.RequestInfo, method string) string {
 	case http.MethodDelete:
 		return "delete"
 	case http.MethodOptions:
-		return "options" // of no resource but a proxy
+		return "options" // only proxies have this verb
 	}
-	return "" // methods are told apart by case
+	return "" // methods are case-sensitive
 }
 
-// checkDryRun refuses a trial of what goes to a process: nobody can take it back.
+// checkDryRun rejects dry runs of requests that reach a process, because their effects cannot be
+// undone.
 func (t *target) checkDryRun(r *http.Request) error {
 	if t.sub != nil && t.sub.Connects() && len(query(r)["dryRun"]) > 0 {
 		return apierrors.NewBadRequest("dryRun is not supported")
@@ -212,9 +213,9 @@ func (t *target) checkDryRun(r *http.Request) error {
 	return nil
 }
 
-// checkName refuses requests for one object that name none, and those that reach a
-// process, or all objects, of a place that there cannot be. For others the place is
-// checked once it is known what is asked (checkKey): that may be wrong itself.
+// checkName rejects requests for one object that do not name it, and requests to a process or a
+// whole collection whose namespace or name is invalid. For other requests, checkKey checks these
+// later, after options and body, whose errors take precedence.
 func (t *target) checkName() error {
 	if t.name == "" && (t.sub != nil || t.verb == "update" || t.verb == "patch") {
 		return apierrors.NewBadRequest("name must be provided")
@@ -231,7 +232,7 @@ func (t *target) checkName() error {
 	return nil
 }
 
-// checkKey refuses what can be no object's place.
+// checkKey rejects namespaces and names that no object can have.
 func (t *target) checkKey() error {
 	if err := t.checkNamespace(); err != nil {
 		return err
@@ -243,13 +244,12 @@ func (t *target) checkNamespace() error {
 	return t.row.CheckNamespace(t.namespace)
 }
 
-// carries reports whether the request's method, though no verb of the API, goes
-// through to a backend: proxies carry HEAD and OPTIONS too.
+// carries reports whether a HEAD or OPTIONS request is passed on to the backend of a proxy.
 func (t *target) carries() bool {
 	return t.sub != nil && t.sub.Traffic == resource.Proxied && (t.verb == "head" || t.verb == "options")
 }
 
-// fits reports whether a verb goes with the path of one object, or of all.
+// fits reports whether a verb applies to the path of one object (named) or of a collection.
 func fits(verb string, named bool) bool {
 	switch verb {
 	case "create", "deletecollection", "list":
@@ -260,7 +260,7 @@ func fits(verb string, named bool) bool {
 	return named
 }
 
-// warnOfVersion tells that the version asked for will go, if it will.
+// warnOfVersion adds a warning if the version is deprecated.
 func (t *target) warnOfVersion(r *http.Request) {
 	if v := t.version(); v != nil && v.Deprecated != "" {
 		warning.AddWarning(r.Context(), "", v.Deprecated)
@@ -312,7 +312,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t *target) error 
 	return errMethod()
 }
 
-// version is the served version of the request, whatever it is.
+// version returns the served version of the request.
 func (t *target) version() *resource.Version {
 	for i := range t.row.Versions {
 		if t.row.Versions[i].Name == t.info.APIVersion {
@@ -322,11 +322,11 @@ func (t *target) version() *resource.Version {
 	return nil
 }
 
-// routed refuses what Kubernetes' router refuses before it looks at names: it
-// knows what each path of a built-in kind takes and produces.
+// routed returns the errors of Kubernetes' router, which checks content types before names: it
+// knows what each path of a built-in kind accepts and produces.
 func (t *target) routed(r *http.Request) error {
 	var refused error
-	if t.verb == "patch" && (t.sub == nil || !t.sub.Connects()) { // of custom resources too, before it is asked what is accepted
+	if t.verb == "patch" && (t.sub == nil || !t.sub.Connects()) { // also for custom resources, and before the Accept header
 		_, refused = patchType(r, t.view.dynamic)
 		if refused != nil && !namesOneOf(r.Header.Get("Content-Type"), patchTypes(false)) {
 			return refused
@@ -343,7 +343,7 @@ func (t *target) routed(r *http.Request) error {
 		types = append([]string{"text/plain"}, types...)
 	}
 	if negotiate.Routes(r, types) {
-		return refused // by the handler, which the router has found
+		return refused // the error of the handler
 	}
 	return negotiate.NotRouted(types)
 }

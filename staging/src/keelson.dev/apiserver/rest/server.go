@@ -31,7 +31,7 @@ import (
 	"keelson.dev/apiserver/transcode"
 )
 
-// Server serves rows. It is safe for concurrent use.
+// Server serves rows of the kind table. It is safe for concurrent use.
 type Server struct {
 	cfg      Config
 	decoders decoders
@@ -40,64 +40,63 @@ type Server struct {
 	metrics  *metrics
 	// auditCodecs encode objects for audit events.
 	auditCodecs runtime.NegotiatedSerializer
-	// scaleFields keeps the managedFields of Scales; nil when none are kept.
+	// scaleFields maintains the managedFields of Scales. It is nil if none are kept.
 	scaleFields *managedfields.FieldManager
-	// ownership keeps what the managedFields of the kinds have in common.
+	// ownership caches what the managedFields of the kinds share.
 	ownership *ownership.Types
 
 	mu    sync.Mutex // serialises changes of state
 	state atomic.Pointer[state]
 }
 
-// RowOptions are what a row added at run time brings along.
+// RowOptions configure a row that is added at run time.
 type RowOptions struct {
 	// TypeConverter replaces the server's for this row.
 	TypeConverter managedfields.TypeConverter
-	// Structure prunes and checks an object of a served version that came from
-	// a client, before anything else sees it; it returns what strict field
-	// validation has to say, when unknown is true. Nil: nothing.
+	// Structure prunes and checks an object of a served version from a client, before anything else
+	// sees it. If unknown is true, it also returns the findings of strict field validation. It may be
+	// nil.
 	Structure func(version string, obj resource.Object, unknown bool) (findings []error, err error)
-	// OpenAPI is the definition of the kind in each served version, as OpenAPI
-	// v3 and v2 schemas in JSON; nil publishes a schema without fields.
+	// OpenAPI returns the definition of the kind in each served version, as OpenAPI v3 and v2 schemas
+	// in JSON. If it is nil, the published schema has no fields.
 	OpenAPI func(version string) (v3, v2 []byte, err error)
-	// Identity says that rows of the same version and identity treat stored
-	// objects alike: one that takes the place of the other goes on with its store
-	// and its watches. Empty: they end.
+	// Identity identifies how rows treat stored objects. A row that replaces one of the same version
+	// and identity takes over its store and its watches. If it is empty, these end.
 	Identity string
-	// OpenAPIHash changes whenever what OpenAPI returns does, and is the same on
-	// every server; empty: what OpenAPI returns is looked at.
+	// OpenAPIHash changes whenever the result of OpenAPI does, and is the same on every server. If it
+	// is empty, the result of OpenAPI is hashed.
 	OpenAPIHash string
 }
 
-// endpoint is a served row.
+// endpoint serves a row.
 type endpoint struct {
 	row       *resource.Row
 	options   RowOptions
-	registry  *registry.Registry // nil if ephemeral
+	registry  *registry.Registry // nil if the row is ephemeral
 	views     map[string]*view   // by version
 	verbs     []string
 	behaviour behaviour
 	*life
 }
 
-// life is how long the store of an endpoint, and the watches of it, last. An
-// endpoint that takes the place of another may go on with the other's.
+// life is the lifetime of an endpoint's store and watches. An endpoint that replaces another may
+// take over its life.
 type life struct {
 	identity string
 	done     context.Context // ends when the row is removed
 	remove   context.CancelFunc
-	users    atomic.Int64 // requests under way, and the state
+	users    atomic.Int64 // running requests, plus one while it is served
 	store    store.Interface
 }
 
 // state is the set of endpoints at one moment. It is immutable.
 type state struct {
 	endpoints map[schema.GroupVersionResource]*endpoint
-	// resources are the distinct endpoints of each resource: one, or one for each version.
+	// resources are the distinct endpoints of each resource: a single one, or one for each version.
 	resources map[schema.GroupResource][]*endpoint
 	groups    map[string][]string // group → versions, in the order of discovery
-	own       map[string]bool     // groups with kinds that are not custom
-	docs      func() *documents   // discovery and OpenAPI of these endpoints, made at the first need
+	own       map[string]bool     // groups that have built-in kinds
+	docs      func() *documents   // discovery and OpenAPI of these endpoints, made when first needed
 	parts     *parts              // of OpenAPI documents
 }
 
@@ -159,7 +158,7 @@ func newJitter() func() float64 {
 	}
 }
 
-// newEndpoint makes the endpoint of a row, which goes on with old's life if it can.
+// newEndpoint returns the endpoint of a row. It takes over old's life if it can.
 func (s *Server) newEndpoint(row *resource.Row, options RowOptions, old *endpoint) (*endpoint, error) {
 	e := &endpoint{row: row, options: options, views: make(map[string]*view, 1), verbs: discovery.Verbs(row), behaviour: behaviourOf(row)}
 	if old != nil && options.Identity != "" && old.identity == options.Identity {
@@ -197,7 +196,7 @@ func (s *Server) newEndpoint(row *resource.Row, options RowOptions, old *endpoin
 	return e, nil
 }
 
-// namespaceCheck is what the registry of a row asks before it stores a new object.
+// namespaceCheck returns the NamespaceCheck of a row's registry.
 func (s *Server) namespaceCheck(row *resource.Row) registry.NamespaceCheck {
 	if !row.Namespaced || s.cfg.NamespaceCheck == nil {
 		return nil
@@ -205,8 +204,8 @@ func (s *Server) namespaceCheck(row *resource.Row) registry.NamespaceCheck {
 	return s.cfg.NamespaceCheck(row)
 }
 
-// typeConverter is the server's, or for rows of no Go type one that deduces
-// schemas from the objects.
+// typeConverter returns the server's type converter. For rows without a Go type it returns one that
+// deduces schemas from the objects.
 func (s *Server) typeConverter(row *resource.Row) managedfields.TypeConverter {
 	if row.New == nil || s.cfg.TypeConverter == nil {
 		return s.cfg.TypeConverter
@@ -217,9 +216,9 @@ func (s *Server) typeConverter(row *resource.Row) managedfields.TypeConverter {
 	return s.cfg.TypeConverter
 }
 
-// Serves reports whether path ("/api...", "/apis...", "/openapi...") is the
-// server's: an API group and version it has rows of, or a discovery or OpenAPI
-// document. What is not may be delegated (aggregation).
+// Serves reports whether the server serves path: an API group and version that it has rows of, or a
+// discovery or OpenAPI document ("/api...", "/apis...", "/openapi..."). Other paths may be
+// delegated to another server (aggregation).
 func (s *Server) Serves(path string) bool {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	groups := s.state.Load().groups

@@ -18,7 +18,7 @@ import (
 	"keelson.dev/apiserver/table"
 )
 
-// tableOptions reads what a Table request may say.
+// tableOptions are the query parameters of a request for a Table.
 type tableOptions struct {
 	include   metav1.IncludeObjectPolicy
 	noHeaders bool
@@ -53,7 +53,7 @@ func (s *Server) respondTable(w http.ResponseWriter, r *http.Request, out negoti
 		return err
 	}
 	if len(page.Records) == 0 && v.row.Columns == nil && !v.dynamic {
-		// Kinds without columns of their own have no list of rows then.
+		// Without columns of its own, a built-in kind has null instead of an empty list of rows.
 		return s.pools.writeJSON(w, r, out, code, append(bytes.TrimSuffix(head, []byte("[")), "null}"...))
 	}
 	now := s.cfg.Clock.Now()
@@ -86,7 +86,7 @@ func (s *Server) respondTable(w http.ResponseWriter, r *http.Request, out negoti
 	return nil
 }
 
-// inOrder is page in the order that the rows of its table have.
+// inOrder returns page in the order of the table's rows.
 func inOrder(v *view, page *store.Page) (*store.Page, error) {
 	order := v.row.RowOrder
 	if order == nil || len(page.Records) < 2 {
@@ -107,8 +107,8 @@ func inOrder(v *view, page *store.Page) (*store.Page, error) {
 	return &out, nil
 }
 
-// tableRows makes the rows of a Table. Ages are left open in them: what a row says
-// besides depends on its object alone.
+// tableRows returns the encoder of the rows of a Table. It leaves ages open, because everything
+// else in a row depends only on the object.
 func (s *Server) tableRows(v *view, metaVersion string, o tableOptions) *items {
 	variant := v.gvk.Version + "/Table/" + metaVersion + "/" + string(o.include)
 	cells := v.cells()
@@ -128,7 +128,7 @@ func (s *Server) tableRows(v *view, metaVersion string, o tableOptions) *items {
 	}}
 }
 
-// appendRowObject appends what a row includes of its object.
+// appendRowObject appends the part of the object that a row includes.
 func (v *view) appendRowObject(dst []byte, rec *store.Record, metaVersion string, o tableOptions) ([]byte, error) {
 	switch o.include {
 	case metav1.IncludeObject:
@@ -139,7 +139,7 @@ func (v *view) appendRowObject(dst []byte, rec *store.Record, metaVersion string
 	return append(dst, "null"...), nil
 }
 
-// appendRow appends the row of a record as it is at a moment.
+// appendRow appends the row of a record with ages as of now.
 func (s *Server) appendRow(dst []byte, v *view, rec *store.Record, metaVersion string, o tableOptions, now time.Time) ([]byte, error) {
 	obj, err := rec.Shared()
 	if err != nil {

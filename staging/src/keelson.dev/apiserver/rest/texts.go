@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// turnsPerProcessor is how many texts of blocks are made and written at once for
-	// each processor: one of which the text is made, others that are sent.
+	// turnsPerProcessor is how many texts of blocks are in use at once for each processor: one is
+	// being made while the others are being sent.
 	turnsPerProcessor = 4
-	// turnTime is how long a turn lasts at most. A client that takes longer to read
-	// a text keeps its buffer, not the turn: nobody waits for slow clients.
+	// turnTime is the longest time that a turn lasts. A client that takes longer to read a text keeps
+	// its buffer, but not its turn, so slow clients delay no others.
 	turnTime = 50 * time.Millisecond
 )
 
-// texts are the buffers that texts of blocks are made in. Those who list take turns:
-// of fifty informers that begin together each would have a buffer otherwise, although
-// a processor works at one.
+// texts are the buffers for texts of blocks. Lists take turns at using them: if fifty informers
+// started at once without turns, each would have a buffer, although a processor works on only one
+// at a time.
 type texts struct {
 	buffers sync.Pool // *[]byte, empty
 	turns   chan struct{}
@@ -37,8 +37,8 @@ func newTexts(clk clock.Clock) *texts {
 	}
 }
 
-// use lends use an empty buffer, once it is its turn, and keeps what use returns for
-// the next, unless an unusual object has made it large.
+// use calls use with an empty buffer once it has a turn. It keeps the buffer that use returns for
+// the next call, unless that is too large.
 func (t *texts) use(use func(buf []byte) ([]byte, error)) error {
 	t.turns <- struct{}{}
 	end := t.clock.AfterFunc(turnTime, func() { <-t.turns })

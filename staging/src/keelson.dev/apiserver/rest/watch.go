@@ -25,8 +25,8 @@ import (
 // flushSize is how much of a batch of events is sent at a time.
 const flushSize = 64 << 10
 
-// watch streams the events of a resource until the client goes, the time is
-// over, the resource is removed or the watcher falls behind.
+// watch streams the events of a resource until the client leaves, the timeout is reached, the
+// resource is removed or the watcher falls behind.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output, o metav1.ListOptions) error {
 	var timeout time.Duration
 	if o.TimeoutSeconds != nil {
@@ -41,13 +41,13 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 	listed := s.metrics.watchList(t, o.SendInitialEvents)
 	watcher, err := t.registry.Watch(ctx, t.namespace, o, timeout)
 	if apierrors.IsResourceExpired(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
-		watcher, err = ended{err}, nil // is told as an event
+		watcher, err = ended{err}, nil // the client gets the error as an event
 	}
 	if err != nil {
 		return err
 	}
 	defer watcher.Stop()
-	// Kubernetes looks at the form of what it sends when there is something to be sent.
+	// Kubernetes checks the form of the answer only when there is something to send.
 	tables, err := parseTableOptions(r, out)
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 	if out.MediaType == negotiate.YAML {
 		return negotiate.NotAcceptable([]string{negotiate.JSON + ";stream=watch", negotiate.Protobuf + ";stream=watch"})
 	}
-	ctx, over := context.WithTimeout(ctx, timeout) // of what there is to be seen from here on
+	ctx, over := context.WithTimeout(ctx, timeout) // starting the watch does not count
 	defer over()
 	enc := &eventEncoder{s: s, v: t.view, out: out, tables: tables, listed: listed}
 	if out.As == "PartialObjectMetadataList" {
@@ -67,7 +67,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 	return s.stream(ctx, t.done, w, watcher, enc)
 }
 
-// ended is a watch that is over before it has begun. It implements store.Watcher.
+// ended is a watch that has failed before it began. It implements store.Watcher.
 type ended struct{ err error }
 
 // Next implements store.Watcher.
@@ -76,8 +76,9 @@ func (e ended) Next(context.Context) ([]store.Event, error) { return nil, e.err 
 // Stop implements store.Watcher.
 func (e ended) Stop() {}
 
-// listless is a watch of which every object is asked for as a list, which none is: it
-// is over, without a word, with the first of them. Errors are told. It implements store.Watcher.
+// listless is a watch whose objects are requested in the form of a list, which a single object does
+// not have. It ends silently with the first event. Errors are reported as usual. It implements
+// store.Watcher.
 type listless struct{ store.Watcher }
 
 // Next implements store.Watcher.
@@ -89,8 +90,8 @@ func (l listless) Next(ctx context.Context) ([]store.Event, error) {
 	return nil, err
 }
 
-// stream writes events as HTTP chunks. It ends without a word when removed is
-// done: then the store is gone too.
+// stream writes events as HTTP chunks. It ends silently when removed is done, because then the
+// store is closed too.
 func (s *Server) stream(ctx, removed context.Context, to http.ResponseWriter, watcher store.Watcher, enc *eventEncoder) error {
 	w := s.newWatchWriter(to)
 	w.Header().Set("Content-Type", enc.contentType())
@@ -109,12 +110,12 @@ func (s *Server) stream(ctx, removed context.Context, to http.ResponseWriter, wa
 		if !s.sendEvents(w, events, enc) || w.FlushError() != nil {
 			return nil
 		}
-		enc.told(events)
+		enc.sent(events)
 	}
 }
 
-// sendEvents writes events, and reports whether the watch can go on. No watch
-// keeps a buffer while there is nothing to be sent.
+// sendEvents writes events, and reports whether the watch can continue. A watch keeps no buffer
+// while there is nothing to send.
 func (s *Server) sendEvents(w io.Writer, events []store.Event, enc *eventEncoder) bool {
 	failed := func(err error) bool {
 		enc.log(err)
@@ -125,7 +126,7 @@ func (s *Server) sendEvents(w io.Writer, events []store.Event, enc *eventEncoder
 			return failed(err)
 		} else if frame != nil {
 			_, err := w.Write(frame)
-			return err == nil // or the client is gone
+			return err == nil // false if the client is gone
 		}
 	}
 	buf := s.pools.buffers.Get().(*[]byte)
@@ -145,26 +146,26 @@ func (s *Server) sendEvents(w io.Writer, events []store.Event, enc *eventEncoder
 	return true
 }
 
-// eventEncoder turns events into frames of one watch.
+// eventEncoder encodes the events of one watch as frames.
 type eventEncoder struct {
 	s       *Server
 	v       *view
 	out     negotiate.Output
 	tables  tableOptions
 	headers bool   // the column definitions have been sent
-	listed  func() // told once all has been sent that was there; may be nil
+	listed  func() // called when the initial events have been sent; may be nil
 }
 
-// told notes that events have been sent.
-func (e *eventEncoder) told(events []store.Event) {
+// sent records that events have been sent.
+func (e *eventEncoder) sent(events []store.Event) {
 	if e.listed != nil && slices.ContainsFunc(events, func(ev store.Event) bool { return ev.InitialEventsEnd }) {
 		e.listed()
 		e.listed = nil
 	}
 }
 
-// last is what a watch ends with that ended with err, or nil: who goes, or whose resource
-// is gone, is told nothing.
+// last returns the final event of a watch that has ended with err, or nil. There is none if the
+// client has left or the resource was removed.
 func (e *eventEncoder) last(ctx, removed context.Context, err error) []byte {
 	if ctx.Err() != nil || removed.Err() != nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return nil
@@ -184,7 +185,7 @@ func (e *eventEncoder) contentType() string {
 	return negotiate.JSON
 }
 
-// shared returns the frame of ev that other watches are sent too, or nil.
+// shared returns the frame of ev that other watches send too, or nil.
 func (e *eventEncoder) shared(ev *store.Event) ([]byte, error) {
 	return e.v.frames.of(ev, e.out, func() ([]byte, error) { return e.append(nil, ev) })
 }
@@ -219,8 +220,8 @@ func (e *eventEncoder) appendObject(dst []byte, ev *store.Event) ([]byte, error)
 	return e.v.appendAs(dst, ev.Record, e.out)
 }
 
-// bookmark is the object of a bookmark, whole or its metadata only: empty but for
-// a resourceVersion, and the mark of the end of the initial events.
+// bookmark returns the object of a bookmark, whole or only its metadata. It is empty except for the
+// resourceVersion and the annotation that marks the end of the initial events.
 func (e *eventEncoder) bookmark(ev *store.Event, whole bool) (resource.Object, error) {
 	var obj resource.Object = &metav1.PartialObjectMetadata{}
 	gvk := schema.GroupVersionKind{Group: metav1.GroupName, Version: e.out.AsVersion, Kind: "PartialObjectMetadata"}
@@ -265,7 +266,7 @@ func (e *eventEncoder) appendTable(dst []byte, ev *store.Event) ([]byte, error) 
 	return table.AppendTail(dst), nil
 }
 
-// appendBookmarkRow appends the row of an empty object, as the bookmark's is.
+// appendBookmarkRow appends the row of an empty object, which a bookmark has in a Table.
 func (e *eventEncoder) appendBookmarkRow(dst []byte, ev *store.Event) ([]byte, error) {
 	mark, err := e.bookmark(ev, e.tables.include == metav1.IncludeObject)
 	if err != nil {
@@ -306,10 +307,10 @@ func (e *eventEncoder) protoBookmark(ev *store.Event) ([]byte, error) {
 		return nil, err
 	}
 	gvk := mark.GetObjectKind().GroupVersionKind()
-	return wire.NewHeader(gvk.GroupVersion().String(), gvk.Kind).Marshal(mark.(wire.Message)) // as all that is asked for as protobuf
+	return wire.NewHeader(gvk.GroupVersion().String(), gvk.Kind).Marshal(mark.(wire.Message)) // in an envelope, as every object in protobuf
 }
 
-// appendError appends the event that ends a watch, with a Status as its object.
+// appendError appends the event that ends a watch. Its object is a Status.
 func (e *eventEncoder) appendError(dst []byte, err error) ([]byte, error) {
 	status := StatusOf(err)
 	if e.out.MediaType == negotiate.Protobuf {

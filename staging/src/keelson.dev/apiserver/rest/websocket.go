@@ -24,7 +24,7 @@ func (s *Server) serveWebSocket(ctx context.Context, cancel context.CancelFunc, 
 	w.Header().Set("Content-Type", enc.contentType())
 	websocket.Handler(func(conn *websocket.Conn) {
 		defer func() { _ = conn.Close() }()
-		go func() { // ends when conn is closed, at the latest by the deferred Close
+		go func() { // ends when conn is closed, at the latest by the deferred Close below
 			defer cancel()
 			wsstream.IgnoreReceives(conn, 0)
 		}()
@@ -56,8 +56,7 @@ func (s *Server) sendMessages(ctx context.Context, conn *websocket.Conn, watcher
 	}
 }
 
-// sendMessage sends one frame: text for JSON, binary (without its length) for
-// protobuf.
+// sendMessage sends one frame: text for JSON, and binary without its length for protobuf.
 func (s *Server) sendMessage(conn *websocket.Conn, enc *eventEncoder, frame []byte) error {
 	if limit := s.cfg.StallTimeout; limit > 0 {
 		if err := conn.SetWriteDeadline(s.cfg.Clock.Now().Add(limit)); err != nil {
@@ -70,7 +69,7 @@ func (s *Server) sendMessage(conn *websocket.Conn, enc *eventEncoder, frame []by
 	return websocket.Message.Send(conn, string(frame))
 }
 
-// fillList puts the objects of a page into a typed list of the view's version.
+// fillList copies the objects of a page into a list of the view's version.
 func fillList(list runtime.Object, v *view, page *store.Page) error {
 	items := make([]runtime.Object, 0, len(page.Records))
 	for _, rec := range page.Records {

@@ -52,7 +52,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, t *target, out n
 	return s.respondRecord(w, r, out, http.StatusCreated, t.view, rec)
 }
 
-// decodeObject reads a body into the row's storage version, defaulted.
+// decodeObject decodes a body into an object of the storage version and applies defaults.
 func (s *Server) decodeObject(r *http.Request, t *target, body []byte, fieldValidation string) (resource.Object, error) {
 	v := t.view.version
 	into := t.row.New
@@ -96,8 +96,8 @@ func (s *Server) decodeObject(r *http.Request, t *target, body []byte, fieldVali
 	return stored, s.auditConverted(r, t, v, stored)
 }
 
-// decodeCustom reads a body into obj, of a row that checks the structure of its
-// objects itself. An object of another kind is for the registry to refuse.
+// decodeCustom decodes a body into obj for a row that checks the structure of its objects itself.
+// The registry rejects objects of another kind.
 func (s *Server) decodeCustom(r *http.Request, t *target, body []byte, obj resource.Object, fieldValidation string) error {
 	mediaType, err := negotiate.ContentType(r, negotiate.Standard().MediaTypes)
 	if err != nil {
@@ -159,7 +159,7 @@ func (s *Server) update(w http.ResponseWriter, r *http.Request, t *target, out n
 		Blind: true,
 		Transform: func(context.Context, resource.Object) (resource.Object, error) {
 			if next := obj; next != nil {
-				obj = nil // the registry's own from here on
+				obj = nil // it belongs to the registry from here on
 				return next, nil
 			}
 			next, err := s.decodeObject(r, t, body, metav1.FieldValidationIgnore)
@@ -186,7 +186,7 @@ func codeOf(created bool) int {
 	return http.StatusOK
 }
 
-// matchNamespace sets obj's namespace to the path's, or refuses another.
+// matchNamespace sets obj's namespace to that of the path, or rejects another one.
 func matchNamespace(namespace string, obj metav1.Object) error {
 	switch have := obj.GetNamespace(); {
 	case have == namespace:
@@ -198,7 +198,8 @@ func matchNamespace(namespace string, obj metav1.Object) error {
 	return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 }
 
-// patchTypes are the content types of patches; the strategic one is not for dynamic rows.
+// patchTypes returns the content types of patches. Objects without a Go type have no strategic
+// merge patch.
 func patchTypes(dynamic bool) []string {
 	if dynamic {
 		return []string{string(types.JSONPatchType), string(types.MergePatchType), string(types.ApplyYAMLPatchType)}
@@ -208,7 +209,8 @@ func patchTypes(dynamic bool) []string {
 	}
 }
 
-// patchType is the type of a patch's body: what stands before the parameters, letter by letter.
+// patchType returns the type of a patch: what comes before the parameters of the Content-Type
+// header, compared exactly.
 func patchType(r *http.Request, dynamic bool) (types.PatchType, error) {
 	header := r.Header.Get("Content-Type")
 	allowed := patchTypes(dynamic)
@@ -224,8 +226,8 @@ func patchType(r *http.Request, dynamic bool) (types.PatchType, error) {
 	}}
 }
 
-// namesOneOf says whether a header, read as a list, has one of the types: such a request gets past
-// Kubernetes' router, and is refused in the words of its handler.
+// namesOneOf reports whether a header, read as a list, contains one of the types. Kubernetes'
+// router accepts such a request, and then its handler rejects it with another error.
 func namesOneOf(header string, allowed []string) bool {
 	for part := range strings.SplitSeq(header, ",") {
 		mediaType, _, _ := strings.Cut(part, ";")
@@ -236,7 +238,7 @@ func namesOneOf(header string, allowed []string) bool {
 	return false
 }
 
-// patchOptions reads what a patch asks for.
+// patchOptions returns the type, body and options of a patch.
 func (s *Server) patchOptions(r *http.Request, dynamic bool) (kind types.PatchType, body []byte, options metav1.PatchOptions, err error) {
 	if kind, err = patchType(r, dynamic); err != nil {
 		return "", nil, options, err
@@ -269,7 +271,7 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, t *target, out ne
 	return s.respondRecord(w, r, out, codeOf(created), t.view, rec)
 }
 
-// deleteOptions reads the options of a delete from its body, or its query.
+// deleteOptions returns the options of a delete from its body or query.
 func (s *Server) deleteOptions(r *http.Request, t *target) (metav1.DeleteOptions, error) {
 	var options metav1.DeleteOptions
 	body, err := s.readBody(r)
@@ -298,8 +300,8 @@ func (s *Server) deleteOptions(r *http.Request, t *target) (metav1.DeleteOptions
 	return options, nil
 }
 
-// decodeDeleteOptions reads options of whatever version: they are the same in all.
-// The scheme that reads them knows no kind of the API.
+// decodeDeleteOptions decodes options of any API version: they are the same in all. Its scheme has
+// no other kinds.
 func decodeDeleteOptions(mediaType string, body []byte, into *metav1.DeleteOptions) error {
 	info, _ := runtime.SerializerInfoForMediaType(metascheme.Codecs.SupportedMediaTypes(), mediaType)
 	kind := metav1.SchemeGroupVersion.WithKind("DeleteOptions")
@@ -331,14 +333,14 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request, t *target, out n
 		return s.respondRecord(w, r, out, code, t.view, rec)
 	}
 	status := &metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{
-		Name: t.name, Group: t.row.Group, Kind: t.row.Resource, // Kubernetes says the resource here
+		Name: t.name, Group: t.row.Group, Kind: t.row.Resource, // Kubernetes puts the resource here
 	}}
 	status.Details.UID = uidOf(rec)
 	auditStatus(r, status)
 	return s.pools.writeObject(w, r, out, code, status, schema.GroupVersionKind{Version: "v1", Kind: "Status"})
 }
 
-// uidOf is the uid of a record's object, without decoding all of it if it can be.
+// uidOf returns the uid of a record's object, without decoding the whole object if possible.
 func uidOf(rec *store.Record) types.UID {
 	if uid, ok := wire.UID(rec.Bytes()); ok {
 		return types.UID(uid)
