@@ -1,10 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deflate makes gzip answers of pieces that have been compressed once: the
-// pieces of a deflate stream that refer to nothing before them, and end on a byte,
-// may follow one another in any order, and the checksum of the whole comes from
-// theirs.
+// Package deflate assembles gzip answers from pieces that were compressed earlier. A piece of a
+// deflate stream can be placed anywhere if it refers to nothing before it and ends at a byte
+// boundary. The checksum of the answer is computed from the checksums of the pieces.
 package deflate
 
 import (
@@ -17,14 +16,14 @@ import (
 	"github.com/klauspost/compress/flate"
 )
 
-// Piece is a piece of a deflate stream, and not its last.
+// Piece is a piece of a deflate stream. It is not the last one.
 type Piece struct {
 	Data []byte
-	Size int    // of what it inflates to
-	Sum  uint32 // CRC-32 of that
+	Size int    // of the text, in bytes
+	Sum  uint32 // CRC-32 of the text
 }
 
-// Pool makes pieces. It holds no state of what it made, and is safe for concurrent use.
+// Pool compresses pieces. It keeps nothing of them and is safe for concurrent use.
 type Pool struct {
 	writers sync.Pool // *writer
 }
@@ -53,12 +52,12 @@ func (p *Pool) Piece(text []byte) Piece {
 func (w *writer) compress(text []byte) []byte {
 	w.out.Reset()
 	w.flate.Reset(&w.out)
-	_, _ = w.flate.Write(text) // a buffer takes everything
+	_, _ = w.flate.Write(text) // writes to a buffer do not fail
 	_ = w.flate.Flush()
 	return w.out.Bytes()
 }
 
-// Stream is a gzip stream on its way. It is used by one goroutine.
+// Stream is a gzip stream in progress. It is used by one goroutine.
 type Stream struct {
 	pool *Pool
 	w    io.Writer
@@ -67,21 +66,21 @@ type Stream struct {
 	err  error
 }
 
-// header is gzip's: no name, no time, fastest compression, unknown system.
+// header is the gzip header: no name, no time, fastest compression, unknown system.
 const header = "\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"
 
-// stored is up to how many bytes are sent as they are: compressing them would cost
-// more than it saves.
+// stored is the size up to which texts are sent uncompressed, because compressing them costs more
+// than it saves.
 const stored = 512
 
-// Stream begins a stream on w.
+// Stream starts a stream on w.
 func (p *Pool) Stream(w io.Writer) *Stream {
 	s := &Stream{pool: p, w: w}
 	s.write([]byte(header))
 	return s
 }
 
-// Write compresses b and sends it, as a piece of its own: writers buffer.
+// Write compresses b as one piece and sends it. Callers should buffer.
 func (s *Stream) Write(b []byte) (int, error) {
 	if len(b) == 0 || s.err != nil {
 		return 0, s.err
@@ -123,8 +122,8 @@ func (s *Stream) write(b []byte) {
 	}
 }
 
-// combine is the checksum of two texts in a row; size is that of the second. That a
-// text follows multiplies the polynomial of what comes before it by x^(8*size).
+// combine returns the checksum of two texts in a row. size is the length of the second. Appending
+// it multiplies the polynomial of the first text by x^(8*size).
 func combine(first, second uint32, size int) uint32 {
 	shift, square := uint32(1)<<31, uint32(1)<<30 // 1, x
 	for range 3 {
@@ -139,8 +138,8 @@ func combine(first, second uint32, size int) uint32 {
 	return multiply(shift, first) ^ second
 }
 
-// multiply multiplies polynomials over GF(2), modulo that of the checksum, with
-// the bits in reverse.
+// multiply multiplies polynomials over GF(2) modulo that of the checksum. Their bits are in reverse
+// order.
 func multiply(a, b uint32) uint32 {
 	product := uint32(0)
 	for m := uint32(1) << 31; m != 0; m >>= 1 {

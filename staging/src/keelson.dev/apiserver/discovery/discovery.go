@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package discovery derives Kubernetes' discovery documents from rows: which
-// groups, versions and resources a server has, in the old form (APIGroupList,
-// APIResourceList) and in the aggregated one (apidiscovery.k8s.io). It is pure.
+// Package discovery derives Kubernetes' discovery documents from rows: the groups, versions and
+// resources of a server, in the older form (APIGroupList, APIResourceList) and in the aggregated
+// form (apidiscovery.k8s.io). It has no state and no side effects.
 package discovery
 
 import (
@@ -20,7 +20,7 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Verbs is what clients may do with row, sorted.
+// Verbs returns the verbs of row, sorted.
 func Verbs(row *resource.Row) []string {
 	switch {
 	case row.Verbs != nil:
@@ -31,7 +31,7 @@ func Verbs(row *resource.Row) []string {
 	return []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 }
 
-// listedVerbs are what discovery says of a row.
+// listedVerbs returns the verbs that discovery lists for a row.
 func listedVerbs(row *resource.Row) []string {
 	if row.ListedVerbs != nil {
 		return row.ListedVerbs
@@ -39,18 +39,18 @@ func listedVerbs(row *resource.Row) []string {
 	return Verbs(row)
 }
 
-// SortVersions puts versions in Kubernetes' order of preference: v2, v1, v1beta1 ...
+// SortVersions sorts versions in Kubernetes' order of preference: v2, v1, v1beta1 ...
 func SortVersions(versions []string) {
 	slices.SortFunc(versions, func(a, b string) int { return version.CompareKubeAwareVersionStrings(b, a) })
 }
 
-// StorageVersionHash identifies what objects of a resource are stored as.
+// StorageVersionHash returns a hash of the version that a resource is stored in.
 func StorageVersionHash(group, version, kind string) string {
 	sum := sha256.Sum256([]byte(group + "/" + version + "/" + kind))
 	return base64.StdEncoding.EncodeToString(sum[:8])
 }
 
-// Resources lists what rows (all of one group) have in a version.
+// Resources returns the resources of rows, which are of one group, in a version.
 func Resources(rows []*resource.Row, version string) []metav1.APIResource {
 	list := []metav1.APIResource{}
 	for _, row := range sorted(rows) {
@@ -77,7 +77,7 @@ func Resources(rows []*resource.Row, version string) []metav1.APIResource {
 	return list
 }
 
-// sorted are rows by name.
+// sorted returns rows by name.
 func sorted(rows []*resource.Row) []*resource.Row {
 	return slices.SortedFunc(slices.Values(rows), func(a, b *resource.Row) int { return cmp.Compare(a.Resource, b.Resource) })
 }
@@ -90,8 +90,8 @@ func subresource(row *resource.Row, s *resource.RowSub, version string) metav1.A
 	}
 }
 
-// kindOf is the kind a subresource takes, without group and version where they
-// are the endpoint's own.
+// kindOf returns the kind of a subresource. Group and version are empty if they are the endpoint's
+// own.
 func kindOf(row *resource.Row, s *resource.RowSub, version string) schema.GroupVersionKind {
 	switch {
 	case s.Kind.Empty():
@@ -102,7 +102,7 @@ func kindOf(row *resource.Row, s *resource.RowSub, version string) schema.GroupV
 	return s.Kind
 }
 
-// Group is the old form of a group; versions are in order of preference.
+// Group returns the older form of a group. versions are in order of preference.
 func Group(name string, versions []string) metav1.APIGroup {
 	g := metav1.APIGroup{Name: name}
 	for _, v := range versions {
@@ -115,7 +115,7 @@ func Group(name string, versions []string) metav1.APIGroup {
 	return g
 }
 
-// Aggregated is the aggregated form of a group.
+// Aggregated returns the aggregated form of a group.
 func Aggregated(name string, versions []string, rows []*resource.Row) apidiscovery.APIGroupDiscovery {
 	g := apidiscovery.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	for _, v := range versions {

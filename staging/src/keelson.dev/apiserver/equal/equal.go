@@ -1,11 +1,11 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package equal compares API objects and parts of them. Values says what
-// apimachinery's equality.Semantic.DeepEqual says, several times as fast: an
-// update compares a spec with its predecessor more than once.
+// Package equal compares API objects and parts of them. Values gives the same result as
+// apimachinery's equality.Semantic.DeepEqual, several times as fast: an update compares a spec with
+// its predecessor more than once.
 //
-// It keeps nothing. Values must be trees, as objects of the API are.
+// The package has no state. Values must be trees, as API objects are.
 package equal
 
 import (
@@ -18,8 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Values reports whether a and b mean the same: empty lists and maps are like
-// none, quantities are compared by their value and times by the instant.
+// Values reports whether a and b are equal. Empty lists and maps equal nil, quantities are compared
+// by value and times by instant.
 func Values(a, b any) bool {
 	x, y := reflect.ValueOf(a), reflect.ValueOf(b)
 	if !x.IsValid() || !y.IsValid() {

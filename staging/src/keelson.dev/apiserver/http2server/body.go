@@ -16,14 +16,14 @@ func newReceiveWindow(size int) receiveWindow {
 	return receiveWindow{size: int64(size), available: int64(size)}
 }
 
-// receiveWindow is what the client may send.
+// receiveWindow is how much the client may send.
 type receiveWindow struct {
-	size      int64 // the most that the client may have outstanding
+	size      int64 // the largest window
 	available int64
-	unsent    int64 // consumed, but not granted again
+	unsent    int64 // consumed, but not yet granted again
 }
 
-// take reports whether the client may send n bytes.
+// take uses n bytes of the window, and reports whether the client was allowed to send them.
 func (w *receiveWindow) take(n int64) bool {
 	if n > w.available {
 		return false
@@ -32,7 +32,7 @@ func (w *receiveWindow) take(n int64) bool {
 	return true
 }
 
-// give returns how much to grant now that n bytes have been consumed. Small grants wait.
+// give returns how many bytes to grant after n bytes have been consumed. It collects small grants.
 func (w *receiveWindow) give(n int64) int64 {
 	if w.unsent += n; w.unsent < w.size/4 {
 		return 0
@@ -42,8 +42,8 @@ func (w *receiveWindow) give(n int64) int64 {
 	return n
 }
 
-// grantLocked lets the client send as much again as has been consumed of a stream; nil stands for
-// one that has ended.
+// grantLocked lets the client send as much again as was consumed. st may be nil if the stream has
+// ended.
 func (c *conn) grantLocked(st *stream, n int64) {
 	update := func(id uint32, n int64) {
 		if n > 0 {
@@ -60,8 +60,8 @@ func (c *conn) grantLocked(st *stream, n int64) {
 
 var errBodyClosed = errors.New("http2: the request's body is closed")
 
-// body is the body of a request. The connection's reader adds to it, the handler reads. The lock of
-// the connection may be held while its lock is taken, but not the other way round.
+// body is the body of a request. The connection's reader adds to it, the handler reads it. body.mu
+// may be taken while conn.mu is held, but not the other way round.
 type body struct {
 	stream *stream
 
@@ -69,10 +69,10 @@ type body struct {
 	more    sync.Cond
 	data    []byte
 	at      int   // data up to here has been read
-	err     error // after data, or instead of it if failed
+	err     error // returned after data, or instead of it if failed
 	failed  bool
-	trailer http.Header // what has come; for Request.Trailer at the end
-	invite  bool        // the client waits for 100
+	trailer http.Header // trailers received so far; copied to Request.Trailer at the end
+	invite  bool        // the client waits for 100 Continue
 }
 
 func newBody(st *stream) *body {
@@ -81,7 +81,7 @@ func newBody(st *stream) *body {
 	return b
 }
 
-// add appends data and returns how much of it will be consumed later.
+// add appends data and returns how much of it a later read will consume.
 func (b *body) add(p []byte) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -97,7 +97,7 @@ func (b *body) add(p []byte) int {
 	return len(p)
 }
 
-// addTrailer keeps a trailer and reports whether it may be one.
+// addTrailer stores a trailer and reports whether it is allowed.
 func (b *body) addTrailer(name, value string) bool {
 	key := http.CanonicalHeaderKey(name)
 	switch key {
@@ -113,7 +113,7 @@ func (b *body) addTrailer(name, value string) bool {
 	return true
 }
 
-// end notes that all has been added.
+// end records that the body is complete.
 func (b *body) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -123,8 +123,8 @@ func (b *body) end() {
 	b.more.Broadcast()
 }
 
-// fail makes reads fail. It drops what has not been read if that will not be either, and returns how
-// much that was.
+// fail makes reads return err. If drop is set, it also discards unread data, and returns how much
+// that was.
 func (b *body) fail(err error, drop bool) (dropped int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// timer is a timer of a clock.
+// timer is what a clock's AfterFunc returns.
 type timer interface {
 	Stop() bool
 	Reset(d time.Duration) bool
@@ -33,11 +33,11 @@ var (
 	errStalled    = errors.New("http2: the client grants no window")
 )
 
-// conn is a connection. Frames are read by the goroutine of serve.
+// conn is a connection. The goroutine of serve reads its frames.
 type conn struct {
 	server   *server
 	net      net.Conn  // TLS
-	below    io.Closer // what net is over
+	below    io.Closer // the connection below TLS
 	handler  http.Handler
 	base     context.Context // of requests; ends with the connection
 	end      context.CancelFunc
@@ -49,18 +49,18 @@ type conn struct {
 
 	// streams
 	streams map[uint32]*stream
-	lastID  uint32    // highest stream that the client has opened
+	lastID  uint32    // highest stream ID that the client has used
 	running int       // handlers, including those of streams that have been reset
 	queued  []*stream // waiting for a handler to return
 
 	// output; see write.go
 	out       *[]byte // frames to be sent; nil if there are none
-	control   int     // frames in out that take no window
-	writing   bool    // a goroutine writes
-	err       error   // nothing is read or written any more
+	control   int     // frames in out that use no window
+	writing   bool    // a goroutine is writing
+	err       error   // why the connection has ended
 	greeted   bool    // the server's settings, which come first, have been queued
 	encoder   *hpack.Encoder
-	block     bytes.Buffer // of the encoder
+	block     bytes.Buffer // output of the encoder
 	maxFrame  int64        // largest payload to send
 	window    int64        // of the connection, for data to the client
 	initial   int64        // window of a new stream
@@ -72,12 +72,12 @@ type conn struct {
 	// input
 	receive  receiveWindow
 	lastRead time.Time // when a frame was read last
-	pinged   time.Time // when a ping was sent, and no frame was read since; zero: none
+	pinged   time.Time // when a ping was sent, if no frame has arrived since; otherwise zero
 	idle     time.Time // since when there has been no stream
 	timer    timer
 }
 
-// newConn returns the connection over n, which is over below.
+// newConn returns the connection n, which is TLS over below.
 func newConn(
 	s *server, n net.Conn, below io.Closer, state *tls.ConnectionState, h http.Handler, base context.Context,
 ) *conn {
@@ -111,7 +111,7 @@ func (c *conn) serve() {
 	c.watchLocked()
 	c.flushSoonLocked()
 	c.mu.Unlock()
-	if c.server.isDraining() { // and drain has not seen a connection to leave
+	if c.server.isDraining() { // drain may have run before the greeting
 		c.goAway()
 	}
 	err := c.readFrames()
@@ -131,7 +131,7 @@ func (c *conn) readPreface() error {
 	return nil
 }
 
-// readFrames returns why the connection ends.
+// readFrames reads frames until the connection ends, and returns the reason.
 func (c *conn) readFrames() error {
 	for first := true; ; first = false {
 		f, err := c.framer.ReadFrame()
@@ -163,7 +163,7 @@ func (c *conn) readFrames() error {
 	}
 }
 
-// refuse reports an error of the connection to the client, which has some time to read it.
+// refuse sends GOAWAY with an error, and gives the client time to read it.
 func (c *conn) refuse(code http2.ErrCode) {
 	c.mu.Lock()
 	c.goAwayLocked(code)
@@ -174,7 +174,8 @@ func (c *conn) refuse(code http2.ErrCode) {
 	_, _ = io.Copy(io.Discard, io.LimitReader(c.net, maxOut))
 }
 
-// goAway asks the client to open no more streams here. Before the server's settings, serve does.
+// goAway sends GOAWAY, so that the client opens no more streams on this connection. If the server's
+// settings have not been sent yet, serve sends GOAWAY after them.
 func (c *conn) goAway() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -194,8 +195,8 @@ func (c *conn) goAwayLocked(code http2.ErrCode) {
 	c.closeIfDoneLocked()
 }
 
-// closeIfDoneLocked closes a connection that the server has left, after its last stream. What is
-// queued is still sent: a client that does not read it loses the connection after WriteTimeout.
+// closeIfDoneLocked closes the connection after GOAWAY and the last stream. What is queued is still
+// sent: a client that does not read it loses the connection after WriteTimeout.
 func (c *conn) closeIfDoneLocked() {
 	if !c.leaving || len(c.streams) > 0 || c.err != nil {
 		return
@@ -232,7 +233,7 @@ func (c *conn) failLocked(err error) {
 	_ = c.below.Close()
 }
 
-// watchLocked sets the timer to when the client has to be pinged or has been idle for too long.
+// watchLocked sets the timer to the time of the next ping or of the end of an idle connection.
 func (c *conn) watchLocked() {
 	l, now := &c.server.limits, c.server.clock.Now()
 	next := time.Duration(0)

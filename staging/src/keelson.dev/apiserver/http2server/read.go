@@ -11,7 +11,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// maxSettings is how many settings a frame may have.
+// maxSettings is the largest number of settings in a frame.
 const maxSettings = 100
 
 var errReset = errors.New("http2: the client has reset the stream")
@@ -22,7 +22,7 @@ func streamError(id uint32, code http2.ErrCode) error {
 	return http2.StreamError{StreamID: id, Code: code}
 }
 
-// process handles a frame. An http2.StreamError ends its stream, any other error the connection.
+// process handles a frame. An http2.StreamError ends its stream, other errors end the connection.
 func (c *conn) process(f http2.Frame) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +79,7 @@ func (c *conn) processLocked(f http2.Frame) error {
 // isIdle reports whether the client has not opened a stream yet.
 func (c *conn) isIdle(id uint32) bool { return id%2 == 0 || id > c.lastID }
 
-// ignores reports whether a frame is for a stream that was opened after the server had left.
+// ignores reports whether a frame is for a stream that the client opened after GOAWAY.
 func (c *conn) ignores(id uint32) bool { return c.leaving && id > c.lastID }
 
 func (c *conn) settings(f *http2.SettingsFrame) error {
@@ -110,7 +110,8 @@ func (c *conn) settings(f *http2.SettingsFrame) error {
 	return nil
 }
 
-// setInitialLocked also changes the windows of streams that are open (RFC 9113, section 6.9.2).
+// setInitialLocked sets the initial window, which also changes the windows of open streams (RFC
+// 9113, section 6.9.2).
 func (c *conn) setInitialLocked(n int64) error {
 	change := n - c.initial
 	c.initial = n
@@ -183,7 +184,7 @@ func (c *conn) data(f *http2.DataFrame) error {
 	if len(data) > 0 {
 		taken = st.body.add(data)
 	}
-	if rest := size - int64(taken); rest > 0 { // padding, and what no handler will read
+	if rest := size - int64(taken); rest > 0 { // padding, and data that no handler will read
 		c.grantLocked(st, rest)
 	}
 	if f.StreamEnded() {
@@ -245,14 +246,14 @@ func (c *conn) trailers(st *stream, f *http2.MetaHeadersFrame) error {
 	return nil
 }
 
-// resetUnknown resets a stream, which need not be open.
+// resetUnknown resets a stream, which may not be open.
 func (c *conn) resetUnknown(id uint32, code http2.ErrCode) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if st := c.streams[id]; st != nil {
 		st.resetLocked(code, streamError(id, code))
 	} else {
-		if id%2 == 1 && id > c.lastID && !c.leaving { // its headers were invalid
+		if id%2 == 1 && id > c.lastID && !c.leaving { // the stream was not opened because its header was invalid
 			c.lastID = id
 		}
 		c.appendControlLocked(func(f *http2.Framer) error { return f.WriteRSTStream(id, code) })

@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// maxHeld is how much of an answer is held until it is flushed: a whole small answer goes with
-	// its header.
+	// maxHeld is how much of an answer is buffered until it is flushed. A small answer is sent
+	// together with its header.
 	maxHeld = 16 << 10
-	// maxMeasured is the largest answer whose length the server tells: as net/http.
+	// maxMeasured is the largest answer that gets a content-length from the server, as in net/http.
 	maxMeasured = 4 << 10
 )
 
@@ -37,7 +37,7 @@ type response struct {
 	sent   http.Header // the header as it was when WriteHeader was called
 	status int         // 0 before that
 
-	held     *[]byte // of the body; nil if empty
+	held     *[]byte // buffered part of the body; nil if empty
 	begun    bool    // the header has been queued
 	length   int64   // content-length that the handler has set, or -1
 	written  int64   // of the body
@@ -87,7 +87,7 @@ func (r *response) WriteHeader(code int) {
 	}
 }
 
-// invite asks the client to send the body.
+// invite sends 100 Continue.
 func (r *response) invite() { r.inform(http.StatusContinue, nil) }
 
 // inform sends an informational header.
@@ -104,8 +104,8 @@ func (r *response) inform(code int, header http.Header) {
 	c.flushSoonLocked()
 }
 
-// Write implements http.ResponseWriter. What is written is held up to some size until Flush is called
-// or the handler returns.
+// Write implements http.ResponseWriter. Data is buffered up to maxHeld until Flush is called or the
+// handler returns.
 func (r *response) Write(p []byte) (int, error) {
 	if r.finished {
 		return 0, errFinished
@@ -143,7 +143,8 @@ func (r *response) WriteString(s string) (int, error) { return r.Write([]byte(s)
 // Flush implements http.Flusher.
 func (r *response) Flush() { _ = r.FlushError() }
 
-// FlushError sends what is held. It implements what http.ResponseController looks for.
+// FlushError sends what is buffered. It implements the method that http.ResponseController looks
+// for.
 func (r *response) FlushError() error {
 	if r.finished {
 		return errFinished
@@ -184,7 +185,7 @@ func (r *response) holds() int {
 	return len(*r.held)
 }
 
-// releaseLocked drops what is held.
+// releaseLocked discards what is buffered.
 func (r *response) releaseLocked() {
 	r.finished = true
 	r.dropHeld()
@@ -197,7 +198,7 @@ func (r *response) dropHeld() {
 	}
 }
 
-// sendLocked queues the header if it has not been, what is held, and p.
+// sendLocked queues the header if that has not been done, then what is buffered, then p.
 func (r *response) sendLocked(p []byte, end bool) error {
 	st := r.stream
 	if st.err != nil {
@@ -240,7 +241,8 @@ func (r *response) sendLocked(p []byte, end bool) error {
 
 func (r *response) request() *http.Request { return r.stream.request }
 
-// beginLocked queues the header. p is the body after what is held; all of it if whole.
+// beginLocked queues the header. p is the part of the body after what is buffered. If whole is set,
+// there is nothing after p.
 func (r *response) beginLocked(p []byte, whole, end bool) {
 	r.begun = true
 	c, h := r.stream.conn, r.sent

@@ -1,10 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package loopback carries HTTP requests to a handler of the same process
-// without a connection, so that clients and informers can be run beside the
-// server they talk to. Answers stream: a watch sees each event when the handler
-// flushes it.
+// Package loopback passes HTTP requests to a handler of the same process without a connection, so
+// that clients and informers can run in the process of their server. Answers stream: a watch
+// receives each event when the handler flushes it.
 package loopback
 
 import (
@@ -15,15 +14,14 @@ import (
 	"sync"
 )
 
-// RoundTripper sends every request to Handler. Upgrades (SPDY, WebSocket) are
-// not carried.
+// RoundTripper sends every request to Handler. It does not support upgrades (SPDY, WebSocket).
 type RoundTripper struct {
 	Handler http.Handler
 }
 
-// RoundTrip serves req in a goroutine of its own and returns when the handler
-// has written its header. The goroutine ends with the handler, whose context
-// ends with req's or when the answer's body is closed.
+// RoundTrip runs the handler in a new goroutine and returns when the handler has written its
+// header. The goroutine ends with the handler. The handler's context ends with req's context or
+// when the answer's body is closed.
 func (t RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := req.Context().Err(); err != nil {
 		return nil, err
@@ -65,7 +63,7 @@ func (t RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// answer is a body whose closing ends the handler's context.
+// answer is the body of a response. Closing it ends the handler's context.
 type answer struct {
 	*io.PipeReader
 	cancel context.CancelFunc
@@ -77,7 +75,7 @@ func (a answer) Close() error {
 	return a.PipeReader.Close()
 }
 
-// responseWriter hands what a handler writes to the reader of the answer.
+// responseWriter passes what a handler writes to the reader of the answer.
 type responseWriter struct {
 	header http.Header
 	pipe   *io.PipeWriter
@@ -88,10 +86,10 @@ type responseWriter struct {
 	sent    http.Header
 }
 
-// Header returns the header the handler may still change.
+// Header implements http.ResponseWriter.
 func (w *responseWriter) Header() http.Header { return w.header }
 
-// WriteHeader lets RoundTrip return.
+// WriteHeader implements http.ResponseWriter. RoundTrip returns then.
 func (w *responseWriter) WriteHeader(status int) {
 	if status >= 100 && status < 200 {
 		return
@@ -102,13 +100,13 @@ func (w *responseWriter) WriteHeader(status int) {
 	})
 }
 
-// Write blocks until the reader has taken b.
+// Write implements http.ResponseWriter. It blocks until the reader has read b.
 func (w *responseWriter) Write(b []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
 	return w.pipe.Write(b)
 }
 
-// Flush sends the header; bodies are never held back.
+// Flush implements http.Flusher. It sends the header; bodies are not buffered.
 func (w *responseWriter) Flush() { w.WriteHeader(http.StatusOK) }
 
 func (w *responseWriter) finish(err error) {

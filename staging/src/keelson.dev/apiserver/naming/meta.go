@@ -10,11 +10,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Suspect is an object for apimachinery to judge the metadata of: its labels and
-// annotations are there only if there is something to say about them.
+// Suspect wraps an object for apimachinery's validation of metadata. It hides labels and
+// annotations that are valid, because validating them again is slow.
 type Suspect struct{ metav1.Object }
 
-// GetLabels returns no labels that are well formed.
+// GetLabels returns nil if all labels are valid.
 func (s Suspect) GetLabels() map[string]string {
 	labels := s.Object.GetLabels()
 	if LabelsOK(labels) {
@@ -23,7 +23,7 @@ func (s Suspect) GetLabels() map[string]string {
 	return labels
 }
 
-// GetAnnotations returns no annotations that are well formed.
+// GetAnnotations returns nil if all annotations are valid.
 func (s Suspect) GetAnnotations() map[string]string {
 	annotations := s.Object.GetAnnotations()
 	if AnnotationsOK(annotations) {
@@ -32,7 +32,7 @@ func (s Suspect) GetAnnotations() map[string]string {
 	return annotations
 }
 
-// LabelsOK reports whether labels are ones that no object is refused for.
+// LabelsOK reports whether labels are certainly valid.
 func LabelsOK(labels map[string]string) bool {
 	for k, v := range labels {
 		if len(IsQualifiedName(k)) > 0 || len(IsValidLabelValue(v)) > 0 {
@@ -42,7 +42,7 @@ func LabelsOK(labels map[string]string) bool {
 	return true
 }
 
-// AnnotationsOK reports whether annotations are ones that no object is refused for.
+// AnnotationsOK reports whether annotations are certainly valid.
 func AnnotationsOK(annotations map[string]string) bool {
 	for k := range annotations {
 		if len(IsQualifiedName(strings.ToLower(k))) > 0 {

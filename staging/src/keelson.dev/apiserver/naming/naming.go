@@ -1,12 +1,11 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package naming judges the names that objects have and refer to, as
-// apimachinery's validation does. What is well formed is found to be so without
-// a regular expression; whatever else is apimachinery's to judge, whose messages
-// are therefore the messages here.
+// Package naming validates the names of objects and of what they refer to, with the results of
+// apimachinery's validation. It recognizes valid names without regular expressions and leaves all
+// others to apimachinery, so the messages are apimachinery's.
 //
-// Each function returns why a name is refused, or nothing. It keeps no state.
+// Each function returns what is wrong with a name, or nil. The package has no state.
 package naming
 
 import (
@@ -16,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// IsDNS1123Label wants a label of a DNS name, in lower case.
+// IsDNS1123Label validates a label of a DNS name in lower case.
 func IsDNS1123Label(value string) []string {
 	if len(value) <= validation.DNS1123LabelMaxLength && dnsLabels(value, false) {
 		return nil
@@ -24,7 +23,7 @@ func IsDNS1123Label(value string) []string {
 	return validation.IsDNS1123Label(value)
 }
 
-// IsDNS1123Subdomain wants a DNS name, in lower case.
+// IsDNS1123Subdomain validates a DNS name in lower case.
 func IsDNS1123Subdomain(value string) []string {
 	if subdomain(value) {
 		return nil
@@ -32,7 +31,7 @@ func IsDNS1123Subdomain(value string) []string {
 	return validation.IsDNS1123Subdomain(value)
 }
 
-// IsQualifiedName wants what can be the key of a label.
+// IsQualifiedName validates the key of a label.
 func IsQualifiedName(value string) []string {
 	prefix, name, found := strings.Cut(value, "/")
 	if !found {
@@ -44,7 +43,7 @@ func IsQualifiedName(value string) []string {
 	return validation.IsQualifiedName(value)
 }
 
-// IsValidLabelValue wants what can be the value of a label.
+// IsValidLabelValue validates the value of a label.
 func IsValidLabelValue(value string) []string {
 	if value == "" || word(value) {
 		return nil
@@ -52,7 +51,7 @@ func IsValidLabelValue(value string) []string {
 	return validation.IsValidLabelValue(value)
 }
 
-// IsConfigMapKey wants what can be the name of a file.
+// IsConfigMapKey validates the key of a ConfigMap, which may become the name of a file.
 func IsConfigMapKey(value string) []string {
 	if value != "" && value != "." && len(value) <= validation.DNS1123SubdomainMaxLength && !strings.HasPrefix(value, "..") &&
 		all(value, keyByte) {
@@ -61,7 +60,7 @@ func IsConfigMapKey(value string) []string {
 	return validation.IsConfigMapKey(value)
 }
 
-// IsValidPortName wants what can be the name of a service.
+// IsValidPortName validates the name of a port.
 func IsValidPortName(value string) []string {
 	if len(value) <= 15 && dnsLabels(value, false) && strings.ContainsAny(value, "abcdefghijklmnopqrstuvwxyz") && !strings.Contains(value, "--") {
 		return nil
@@ -69,8 +68,8 @@ func IsValidPortName(value string) []string {
 	return validation.IsValidPortName(value)
 }
 
-// NameIsDNSSubdomain is IsDNS1123Subdomain for names, and for what they begin
-// with if prefix says so.
+// NameIsDNSSubdomain is IsDNS1123Subdomain for metadata.name, or for metadata.generateName if
+// prefix is true.
 func NameIsDNSSubdomain(name string, prefix bool) []string {
 	if subdomain(whole(name, prefix)) {
 		return nil
@@ -78,8 +77,8 @@ func NameIsDNSSubdomain(name string, prefix bool) []string {
 	return apivalidation.NameIsDNSSubdomain(name, prefix)
 }
 
-// NameIsDNSLabel is IsDNS1123Label for names, and for what they begin with if
-// prefix says so.
+// NameIsDNSLabel is IsDNS1123Label for metadata.name, or for metadata.generateName if prefix is
+// true.
 func NameIsDNSLabel(name string, prefix bool) []string {
 	if name := whole(name, prefix); len(name) <= validation.DNS1123LabelMaxLength && dnsLabels(name, false) {
 		return nil
@@ -87,8 +86,8 @@ func NameIsDNSLabel(name string, prefix bool) []string {
 	return apivalidation.NameIsDNSLabel(name, prefix)
 }
 
-// whole is an example of a name with a prefix, which may end in a dash. One that
-// ends in two is left as it is, for apimachinery to judge.
+// whole returns name or, if it is a prefix, a name that begins with it: a prefix may end in a dash.
+// It does not change a prefix that ends in two dashes, which apimachinery validates.
 func whole(name string, prefix bool) string {
 	if prefix && len(name) > 1 && !strings.HasSuffix(name, "--") {
 		return strings.TrimSuffix(name, "-")
@@ -101,8 +100,8 @@ func subdomain(s string) bool {
 	return len(s) <= validation.DNS1123SubdomainMaxLength && dnsLabels(s, true)
 }
 
-// dnsLabels reports whether s is a label in lower case, or several with dots between
-// if dots says so.
+// dnsLabels reports whether s is a DNS label in lower case, or several of them joined by dots if
+// dots is true.
 func dnsLabels(s string, dots bool) bool {
 	before := byte('.')
 	for i := range len(s) {
@@ -118,8 +117,8 @@ func dnsLabels(s string, dots bool) bool {
 	return lower(before)
 }
 
-// word reports whether s is a name of at most 63 letters, digits and, inside,
-// what keyByte allows.
+// word reports whether s has at most 63 characters, begins and ends with a letter or digit, and has
+// only characters that keyByte allows.
 func word(s string) bool {
 	return len(s) <= validation.LabelValueMaxLength && alphanumeric(s[0]) && alphanumeric(s[len(s)-1]) && all(s, keyByte)
 }

@@ -1,10 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package negotiate decides in which content type, and as which kind of object,
-// a request is answered, and in which content type its body is. It follows
-// Kubernetes' rules: the first acceptable clause wins, parameters of a clause
-// (as, g, v, pretty, stream) may make it unacceptable.
+// Package negotiate chooses the content type and the form of an answer, and finds the content type
+// of a body. It follows Kubernetes' rules: the first acceptable clause of the Accept header wins,
+// and the parameters of a clause (as, g, v, pretty, stream) may make it unacceptable.
 package negotiate
 
 import (
@@ -25,34 +24,34 @@ const (
 	Protobuf = "application/vnd.kubernetes.protobuf"
 )
 
-// Standard returns what built-in kinds are served in; the first is the default.
+// Standard returns the offer of built-in kinds. Its first type is the default.
 func Standard() Offer { return Offer{MediaTypes: []string{JSON, YAML, Protobuf}} }
 
-// Offer is what an endpoint can answer.
+// Offer describes what an endpoint can answer with.
 type Offer struct {
 	MediaTypes []string
-	// NoProtobufObjects keeps Protobuf for metadata-only answers (custom resources).
+	// NoProtobufObjects excludes protobuf, except for answers with only metadata (custom resources).
 	NoProtobufObjects bool
 	// Transforms allows as=Table and as=PartialObjectMetadata(List).
 	Transforms bool
-	// NoTables leaves as=Table out of them.
+	// NoTables excludes as=Table.
 	NoTables bool
-	// Aggregated takes only clauses that ask for the aggregated form of discovery.
+	// Aggregated accepts only clauses that ask for the aggregated form of discovery.
 	Aggregated bool
 }
 
-// Output is how to answer.
+// Output describes the answer.
 type Output struct {
 	MediaType string
 	Pretty    bool
-	// As is the kind of meta.k8s.io the objects are turned into, and AsVersion
-	// its version; empty: none.
+	// As is the kind of meta.k8s.io that objects are converted to, and AsVersion its version. They are
+	// empty if objects stay as they are.
 	As, AsVersion string
-	// Stream is the streaming schema asked for ("watch").
+	// Stream is the streaming schema that the client asks for ("watch").
 	Stream string
 }
 
-// Accept chooses the answer to r. Its error is a Status with code 406.
+// Accept returns the output for r. Its error is a Status with code 406.
 func Accept(r *http.Request, offer Offer) (Output, error) {
 	header := r.Header.Get("Accept")
 	out, ok := Output{MediaType: offer.MediaTypes[0]}, true
@@ -82,8 +81,8 @@ func choose(header string, offer Offer) (Output, bool) {
 	return Output{}, false
 }
 
-// Routes reports whether r accepts any of the media types as Kubernetes' router
-// sees it, which knows no wildcard but the one for everything, and no parameters.
+// Routes reports whether Kubernetes' router would accept r for an endpoint with these media types.
+// The router knows no wildcard except */* and no parameters.
 func Routes(r *http.Request, mediaTypes []string) bool {
 	header := r.Header.Get("Accept")
 	if header == "" || header == JSON && slices.Contains(mediaTypes, JSON) {
@@ -149,8 +148,8 @@ func withParams(mediaType string, params map[string]string, offer Offer) (Output
 	return out, false
 }
 
-// Pretty reports whether a person reads the answer: they said so, or use a
-// browser or a command-line fetcher.
+// Pretty reports whether a person reads the answer: the client asks for that, or is a browser or a
+// command-line tool.
 func Pretty(r *http.Request) bool {
 	if r.URL != nil && strings.Contains(r.URL.RawQuery, "pretty") {
 		if v := r.URL.Query().Get("pretty"); v != "" {
@@ -162,8 +161,8 @@ func Pretty(r *http.Request) bool {
 	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
 }
 
-// ContentType returns the media type of r's body, one of accepted (the first,
-// when r does not say). Its error is a Status with code 415.
+// ContentType returns the media type of r's body, which is one of accepted. If r does not declare
+// one, it is the first. Its error is a Status with code 415.
 func ContentType(r *http.Request, accepted []string) (string, error) {
 	header := r.Header.Get("Content-Type")
 	if header == "" {
@@ -184,20 +183,19 @@ func ContentType(r *http.Request, accepted []string) (string, error) {
 	return "", UnsupportedMediaType(accepted)
 }
 
-// statusError is an error that knows its Status.
+// statusError is an error with a Status.
 type statusError struct{ status metav1.Status }
 
 func (e *statusError) Error() string         { return e.status.Message }
 func (e *statusError) Status() metav1.Status { return e.status }
 
-// NotAcceptable is the answer to an Accept header that nothing satisfies.
+// NotAcceptable returns the error for an Accept header that nothing satisfies.
 func NotAcceptable(accepted []string) error {
 	return failure(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
 		"only the following media types are accepted: "+strings.Join(accepted, ", "))
 }
 
-// NotRouted is the answer of Kubernetes' router to an Accept header that names
-// nothing a path produces (Routes).
+// NotRouted returns the error of Kubernetes' router for an Accept header that Routes rejects.
 func NotRouted(mediaTypes []string) error {
 	err := failure(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
 		"406: Not Acceptable\n\nAvailable representations: "+strings.Join(mediaTypes, ", "))
@@ -205,12 +203,12 @@ func NotRouted(mediaTypes []string) error {
 	return err
 }
 
-// NotAcceptableMessage is NotAcceptable with words of its own.
+// NotAcceptableMessage is NotAcceptable with another message.
 func NotAcceptableMessage(message string) error {
 	return failure(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, message)
 }
 
-// UnsupportedMediaType is the answer to a body of a type that is not accepted.
+// UnsupportedMediaType returns the error for a body of a type that is not accepted.
 func UnsupportedMediaType(accepted []string) error {
 	return failure(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
 		"the body of the request was in an unknown format - accepted media types include: "+strings.Join(accepted, ", "))

@@ -14,8 +14,8 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// connector adds the paths of a subresource that is a way to a process: its kind
-// is that of the query's options, and what it answers is anything.
+// connector adds the paths of a subresource that connects to a process. Its kind is that of the
+// options in the query, and its answer may be anything.
 func (p *paths) connector(e endpoint, item, name string, s *resource.RowSub) {
 	kind := strings.TrimPrefix(name, "Namespaced")
 	named := []any{p.pathParameter("name", "name of the "+e.gvk.Kind)}
@@ -43,14 +43,14 @@ func (p *paths) connector(e endpoint, item, name string, s *resource.RowSub) {
 	}
 }
 
-// methods are those of the verbs of connectors.
+// methods are the HTTP methods of the verbs of connectors.
 func methods() map[string]string {
 	return map[string]string{
 		"get": "get", "create": "post", "update": "put", "patch": "patch", "delete": "delete", "head": "head", "options": "options",
 	}
 }
 
-// log is the operation of a subresource that answers text.
+// log returns the operation of a subresource that answers with text.
 func (p *paths) log(e endpoint, kind string) map[string]any {
 	return map[string]any{"get": e.operation(operation{
 		description: e.words("read"), id: e.named("read"), action: "get", gvk: e.gvk, codes: []string{"200"},
@@ -59,7 +59,7 @@ func (p *paths) log(e endpoint, kind string) map[string]any {
 	})}
 }
 
-// options are the query parameters that a kind of options has as fields.
+// options returns the query parameters for the fields of an options kind.
 func (p *paths) options(gvk schema.GroupVersionKind) []any {
 	var def struct {
 		Properties map[string]struct {
@@ -80,7 +80,7 @@ func (p *paths) options(gvk schema.GroupVersionKind) []any {
 			field.Type = field.Items.Type
 		}
 		if field.Type == "" {
-			continue // a type of its own, which no query holds
+			continue // a type that a query cannot express
 		}
 		out = append(out, p.parameter(name, "query", field.Type, field.Description))
 	}

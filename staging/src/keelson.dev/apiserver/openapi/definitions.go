@@ -1,10 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package openapi derives OpenAPI v2 and v3 documents from rows and the
-// definitions of their kinds: paths with Kubernetes' operation ids and
-// extensions, and the definitions that they refer to. It is pure; who serves the
-// documents keeps them.
+// Package openapi derives OpenAPI v2 and v3 documents from rows and the definitions of their kinds:
+// paths with Kubernetes' operation ids and extensions, and the definitions that they refer to. It
+// has no state; its callers cache documents.
 package openapi
 
 import (
@@ -26,14 +25,14 @@ const (
 	selectableExtension = "x-kubernetes-selectable-fields"
 )
 
-// Definitions are the schemas of kinds and of what they are made of, by name.
+// Definitions are the schemas of kinds and their parts, by name.
 type Definitions struct {
 	Schemas map[string]json.RawMessage
 	names   map[schema.GroupVersionKind]string
-	ref     string // how schemas refer to each other: "#/definitions/" or "#/components/schemas/"
+	ref     string // prefix of references between schemas: "#/definitions/" or "#/components/schemas/"
 }
 
-// Parse reads a JSON object of schemas, of OpenAPI version 2 or 3.
+// Parse decodes a JSON object of schemas, of OpenAPI version 2 or 3.
 func Parse(doc []byte, version int) (*Definitions, error) {
 	d := &Definitions{Schemas: map[string]json.RawMessage{}, names: map[schema.GroupVersionKind]string{}, ref: refPrefix(version)}
 	if len(doc) == 0 {
@@ -66,16 +65,16 @@ func refPrefix(version int) string {
 	return "#/components/schemas/"
 }
 
-// Clone returns definitions that can be added to.
+// Clone returns a copy that definitions can be added to.
 func (d *Definitions) Clone() *Definitions {
 	return &Definitions{Schemas: maps.Clone(d.Schemas), names: maps.Clone(d.names), ref: d.ref}
 }
 
-// Name is the name of a kind's definition; empty when there is none.
+// Name returns the name of a kind's definition. It is empty if there is none.
 func (d *Definitions) Name(gvk schema.GroupVersionKind) string { return d.names[gvk] }
 
-// AddKind adds the schema of a row's kind in one version, and that of its list.
-// An empty schema is that of an object of which nothing is known.
+// AddKind adds the schema of a row's kind in one version and that of its list. An empty schema
+// describes an object with unknown fields.
 func (d *Definitions) AddKind(row *resource.Row, version string, def []byte) error {
 	gvk := schema.GroupVersionKind{Group: row.Group, Version: version, Kind: row.Kind}
 	var fields map[string]any
@@ -98,7 +97,7 @@ func (d *Definitions) AddKind(row *resource.Row, version string, def []byte) err
 	return d.add(KindName(list), list, schema)
 }
 
-// listKind is the kind of a list of row's objects.
+// listKind returns the kind of a list of row's objects.
 func listKind(row *resource.Row) string {
 	if row.ListKind != "" {
 		return row.ListKind
@@ -115,7 +114,7 @@ func (d *Definitions) add(name string, gvk schema.GroupVersionKind, fields map[s
 	return nil
 }
 
-// listSchema is the schema of a list of the definition item.
+// listSchema returns the schema of a list of items with the definition item.
 func (d *Definitions) listSchema(gvk schema.GroupVersionKind, row *resource.Row, item string) map[string]any {
 	const meta = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"
 	properties := map[string]any{
@@ -139,7 +138,7 @@ func kindOf(gvk schema.GroupVersionKind) map[string]any {
 	return map[string]any{"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind}
 }
 
-// KindName is the name of the definition of a kind that has no Go type:
+// KindName returns the name of the definition of a kind that has no Go type, such as
 // com.example.stable.v1.CronTab.
 func KindName(gvk schema.GroupVersionKind) string {
 	parts := strings.Split(gvk.Group, ".")
@@ -147,7 +146,7 @@ func KindName(gvk schema.GroupVersionKind) string {
 	return strings.Join(append(parts, gvk.Version, gvk.Kind), ".")
 }
 
-// Models returns definitions, and all they refer to, as managedfields takes them.
+// Models returns definitions and everything they refer to, in the form that managedfields takes.
 func (d *Definitions) Models(names ...string) (map[string]*spec.Schema, error) {
 	wanted := make(map[string]bool, len(names))
 	for _, name := range names {
@@ -164,7 +163,7 @@ func (d *Definitions) Models(names ...string) (map[string]*spec.Schema, error) {
 	return models, nil
 }
 
-// closure returns the definitions of names and of all they refer to.
+// closure returns the definitions of names and everything they refer to.
 func (d *Definitions) closure(names map[string]bool) map[string]json.RawMessage {
 	out := make(map[string]json.RawMessage, len(names))
 	var visit func(name string)
@@ -184,7 +183,7 @@ func (d *Definitions) closure(names map[string]bool) map[string]json.RawMessage 
 	return out
 }
 
-// refs finds what a definition refers to.
+// refs returns what a definition refers to.
 func (d *Definitions) refs(def []byte) []string {
 	var found []string
 	marker := []byte(`"$ref":"` + d.ref)

@@ -16,24 +16,24 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// dialect is a version of OpenAPI, 2 or 3: they say the same in other places. In
-// v2 operations share parameters, which are said once for all of a document.
+// dialect is a version of OpenAPI, 2 or 3. They describe the same things in different places. In
+// v2, operations share parameters, which a document defines only once.
 type dialect struct {
 	v      int
 	shared *parameters // nil in v3
 }
 
-// parameters are those of a v2 document.
+// parameters are the shared parameters of a v2 document.
 type parameters struct {
-	defs map[string]any // by what they are called
-	refs map[string]any // by what they say
+	defs map[string]any // by name
+	refs map[string]any // by content
 }
 
 func newParameters() *parameters {
 	return &parameters{defs: map[string]any{}, refs: map[string]any{}}
 }
 
-// parameter is a parameter, or where it is said.
+// parameter returns a parameter, or a reference to it.
 func (d dialect) parameter(name, in, kind, description string) any {
 	make := func() map[string]any {
 		p := map[string]any{"name": name, "in": in, "description": description}
@@ -46,13 +46,13 @@ func (d dialect) parameter(name, in, kind, description string) any {
 	case d.shared == nil, name == "name":
 		return make()
 	case in == "query" && (name == "dryRun" || name == "fieldValidation"):
-		return make() // old clients look whether an operation itself has them
+		return make() // older clients look for it in the operation itself
 	}
 	return d.shared.reference(name, name+"|"+in+"|"+kind+"|"+description, make)
 }
 
-// reference is where the parameter that make makes is said; says tells it apart
-// from others.
+// reference returns a reference to the parameter that make returns. says distinguishes it from
+// other parameters.
 func (s *parameters) reference(name, says string, make func() map[string]any) any {
 	ref, ok := s.refs[says]
 	if !ok {
@@ -64,7 +64,7 @@ func (s *parameters) reference(name, says string, make func() map[string]any) an
 	return ref
 }
 
-// body is the parameter that is the body of a request. Those of Kubernetes' own
+// body returns the parameter for the body of a request. Bodies of the kinds of Kubernetes' own
 // machinery are shared.
 func (d dialect) body(op operation) any {
 	body := map[string]any{"name": "body", "in": "body", "schema": d.reference(op.body)}
@@ -77,10 +77,11 @@ func (d dialect) body(op operation) any {
 	return d.shared.reference("body", "body|"+op.body, func() map[string]any { return body })
 }
 
-// sharedHash is what Kubernetes' documents tell shared parameters of one name apart by.
+// sharedHash returns the hash that distinguishes shared parameters of the same name, as in
+// Kubernetes' documents.
 func sharedHash(p map[string]any) string {
 	hash := fnv.New64()
-	// The order of members is that of the library's type.
+	// The members are in the order of the library's type.
 	var parameter spec.Parameter
 	if text, err := json.Marshal(p); err == nil && json.Unmarshal(text, &parameter) == nil {
 		text, _ = json.Marshal(parameter)
@@ -94,14 +95,14 @@ type operation struct {
 	description, id, action string
 	gvk                     schema.GroupVersionKind
 	parameters              []any
-	body, answer            string // definitions; empty: an object, or nothing
+	body, answer            string // names of definitions; empty for an unknown object or for nothing
 	bodyRequired            bool
 	codes                   []string
 	streams, patch          bool
-	custom                  bool     // of custom resources, which have no protobuf
+	custom                  bool     // of a custom resource, which has no protobuf
 	tag                     string   // groups operations: "apps_v1"
-	text                    []string // what a string is answered in; nil: a definition is
-	types                   []string // of a page; nil: those that kinds have
+	text                    []string // media types of an answer that is a string; nil for other answers
+	types                   []string // media types of a page; nil for those of kinds
 }
 
 type parameter struct{ name, kind string }
@@ -130,8 +131,7 @@ var (
 	}
 )
 
-// described is a reference with a description beside it, for which OpenAPI v3
-// needs a wrapper.
+// described returns a reference with a description. OpenAPI v3 needs a wrapper for that.
 func described(ref, to, description string) map[string]any {
 	if ref == refPrefix(3) {
 		return map[string]any{"allOf": []any{map[string]any{"$ref": ref + to}}, "description": description}
@@ -146,7 +146,7 @@ func (d dialect) reference(name string) map[string]any {
 	return map[string]any{"$ref": refPrefix(d.v) + name}
 }
 
-// typed puts a type into a parameter.
+// typed sets the type of a parameter.
 func (d dialect) typed(p map[string]any, kind string) map[string]any {
 	if d.v == 2 {
 		p["type"], p["uniqueItems"] = kind, true
@@ -165,7 +165,7 @@ func (d dialect) pretty() any {
 		"If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser or command-line HTTP tool (curl and wget).")
 }
 
-// query are query parameters, with the descriptions that the options' type has.
+// query returns query parameters with the descriptions of the options' type.
 func (d dialect) query(docs map[string]string, list []parameter) []any {
 	list = slices.Clone(list)
 	slices.SortFunc(list, func(a, b parameter) int { return cmp.Compare(a.name, b.name) })
@@ -190,7 +190,7 @@ func sortParameters(list []any) []any {
 	return list
 }
 
-// operation writes op in the dialect.
+// operation returns op in the dialect.
 func (d dialect) operation(op operation) map[string]any {
 	out := map[string]any{"description": op.description, "operationId": op.id, "responses": d.responses(op)}
 	if op.tag != "" {
@@ -266,7 +266,7 @@ func (d dialect) content(types []string, name string) map[string]any {
 	return content
 }
 
-// answer is the schema of what op answers.
+// answer returns the schema of op's answer.
 func (d dialect) answer(op operation) map[string]any {
 	if op.text != nil {
 		return map[string]any{"type": "string"}

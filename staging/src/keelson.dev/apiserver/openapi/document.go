@@ -13,7 +13,7 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// info names the release that a document is of: 1.36 of v1.36.3.
+// info describes the release that a document is of, for example 1.36 for v1.36.3.
 func info(version string) map[string]any {
 	if v, err := semver.ParseGeneric(version); err == nil {
 		version = fmt.Sprintf("%d.%d", v.Major(), v.Minor())
@@ -21,26 +21,28 @@ func info(version string) map[string]any {
 	return map[string]any{"title": "Kubernetes", "version": version}
 }
 
-// ofGroup has the kinds that every group has say of which they are in one.
+// ofGroup restricts the schemas of kinds that are in every group, such as DeleteOptions, to one
+// group version.
 func ofGroup(schemas map[string]json.RawMessage, group, version string) map[string]json.RawMessage {
 	return ofKinds(schemas, func(k kindName) bool { return k.Group == "" || k.Group == group && k.Version == version })
 }
 
-// ofClients has the kinds that every group has say of which they are as clients know
-// them: those of servers and of their webhooks are none of clients.
+// ofClients restricts the schemas of kinds that are in every group to the groups that clients know.
+// It excludes those of servers and webhooks.
 func ofClients(schemas map[string]json.RawMessage) map[string]json.RawMessage {
 	return ofKinds(schemas, func(k kindName) bool {
 		return !slices.Contains([]string{"admission.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "imagepolicy.k8s.io"}, k.Group)
 	})
 }
 
-// ofKinds has the kinds that every group has say no others than those that are kept.
+// ofKinds removes the group versions that keep rejects from the schemas of kinds that are in every
+// group.
 func ofKinds(schemas map[string]json.RawMessage, keep func(k kindName) bool) map[string]json.RawMessage {
 	for _, name := range []string{metaPackage + "DeleteOptions", metaPackage + "WatchEvent"} {
 		var fields map[string]json.RawMessage
 		var kinds []kindName
 		if json.Unmarshal(schemas[name], &fields) != nil || json.Unmarshal(fields[kindExtension], &kinds) != nil {
-			continue // there are none, or they do not say
+			continue // the definition is missing or names no kinds
 		}
 		kinds = slices.DeleteFunc(kinds, func(k kindName) bool { return !keep(k) })
 		said, err := json.Marshal(kinds)
@@ -67,8 +69,8 @@ func bearer() map[string]any {
 	}}
 }
 
-// V3 returns the OpenAPI v3 document of a group version: the paths of rows (all
-// of the group), and the definitions they need.
+// V3 returns the OpenAPI v3 document of a group version: the paths of rows, which are all rows of
+// the group, and the definitions that these need.
 func V3(defs *Definitions, serverVersion, group, version string, rows []*resource.Row) ([]byte, error) {
 	p := groupPaths(dialect{v: 3}, defs, group, version, rows)
 	if custom(rows) {

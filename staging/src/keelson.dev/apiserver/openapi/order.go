@@ -10,16 +10,16 @@ import (
 	"k8s.io/kube-openapi/pkg/spec3"
 )
 
-// operationKind is what an operation is about, in the order that it is written in: not
-// that of the definitions.
+// operationKind is the kind that an operation is about. Its fields are in the order of paths, which
+// is not that of definitions.
 type operationKind struct {
 	Group   string `json:"group"`
 	Version string `json:"version"`
 	Kind    string `json:"kind"`
 }
 
-// ordered writes a v3 document with its keys in the order that the library has, and
-// Kubernetes with it.
+// ordered encodes a v3 document with its keys in the order that Kubernetes' library, and therefore
+// Kubernetes, writes them.
 func ordered(doc map[string]any) ([]byte, error) {
 	raw, err := json.Marshal(doc)
 	if err != nil {

@@ -9,23 +9,23 @@ import (
 	"strings"
 )
 
-// Page is a path of a server that is of no group version: the lists of groups and
-// versions, or a page of the server's own.
+// Page is a path of a server that belongs to no group version: a list of groups or versions, or
+// another page.
 type Page struct {
 	Path        string // "/apis/apps/"
 	Description string
 	ID          string // of its only operation
 	Tag         string
-	// Answer is the definition of what it answers; empty: a text.
+	// Answer is the definition of the answer. It is empty if the answer is text.
 	Answer string
-	// Types are the media types that it answers in.
+	// Types are the media types of the answer.
 	Types []string
 }
 
-// Name is what the index of documents calls the page's: "apis/apps".
+// Name returns the page's name in the index of documents, for example "apis/apps".
 func (g *Page) Name() string { return strings.Trim(g.Path, "/") }
 
-// GroupPages are the lists of groups, of the core group's versions and of those of
+// GroupPages returns the pages that list groups, the versions of the core group and the versions of
 // each of groups.
 func GroupPages(groups []string) []Page {
 	out := []Page{
@@ -67,7 +67,7 @@ func V3Page(defs *Definitions, serverVersion string, g *Page) ([]byte, error) {
 	return ordered(map[string]any{"openapi": "3.0.0", "info": info(serverVersion), "paths": p.out, "components": components})
 }
 
-// NewPagePart returns the part of a page.
+// NewPagePart returns the part of a v2 document for a page.
 func NewPagePart(defs *Definitions, g *Page) (*Part, error) {
 	p := newPaths(dialect{v: 2, shared: newParameters()}, defs, "", "")
 	p.page(g)

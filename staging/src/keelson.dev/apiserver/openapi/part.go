@@ -18,20 +18,19 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Part is what one row adds to a v2 document in one version. A document is the
-// sum of its parts, so that a change of one row costs that row's part.
+// Part is the contribution of one row in one version to a v2 document. A document is the sum of its
+// parts, so a change of one row requires only that row's part to be made again.
 type Part struct {
-	paths       []byte   // members of a JSON object, by their commas
-	definitions []byte   // of kinds that are the row's own, likewise
-	uses        []string // definitions of others
-	parameters  []member // that operations share
+	paths       []byte   // members of a JSON object, separated by commas
+	definitions []byte   // of the row's own kinds, in the same form
+	uses        []string // names of other definitions that it needs
+	parameters  []member // shared by operations
 }
 
 type member struct{ name, value string }
 
-// NewPart returns the part of a row in a version that it serves. Own says that
-// the row's kind has been added to defs for it. Without a row it is the part that
-// a group version has by itself.
+// NewPart returns the part of a row in a version that it serves. own says that defs was extended
+// with the row's kind. Without a row, the part has the paths of the group version itself.
 func NewPart(defs *Definitions, group, version string, row *resource.Row, own bool) (*Part, error) {
 	shared := newParameters()
 	p := newPaths(dialect{v: 2, shared: shared}, defs, group, version)
@@ -61,7 +60,7 @@ func NewPart(defs *Definitions, group, version string, row *resource.Row, own bo
 	return part, nil
 }
 
-// take makes the definitions of row's kind and its list the part's own.
+// take moves the definitions of row's kind and its list into the part.
 func (part *Part) take(p *paths, row *resource.Row) error {
 	gvk := schema.GroupVersionKind{Group: p.group, Version: p.version, Kind: row.Kind}
 	own := map[string]any{}
@@ -81,7 +80,7 @@ func (part *Part) take(p *paths, row *resource.Row) error {
 	return err
 }
 
-// members is m as JSON without its braces.
+// members returns m as JSON without its braces.
 func members(m map[string]any) ([]byte, error) {
 	b, err := json.Marshal(m)
 	if err != nil {
@@ -90,8 +89,8 @@ func members(m map[string]any) ([]byte, error) {
 	return b[1 : len(b)-1], nil
 }
 
-// Document returns the part as a protobuf message of a document. Documents that
-// are written one after the other are one document of all they have.
+// Document returns the part as a protobuf message of a document. Several such messages in a row are
+// one document with all their content.
 func (part *Part) Document() ([]byte, error) {
 	doc := fmt.Appendf(nil, `{"swagger":"2.0","info":{"title":"","version":""},"paths":{%s},"definitions":{%s}}`, part.paths, part.definitions)
 	m, err := openapiv2.ParseDocument(doc)
@@ -102,7 +101,7 @@ func (part *Part) Document() ([]byte, error) {
 	return proto.Marshal(m)
 }
 
-// Append appends the part's bytes to b, for ReadPart.
+// Append appends the encoded part to b, for ReadPart.
 func (part *Part) Append(b []byte) []byte {
 	b = appendBytes(appendBytes(b, part.paths), part.definitions)
 	b = binary.AppendUvarint(b, uint64(len(part.uses)))
@@ -122,7 +121,7 @@ func appendBytes[T string | []byte](b []byte, s T) []byte {
 
 var errPart = errors.New("openapi: bytes are no part")
 
-// ReadPart reads what Append has written. The part refers to b.
+// ReadPart decodes what Append has written. The part refers to b.
 func ReadPart(b []byte) (part *Part, err error) {
 	part, r := &Part{}, reader{b}
 	part.paths, part.definitions = r.bytes(), r.bytes()
@@ -138,7 +137,7 @@ func ReadPart(b []byte) (part *Part, err error) {
 	return part, nil
 }
 
-// reader reads from b, which is nil after the first error.
+// reader decodes b, which is nil after the first error.
 type reader struct{ b []byte }
 
 func (r *reader) count() uint64 {
@@ -161,17 +160,17 @@ func (r *reader) bytes() []byte {
 	return out
 }
 
-// Sum is a v2 document that is being put together from parts.
+// Sum assembles a v2 document from parts.
 type Sum struct {
 	paths, definitions []byte
 	uses               map[string]bool
 	parameters         map[string]json.RawMessage
 }
 
-// pathsHead is what a document begins with: paths are most of it.
+// pathsHead is the beginning of the document, in front of the paths, which are most of it.
 const pathsHead = `{"paths":{`
 
-// NewSum returns a document without parts, with room for size bytes.
+// NewSum returns a Sum without parts, with space for size bytes.
 func NewSum(size int) *Sum {
 	return &Sum{paths: append(make([]byte, 0, size), pathsHead...), uses: map[string]bool{}, parameters: map[string]json.RawMessage{}}
 }
@@ -183,7 +182,7 @@ func (s *Sum) Add(part *Part) {
 	s.AddShared(part)
 }
 
-// AddShared adds what a part shares with others.
+// AddShared adds what the part has in common with others.
 func (s *Sum) AddShared(part *Part) {
 	for _, name := range part.uses {
 		s.uses[name] = true
@@ -195,7 +194,7 @@ func (s *Sum) AddShared(part *Part) {
 	}
 }
 
-// appendMembers appends members to those that to has after its first from bytes.
+// appendMembers appends members to the JSON object in to whose members begin at index from.
 func appendMembers(to, members []byte, from int) []byte {
 	if len(to) > from && len(members) > 0 {
 		to = append(to, ',')
@@ -203,8 +202,8 @@ func appendMembers(to, members []byte, from int) []byte {
 	return append(to, members...)
 }
 
-// Document returns the document; defs has the definitions that parts use. The
-// sum can not be used any more.
+// Document returns the document. defs has the definitions that the parts use. The Sum must not be
+// used afterwards.
 func (s *Sum) Document(defs *Definitions, serverVersion string) ([]byte, error) {
 	used := map[string]any{}
 	for name, def := range defs.closure(s.uses) {

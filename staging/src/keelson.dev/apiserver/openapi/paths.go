@@ -18,14 +18,14 @@ import (
 
 const metaPackage = "io.k8s.apimachinery.pkg.apis.meta.v1."
 
-// paths builds the paths of one group version.
+// paths collects the paths of one group version.
 type paths struct {
 	dialect
 	defs           *Definitions
 	group, version string
 	base           string // "/apis/apps/v1"
 	out            map[string]any
-	used           map[string]bool // definitions referred to
+	used           map[string]bool // names of definitions that are referred to
 }
 
 // groupPaths returns the paths of rows in a version.
@@ -42,8 +42,8 @@ func groupPaths(d dialect, defs *Definitions, group, version string, rows []*res
 	return p
 }
 
-// custom reports whether a group has custom resources only: its documents are of
-// another maker than the server's own, and tell less.
+// custom reports whether a group has only custom resources. As in Kubernetes, their documents come
+// from another generator, which writes less.
 func custom(rows []*resource.Row) bool {
 	return len(rows) > 0 && !slices.ContainsFunc(rows, func(r *resource.Row) bool { return !r.Custom })
 }
@@ -59,7 +59,7 @@ func newPaths(d dialect, defs *Definitions, group, version string) *paths {
 	return p
 }
 
-// root adds the path that a group version has by itself.
+// root adds the path of the group version itself.
 func (p *paths) root() {
 	p.out[p.base+"/"] = map[string]any{"get": p.operation(operation{
 		description: "get available resources", id: "get" + p.prefix() + "APIResources", tag: p.tag(),
@@ -67,13 +67,13 @@ func (p *paths) root() {
 	})}
 }
 
-// tag is the group and version as operations are grouped by: apps_v1, core_v1.
+// tag returns the group and version as a tag of operations: apps_v1, core_v1.
 func (p *paths) tag() string {
 	group := strings.TrimSuffix(p.prefix(), title(p.version))
 	return strings.ToLower(group[:1]) + group[1:] + "_" + p.version
 }
 
-// prefix is the group and version in operation ids: AppsV1, CoreV1.
+// prefix returns the group and version as part of operation ids: AppsV1, CoreV1.
 func (p *paths) prefix() string {
 	group := p.group
 	if group == "" {
@@ -94,13 +94,13 @@ func title(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// use notes that a definition is referred to, and returns its name.
+// use records that a definition is referred to and returns its name.
 func (p *paths) use(name string) string {
 	p.used[name] = true
 	return name
 }
 
-// kind returns the definition of a kind, which may not exist.
+// kind returns the reference to the definition of a kind, or an empty string if there is none.
 func (p *paths) kind(gvk schema.GroupVersionKind) string {
 	if name := p.defs.Name(gvk); name != "" {
 		return p.use(name)
@@ -146,7 +146,7 @@ func (p *paths) row(row *resource.Row) {
 	}
 }
 
-// watches adds the old paths of watches, which have the query of lists.
+// watches adds the old paths of watches, which have the same query as lists.
 func (p *paths) watches(e endpoint, row *resource.Row, scope string) {
 	const old = ". deprecated: use the 'watch' parameter with a list operation instead"
 	query := append([]any{p.pretty()}, p.query(metav1.ListOptions{}.SwaggerDoc(), listParameters)...)
@@ -174,7 +174,7 @@ func (p *paths) watches(e endpoint, row *resource.Row, scope string) {
 // subresource adds the path of a view, a scale or a connector.
 func (p *paths) subresource(e endpoint, item, name string, s *resource.RowSub) {
 	if !s.Kind.Empty() {
-		if !e.custom { // the operations of custom resources are all of their kind
+		if !e.custom { // all operations of a custom resource have its own kind
 			e.gvk = s.Kind
 		}
 		if !s.Connects() {
@@ -202,7 +202,7 @@ func (p *paths) subresource(e endpoint, item, name string, s *resource.RowSub) {
 	}
 }
 
-// hoist makes parameters that all operations of a path have the path's own.
+// hoist moves parameters that all operations of a path have to the path.
 func hoist(ops map[string]any) map[string]any {
 	own, _ := ops["parameters"].([]any)
 	var methods []map[string]any
@@ -233,7 +233,7 @@ func hoist(ops map[string]any) map[string]any {
 	return ops
 }
 
-// article is a kind with its article, where it has one: an Event, Endpoints.
+// article returns a kind with its indefinite article, if it has one: an Event, Endpoints.
 func article(kind string) string {
 	switch {
 	case strings.HasSuffix(kind, "s") && !strings.HasSuffix(kind, "ss"):
@@ -249,16 +249,16 @@ type endpoint struct {
 	p          *paths
 	gvk        schema.GroupVersionKind
 	self, list string
-	id         string // "AppsV1@NamespacedDeployment": a verb's word replaces the mark
+	id         string // "AppsV1@NamespacedDeployment": a verb replaces the @
 	what       string // "status of the specified Deployment"
 	of         string
 	common     []any
 	has        func(verb string) bool
 	custom     bool
-	returned   bool // a delete answers with the object
+	returned   bool // a delete answers with the deleted object
 }
 
-// operation writes one operation of the endpoint.
+// operation returns one operation of the endpoint.
 func (e endpoint) operation(op operation) map[string]any {
 	op.custom, op.tag = e.custom, e.p.tag()
 	return e.p.operation(op)
@@ -292,7 +292,7 @@ func (e endpoint) createOperation(description string) operation {
 	}
 }
 
-// collection are the operations on all objects of a namespace, or of the cluster.
+// collection returns the operations on all objects of a namespace or of the cluster.
 func (e endpoint) collection() map[string]any {
 	p, ops := e.p, map[string]any{}
 	if e.has("list") {
@@ -305,9 +305,9 @@ func (e endpoint) collection() map[string]any {
 	}
 	if e.has("deletecollection") {
 		op := operation{description: "delete collection of " + e.gvk.Kind, id: e.named("delete+Collection"), action: "deletecollection", gvk: e.gvk, answer: p.use(metaPackage + "Status"), codes: []string{"200"}}
-		docs := maps.Clone(metav1.ListOptions{}.SwaggerDoc()) // the library's map is everybody's
+		docs := maps.Clone(metav1.ListOptions{}.SwaggerDoc()) // the library's map is shared
 		if e.custom {
-			op.parameters = p.query(docs, listParameters) // what is to be deleted, and not how
+			op.parameters = p.query(docs, listParameters) // Kubernetes leaves out the DeleteOptions
 		} else {
 			maps.Copy(docs, metav1.DeleteOptions{}.SwaggerDoc())
 			op.body, op.parameters = p.use(metaPackage+"DeleteOptions"), p.query(docs, append(slices.Clone(deleteParameters), selectParameters...))
@@ -317,7 +317,7 @@ func (e endpoint) collection() map[string]any {
 	return ops
 }
 
-// item are the operations on one object.
+// item returns the operations on one object.
 func (e endpoint) item() map[string]any {
 	p, ops := e.p, map[string]any{}
 	if e.has("get") {

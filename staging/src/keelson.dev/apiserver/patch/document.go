@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	maxPlainKey    = 512 // a longer key is none in YAML
+	maxPlainKey    = 512 // YAML does not accept longer keys
 	maxPlainDigits = 15  // a longer integer may not survive as a float64
 )
 
-// Document reads a configuration to apply, which is YAML, when it is also JSON
-// that means the same, as programs write it: on one line, in ASCII, with integers
-// for numbers, and no member twice. ok is false for everything else.
+// Document decodes a configuration to apply, which is YAML, if it is also JSON with the same
+// meaning. Programs usually write such documents: on one line, in ASCII, with integers as numbers,
+// and without repeated members. ok is false for everything else.
 func Document(data []byte) (fields map[string]any, ok bool) {
 	if !plainJSON(data) {
 		return nil, false
@@ -25,8 +25,8 @@ func Document(data []byte) (fields map[string]any, ok bool) {
 	return fields, err == nil && len(findings) == 0 && fields != nil
 }
 
-// plainJSON looks at the words of a JSON document for those that YAML reads in
-// another way. Whether they are JSON at all is the decoder's to say.
+// plainJSON reports whether a JSON document contains nothing that YAML reads differently. It does
+// not check whether the document is valid JSON.
 func plainJSON(data []byte) bool {
 	text := strings.TrimRight(string(data), "\n ")
 	if !strings.HasPrefix(text, "{") {
@@ -55,7 +55,7 @@ func plainJSON(data []byte) bool {
 	return true
 }
 
-// plainString returns the length of the string that s begins with.
+// plainString returns the length of the string at the start of s.
 func plainString(s string) (n int, ok bool) {
 	for i := 1; i < len(s); i++ {
 		switch c := s[i]; {
@@ -76,7 +76,7 @@ func plainString(s string) (n int, ok bool) {
 	return 0, false
 }
 
-// plainEscape returns the length of an escape that both languages know, or 0.
+// plainEscape returns the length of an escape that means the same in JSON and YAML, or 0.
 func plainEscape(s string) int {
 	if len(s) < 2 {
 		return 0
@@ -85,7 +85,7 @@ func plainEscape(s string) int {
 	case '"', '\\', 'b', 'f', 'n', 'r', 't':
 		return 2
 	case 'u':
-		if len(s) < 6 || strings.ContainsAny(s[2:3], "dD") { // may be half of a pair
+		if len(s) < 6 || strings.ContainsAny(s[2:3], "dD") { // may be half of a surrogate pair
 			return 0
 		}
 		return 6

@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package patch applies JSON patches, merge patches and strategic merge patches
-// to documents, with Kubernetes' limits, field validation and error messages.
-// Apply patches are managedFields' business and not here.
+// Package patch applies JSON patches, merge patches and strategic merge patches to documents, with
+// Kubernetes' limits, field validation and error messages. Server-side apply is not part of it,
+// because that depends on managedFields.
 package patch
 
 import (
@@ -25,18 +25,18 @@ import (
 )
 
 const (
-	// maxOperations bounds a JSON patch.
+	// maxOperations limits the number of operations in a JSON patch.
 	maxOperations = 10000
-	// maxCopied bounds by how much the copies of a JSON patch make a document grow.
+	// maxCopied limits by how many bytes the copy operations of a JSON patch may enlarge a document.
 	maxCopied = 3 << 20
-	// maxStep bounds what one step of copies can make of a document, and maxWork
-	// what all steps read.
+	// maxStep limits the size of the document after one step of copy operations, and maxWork the bytes
+	// that all steps read.
 	maxStep = 8 << 20
 	maxWork = 32 << 20
 )
 
-// Strict collects what strict decoding has to say, and ends a request or warns
-// of it as the client asked (fieldValidation).
+// Strict handles the findings of strict decoding as the client asks (fieldValidation): they end the
+// request, become warnings or are ignored.
 type Strict struct {
 	// Mode is metav1.FieldValidationStrict, Warn or Ignore.
 	Mode string
@@ -44,10 +44,10 @@ type Strict struct {
 	Warn func([]error)
 }
 
-// On reports whether findings are wanted.
+// On reports whether findings are needed.
 func (s Strict) On() bool { return s.Mode != metav1.FieldValidationIgnore }
 
-// report ends with an error, or warns; doc is the document the findings are of.
+// report returns an error for the findings, or warns. doc is the document that they are about.
 func (s Strict) report(doc string, findings []error) error {
 	if len(findings) == 0 {
 		return nil
@@ -59,15 +59,15 @@ func (s Strict) report(doc string, findings []error) error {
 	return invalid(doc, runtime.NewStrictDecodingError(findings))
 }
 
-// invalid is Kubernetes' answer to a patch whose result is no object.
+// invalid returns Kubernetes' error for a patch whose result is not an object.
 func invalid(doc string, err error) error {
 	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{
 		field.Invalid(field.NewPath("patch"), doc, err.Error()),
 	})
 }
 
-// JSON applies a JSON patch or merge patch to a JSON document, and decodes the
-// result by decode, which may return a strict decoding error beside its success.
+// JSON applies a JSON patch or merge patch to a JSON document and calls decode with the result.
+// decode may return a strict decoding error although it has decoded the document.
 func JSON(kind types.PatchType, doc, patch []byte, strict Strict, decode func([]byte) error) error {
 	patched, findings, err := applyJSON(kind, doc, patch, strict)
 	if err != nil {
@@ -83,7 +83,7 @@ func JSON(kind types.PatchType, doc, patch []byte, strict Strict, decode func([]
 	return strict.report(string(patched), findings)
 }
 
-// jsonPatchOp is called as Kubernetes calls its own: errors of decoding name it.
+// jsonPatchOp has the name of Kubernetes' type, because decoding errors contain it.
 type jsonPatchOp struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
@@ -108,7 +108,7 @@ func applyJSON(kind types.PatchType, doc, patch []byte, strict Strict) (patched 
 	if strict.On() {
 		var v []jsonPatchOp
 		if findings, err = kjson.UnmarshalStrict(patch, &v); err != nil {
-			// The error may name the Go type with its package.
+			// The error may contain the name of the Go type with its package.
 			words := strings.ReplaceAll(err.Error(), reflect.TypeFor[jsonPatchOp]().String(), "handlers.jsonPatchOp")
 			return nil, nil, apierrors.NewBadRequest("error decoding patch: " + words)
 		}
@@ -130,8 +130,8 @@ func applyJSON(kind types.PatchType, doc, patch []byte, strict Strict) (patched 
 	return patched, findings, nil
 }
 
-// apply guards against patches that the library does not survive, such as the
-// replacement of the whole document by nothing.
+// apply rejects patches that would make the library panic, such as the replacement of the whole
+// document by nothing.
 func apply(p jsonpatch.Patch, doc []byte) (patched []byte, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -141,10 +141,10 @@ func apply(p jsonpatch.Patch, doc []byte) (patched []byte, err error) {
 	return inSteps(p, doc)
 }
 
-// inSteps applies a patch with few copies at a time: each may double the
-// document, and so a short patch could fill the memory.
+// inSteps applies a patch a few copy operations at a time. Each copy may double the document, so a
+// short patch could exhaust the memory.
 func inSteps(p jsonpatch.Patch, doc []byte) ([]byte, error) {
-	written := 0 // by operations with values
+	written := 0 // bytes, by operations with values
 	for _, op := range p {
 		if op.Kind() != "copy" {
 			if v := op["value"]; v != nil {
@@ -167,7 +167,7 @@ func inSteps(p jsonpatch.Patch, doc []byte) ([]byte, error) {
 	return doc, nil
 }
 
-// step is how many operations can be applied to a document of a size at once.
+// step returns how many operations can be applied at once to a document of a size.
 func step(p jsonpatch.Patch, size int) int {
 	for i, op := range p {
 		if op.Kind() != "copy" {
@@ -180,7 +180,7 @@ func step(p jsonpatch.Patch, size int) int {
 	return len(p)
 }
 
-// merge is apply's equal for merge patches.
+// merge is like apply, for merge patches.
 func merge(doc, patch []byte) (patched []byte, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -194,8 +194,8 @@ func unprocessable(err error) error {
 	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
 }
 
-// Strategic applies a strategic merge patch to from and writes the result to
-// into, which is empty and of the same type.
+// Strategic applies a strategic merge patch to from and stores the result in into, which is empty
+// and has the same type.
 func Strategic(from, into runtime.Object, patch []byte, strict Strict) error {
 	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(from)
 	if err != nil {
@@ -229,8 +229,8 @@ func Strategic(from, into runtime.Object, patch []byte, strict Strict) error {
 	return strict.report(words(), findings)
 }
 
-// mergeMaps merges changes into doc. The library stumbles over directives that
-// list objects where what the list holds is known by its value.
+// mergeMaps merges changes into doc. The library panics on directives that contain objects for lists
+// whose items are identified by their values; mergeMaps returns an error.
 func mergeMaps(doc, changes map[string]any, into runtime.Object) (out map[string]any, err error) {
 	defer func() {
 		if recover() != nil {

@@ -15,18 +15,17 @@ import (
 	"keelson.dev/apiserver/typedjson"
 )
 
-// Merge applies a merge patch to obj, a pointer to a struct of the API, without a
-// detour over its JSON: only what the patch names is decoded. It reports false
-// for a patch that is better told of, or decided, by JSON: malformed ones,
-// unknown or repeated fields, changes of kind. obj may be half
-// changed then.
+// Merge applies a merge patch to obj, a pointer to an API struct, without encoding obj as JSON: it
+// decodes only the fields in the patch. It reports false for a patch that only a merge of JSON
+// documents handles exactly, such as one that is malformed, has unknown or repeated fields, or
+// changes the kind. obj may be partly changed then.
 func Merge(obj any, patch []byte) bool { return merger{}.all(obj, patch) }
 
-// StrategicMerge is Merge for strategic merge patches. Of lists that are merged it
-// knows how to take texts out of one, as controllers do with finalizers.
+// StrategicMerge is Merge for strategic merge patches. For lists that are merged it supports only
+// the removal of strings, which controllers do with finalizers.
 func StrategicMerge(obj any, patch []byte) bool { return merger{strategic: true}.all(obj, patch) }
 
-// merger merges what it is certain of.
+// merger merges patches and gives up if a result is not certain.
 type merger struct{ strategic bool }
 
 func (m merger) all(obj any, patch []byte) bool {
@@ -75,7 +74,7 @@ func (m merger) value(dst reflect.Value, patch json.RawMessage) bool {
 	return false
 }
 
-// decodeInto replaces dst by what is no object.
+// decodeInto replaces dst by a value that is not an object.
 func decodeInto(dst reflect.Value, patch json.RawMessage) bool {
 	if bytes.Contains(patch, jsonNull) {
 		var ok bool
@@ -87,8 +86,8 @@ func decodeInto(dst reflect.Value, patch json.RawMessage) bool {
 	return typedjson.Read(patch, dst.Addr().Interface())
 }
 
-// withoutNulls drops members that are null, at any depth: a merge patch says so
-// of what is new, and lists are new as a whole.
+// withoutNulls removes null members at any depth: a merge patch has no nulls in new values, and
+// lists are always new values.
 func withoutNulls(doc json.RawMessage) (json.RawMessage, bool) {
 	decoder := json.NewDecoder(bytes.NewReader(doc))
 	decoder.UseNumber()
@@ -138,10 +137,10 @@ func (m merger) structure(dst reflect.Value, patch json.RawMessage) bool {
 	return true
 }
 
-// takeOut is what the name of a directive begins with that takes items out of a list.
+// takeOut is the prefix of the directive that removes items from a list.
 const takeOut = "$deleteFromPrimitiveList/"
 
-// without takes texts out of a list of a struct, if it is one that patches merge.
+// without removes strings from a list of a struct, if strategic patches merge the list.
 func without(dst reflect.Value, name string, texts json.RawMessage) bool {
 	list, tag := fieldNamed(dst, name)
 	var gone []string
@@ -157,11 +156,11 @@ func without(dst reflect.Value, name string, texts json.RawMessage) bool {
 	return true
 }
 
-// strategy is the tag of fields that are not merged as all others are.
+// strategy is the struct tag with the merge strategy of a field.
 const strategy = "patchStrategy"
 
-// whole tells whether a strategic patch of a field is one that replaces it, or merges
-// an object member by member.
+// whole reports whether a strategic merge patch replaces the field, or merges it member by member
+// like an object.
 func whole(tag reflect.StructTag, patch json.RawMessage) bool {
 	switch {
 	case bytes.Equal(patch, jsonNull):
@@ -174,8 +173,8 @@ func whole(tag reflect.StructTag, patch json.RawMessage) bool {
 	return true
 }
 
-// fieldNamed finds the field of a struct, or of a struct inlined in it, that JSON
-// calls name, and its tag.
+// fieldNamed returns the field of a struct, or of a struct inlined in it, whose JSON name is name,
+// and its tag.
 func fieldNamed(v reflect.Value, name string) (reflect.Value, reflect.StructTag) {
 	t := v.Type()
 	for i := range t.NumField() {
@@ -196,7 +195,7 @@ func fieldNamed(v reflect.Value, name string) (reflect.Value, reflect.StructTag)
 	return reflect.Value{}, ""
 }
 
-// entries merges those of a map that are no objects themselves.
+// entries merges the values of a map that are not objects.
 func (m merger) entries(dst reflect.Value, patch json.RawMessage) bool {
 	var entries map[string]json.RawMessage
 	t := dst.Type()
@@ -216,7 +215,7 @@ func (m merger) entries(dst reflect.Value, patch json.RawMessage) bool {
 			continue
 		}
 		val := reflect.New(t.Elem()).Elem()
-		// The library knows no strategy for a list in a map, and says so where there is one.
+		// The library has no strategy for a list in a map and returns an error if there is one already.
 		if entry[0] == '{' || m.strategic && entry[0] == '[' || !decodeInto(val, entry) {
 			return false
 		}

@@ -16,24 +16,23 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Ages leaves open how old things are in rows that are made once and shown often,
-// and fills that in when they are shown. A kind's cells hold ages as they are given
-// them, alone or within words.
+// Ages makes rows that can be reused although they contain ages. It writes a placeholder for each
+// age, alone or within text, and fills in the age whenever the row is shown.
 type Ages struct{ mark []byte }
 
-// openSize is the size of a moment: seconds and nanoseconds, in hexadecimal digits.
+// openSize is the size of the time in a placeholder: seconds and nanoseconds as hexadecimal digits.
 const openSize = 24
 
-// NewAges returns Ages that marks an open age by secret. That has letters and
-// digits only, and nobody who makes objects knows it.
+// NewAges returns Ages whose placeholders begin with secret, which consists of letters and digits.
+// Clients must not know it, because they could write it into objects.
 func NewAges(secret string) *Ages { return &Ages{[]byte(secret)} }
 
-// LineOf is the line of obj, with ages open.
+// LineOf returns the line of obj, with placeholders for ages.
 func (a *Ages) LineOf(row *resource.Row, obj resource.Object) Line {
 	return line(row, obj, a.open)
 }
 
-// open stands for the time since t.
+// open returns the placeholder for the time since t.
 func (a *Ages) open(t metav1.Time) string {
 	if t.IsZero() {
 		return Age(t, time.Time{})
@@ -44,7 +43,8 @@ func (a *Ages) open(t metav1.Time) string {
 	return string(a.mark) + hex.EncodeToString(moment[:])
 }
 
-// Fill gives rows, as JSON, to emit piece by piece, with ages as of now.
+// Fill calls emit with the pieces of rows, which are JSON, with ages as of now in place of the
+// placeholders.
 func (a *Ages) Fill(rows []byte, now time.Time, emit func([]byte)) {
 	var moment [openSize / 2]byte
 	var scratch [32]byte
@@ -63,7 +63,7 @@ func (a *Ages) Fill(rows []byte, now time.Time, emit func([]byte)) {
 	emit(rows)
 }
 
-// appendWithin appends text as it is within a JSON string.
+// appendWithin appends text as part of a JSON string.
 func appendWithin(dst []byte, text string) []byte {
 	if !strings.ContainsAny(text, `<>&"\`) {
 		return append(dst, text...)

@@ -1,8 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package table makes the rows that kubectl prints from objects and a row of
-// the kind table.
+// Package table makes the rows of the tables that kubectl prints, as the kind table declares them.
 package table
 
 import (
@@ -17,7 +16,7 @@ import (
 	"keelson.dev/apiserver/transcode"
 )
 
-// Columns are the column definitions of row.
+// Columns returns the column definitions of row.
 func Columns(row *resource.Row) []metav1.TableColumnDefinition {
 	if row.Columns != nil {
 		return row.Columns
@@ -29,8 +28,7 @@ func Columns(row *resource.Row) []metav1.TableColumnDefinition {
 	}
 }
 
-// CellPaths are the fields that the cells of a row's objects are made of; none
-// means all.
+// CellPaths returns the fields that the cells of a row's objects depend on. Nil means all fields.
 func CellPaths(row *resource.Row) []string {
 	if row.Cells == nil {
 		return []string{"metadata.name", "metadata.creationTimestamp"}
@@ -38,13 +36,13 @@ func CellPaths(row *resource.Row) []string {
 	return row.CellPaths
 }
 
-// Line is what a row says of its object.
+// Line is the content of a table row without the object.
 type Line struct {
 	Cells      []any
 	Conditions []metav1.TableRowCondition
 }
 
-// LineOf is the line of obj.
+// LineOf returns the line of obj.
 func LineOf(row *resource.Row, obj resource.Object, now time.Time) Line {
 	return line(row, obj, func(t metav1.Time) string { return Age(t, now) })
 }
@@ -68,7 +66,8 @@ func Age(t metav1.Time, now time.Time) string {
 	return duration.HumanDuration(now.Sub(t.Time))
 }
 
-// AppendRow appends a row as JSON; object is what it includes, encoded, or empty.
+// AppendRow appends a table row as JSON. object is the encoded object that the row includes, or
+// empty.
 func AppendRow(dst []byte, line Line, object []byte) ([]byte, error) {
 	dst, err := AppendLine(dst, line)
 	if err != nil {
@@ -81,7 +80,7 @@ func AppendRow(dst []byte, line Line, object []byte) ([]byte, error) {
 	return append(dst, '}'), nil
 }
 
-// AppendLine appends the beginning of a row, up to the object that it includes.
+// AppendLine appends the beginning of a table row, up to the object that it includes.
 func AppendLine(dst []byte, line Line) ([]byte, error) {
 	dst = append(dst, `{"cells":`...)
 	if line.Cells == nil {
@@ -109,7 +108,7 @@ func AppendLine(dst []byte, line Line) ([]byte, error) {
 	return append(dst, `,"object":`...), nil
 }
 
-// appendCell appends what a cell holds, of which nearly all is text and numbers.
+// appendCell appends the value of a cell. Nearly all are strings and integers.
 func appendCell(dst []byte, cell any) ([]byte, error) {
 	switch c := cell.(type) {
 	case string:
@@ -121,8 +120,8 @@ func appendCell(dst []byte, cell any) ([]byte, error) {
 	return append(dst, encoded...), err
 }
 
-// AppendHead appends the beginning of a Table, up to and with the bracket that
-// opens its rows. Without columns the definitions are null.
+// AppendHead appends the beginning of a Table, up to and including the bracket before its rows. The
+// column definitions are null if there are no columns.
 func AppendHead(dst []byte, version string, meta metav1.ListMeta, columns []metav1.TableColumnDefinition) ([]byte, error) {
 	m, err := json.Marshal(meta)
 	if err != nil {
