@@ -30,14 +30,14 @@ import (
 	"keelson.dev/apiserver/store/kv/memory"
 )
 
-// Book is a kind of the example's own. Nothing in it is generated.
+// Book is the example's kind. Nothing in it is generated.
 type Book struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 	Spec              BookSpec `json:"spec"`
 }
 
-// BookSpec says what a Book is.
+// BookSpec describes a Book.
 type BookSpec struct {
 	Title string `json:"title"`
 	Pages int    `json:"pages,omitempty"`
@@ -50,14 +50,14 @@ type BookList struct {
 	Items           []Book `json:"items"`
 }
 
-// DeepCopyObject makes a Book a runtime.Object.
+// DeepCopyObject implements runtime.Object.
 func (b *Book) DeepCopyObject() runtime.Object {
 	out := *b
 	b.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
 	return &out
 }
 
-// DeepCopyObject makes a BookList a runtime.Object.
+// DeepCopyObject implements runtime.Object.
 func (l *BookList) DeepCopyObject() runtime.Object {
 	out := *l
 	out.Items = make([]Book, len(l.Items))
@@ -87,8 +87,8 @@ func (asJSON) Decode(data []byte, revision int64) (store.Object, error) {
 	return book, nil
 }
 
-// books is the row of the kind table that declares the kind: what its fields
-// default to, what a book must have, what it looks like in a table.
+// books returns the row that declares the kind: its defaults, its validation and its columns in a
+// table.
 func books() *resource.Row {
 	row := resource.Of[BookList](resource.Kind[*Book]{
 		Group: bookVersion.Group, Version: bookVersion.Version, Resource: "books", Kind: "Book", Namespaced: true,
@@ -111,8 +111,7 @@ func books() *resource.Row {
 	return row
 }
 
-// newLibrary puts a server together: rows, a store for each, and in front of it
-// what a server of one's own does about users.
+// newLibrary assembles a server: rows, a store for each, and a handler in front that sets the user.
 func newLibrary(ctx context.Context) (http.Handler, error) {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(bookVersion, &Book{}, &BookList{})
@@ -122,7 +121,7 @@ func newLibrary(ctx context.Context) (http.Handler, error) {
 		return nil, fmt.Errorf("scheme: %w", err)
 	}
 
-	// In memory here; package store/kv/etcd keeps data in etcd, embedded or not.
+	// This store is in memory. Package store/kv/etcd stores data in etcd, embedded or external.
 	clk := clock.Real()
 	backend := store.NewBackend(store.BackendConfig{KV: memory.New(clk), Clock: clk, Log: slog.New(slog.DiscardHandler)})
 	go func() { _ = backend.Run(ctx) }()
@@ -151,7 +150,7 @@ func newLibrary(ctx context.Context) (http.Handler, error) {
 	}), nil
 }
 
-// A server for a kind of its own: kubectl, client-go and informers can talk to it.
+// This is a server for a kind of your own. kubectl, client-go and informers can use it.
 func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -14,8 +14,8 @@ import (
 	"keelson.dev/apiserver/deflate"
 )
 
-// TestStream mixes pieces and writes and holds what the standard library reads to
-// the texts that were sent.
+// TestStream mixes pieces and writes, and compares what the standard library reads with the texts
+// that were sent.
 func TestStream(t *testing.T) {
 	pool := deflate.NewPool()
 	text := rapid.Custom(func(t *rapid.T) []byte {

@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// vary sets some of what v holds to one of a few values.
+// vary sets some fields in v to one of a few values.
 func vary(r *rand.Rand, v reflect.Value, often, depth int) {
 	if r.IntN(often) > 0 && depth > 0 || depth > 8 {
 		return
@@ -79,8 +79,8 @@ func vary(r *rand.Rand, v reflect.Value, often, depth int) {
 	}
 }
 
-// TestValuesLikeSemantic compares random objects with themselves, with copies of
-// them, and with copies that were varied a little.
+// TestValuesLikeSemantic compares random objects with themselves, with copies, and with slightly
+// changed copies.
 func TestValuesLikeSemantic(t *testing.T) {
 	kinds := []func() runtime.Object{
 		func() runtime.Object { return &corev1.Pod{} }, func() runtime.Object { return &appsv1.Deployment{} },
@@ -109,14 +109,14 @@ func TestValuesLikeSemantic(t *testing.T) {
 func TestValues(t *testing.T) {
 	var none *corev1.Pod
 	for name, c := range map[string]struct{ a, b any }{
-		"nothing":            {nil, nil},
-		"nothing, something": {nil, 1},
-		"types":              {1, "1"},
-		"nil pointers":       {none, none},
-		"nil, not nil":       {none, &corev1.Pod{}},
-		"floats":             {1.5, 1.5},
-		"documents":          {map[string]any{"a": []any{int64(1), "x", nil}}, map[string]any{"a": []any{int64(1), "x", nil}}},
-		"other documents":    {map[string]any{"a": int64(1)}, map[string]any{"a": 1.0}},
+		"nil":             {nil, nil},
+		"nil and a value": {nil, 1},
+		"types":           {1, "1"},
+		"nil pointers":    {none, none},
+		"nil, not nil":    {none, &corev1.Pod{}},
+		"floats":          {1.5, 1.5},
+		"documents":       {map[string]any{"a": []any{int64(1), "x", nil}}, map[string]any{"a": []any{int64(1), "x", nil}}},
+		"other documents": {map[string]any{"a": int64(1)}, map[string]any{"a": 1.0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, want := Values(c.a, c.b), equality.Semantic.DeepEqual(c.a, c.b); got != want {

@@ -155,8 +155,8 @@ func TestEmptyAnswers(t *testing.T) {
 	t.Error("the server keeps 5000 answers that the client does not read")
 }
 
-// TestUselessFrames sends frames that change nothing (CVE-2019-9513 and 9518). The server takes no memory for
-// them and still serves.
+// TestUselessFrames sends frames that change nothing (CVE-2019-9513 and 9518). The server keeps no
+// memory for them and still serves.
 func TestUselessFrames(t *testing.T) {
 	address := http2test.Serve(
 		t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }),
@@ -213,7 +213,8 @@ func TestHeaderBomb(t *testing.T) {
 	}
 }
 
-// TestSlowHeader never ends a header, slowly. Nothing else tells the server that the client is there.
+// TestSlowHeader sends a header slowly and never completes it. Only its bytes show that the client
+// is alive.
 func TestSlowHeader(t *testing.T) {
 	for name, begin := range map[string]func(c *http2test.Client) error{
 		"silent": func(*http2test.Client) error { return nil },
@@ -241,7 +242,8 @@ func TestSlowHeader(t *testing.T) {
 	}
 }
 
-// TestNoPreface checks that a client that says nothing, or something else, is cut off.
+// TestNoPreface checks that the connection of a client that sends no preface, or something else, is
+// closed.
 func TestNoPreface(t *testing.T) {
 	address := http2test.Serve(
 		t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),

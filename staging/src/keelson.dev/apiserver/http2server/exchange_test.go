@@ -23,7 +23,8 @@ import (
 	"keelson.dev/apiserver/http2server/http2test"
 )
 
-// pattern is text in which every place differs from those around it.
+// pattern returns text in which the bytes around each position differ, so that lost or repeated
+// bytes are found.
 func pattern(from, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -42,9 +43,9 @@ type exchange struct {
 	handler http.HandlerFunc
 }
 
-// exchanges are answered alike by net/http and by this package.
+// exchanges must have the same answers from net/http and from this package.
 var exchanges = map[string]exchange{
-	"nothing":   {handler: func(http.ResponseWriter, *http.Request) {}},
+	"no answer": {handler: func(http.ResponseWriter, *http.Request) {}},
 	"small":     {handler: write("hello")},
 	"4 KiB":     {handler: write(strings.Repeat("a", 4096))},
 	"over 4 KB": {handler: write(strings.Repeat("a", 4097))},
@@ -147,9 +148,9 @@ var exchanges = map[string]exchange{
 		b, err := io.ReadAll(r.Body)
 		fmt.Fprintln(w, ok, string(b), err)
 	}},
-	"expected for nothing": {method: "POST", body: "abc", header: http.Header{"Expect": {"100-continue"}}, handler: status(http.StatusForbidden)},
-	"closing":              {handler: set("Connection", "close", "abc")},
-	"panic":                {handler: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
+	"expected, not read": {method: "POST", body: "abc", header: http.Header{"Expect": {"100-continue"}}, handler: status(http.StatusForbidden)},
+	"closing":            {handler: set("Connection", "close", "abc")},
+	"panic":              {handler: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
 	"panic in the middle": {handler: func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "abc")
 		w.(http.Flusher).Flush()
@@ -183,7 +184,7 @@ func client(t *testing.T) *http.Client {
 	}
 }
 
-// do returns all that a client sees of an answer.
+// do returns everything that a client sees of an answer.
 func (e exchange) do(t *testing.T, c *http.Client, url string) string {
 	t.Helper()
 	var seen strings.Builder
@@ -252,7 +253,7 @@ func TestLikeNetHTTP(t *testing.T) {
 	}
 }
 
-// TestTogether reads many answers over one connection at once.
+// TestTogether reads many answers at once over one connection.
 func TestTogether(t *testing.T) {
 	url := "https://" + http2test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var n int

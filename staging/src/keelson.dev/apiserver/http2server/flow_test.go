@@ -22,7 +22,7 @@ import (
 	"keelson.dev/apiserver/http2server/http2test"
 )
 
-// limit is how long slow clients may block the server in these tests.
+// limit is how long a slow client may block the server in these tests.
 const limit = 500 * time.Millisecond
 
 func writeLimit(s *http.Server) { s.WriteTimeout = limit }
@@ -33,8 +33,8 @@ func sized(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(pattern(0, n)) // the client may have gone
 }
 
-// TestWindows has a client that grants windows at random and changes the initial window. The server must
-// not send more than has been granted, and must send all in the end.
+// TestWindows uses a client that grants windows at random and changes the initial window. The
+// server must not send more than was granted, and must send everything in the end.
 func TestWindows(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// account requests answers of some sizes by their streams.
+// account tracks the windows of a connection and the answers that it expects.
 func account(t *testing.T, address string, random *rand.Rand, want map[uint32]int) {
 	most := []int{1, 1 << 20}[random.IntN(2)] // of a stream's window, beyond the default
 	initial := int64(64<<10 + random.IntN(most))
@@ -190,7 +190,7 @@ func TestNoDeadline(t *testing.T) {
 	}
 }
 
-// TestReadTimeout checks that a body that does not arrive ends with ReadTimeout.
+// TestReadTimeout checks that reading a body that does not arrive fails after ReadTimeout.
 func TestReadTimeout(t *testing.T) {
 	failed := make(chan error, 1)
 	address := http2test.Serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

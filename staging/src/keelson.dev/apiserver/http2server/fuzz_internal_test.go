@@ -23,7 +23,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// recorded is a connection whose client has sent all its bytes and reads everything.
+// recorded is a connection whose client has sent all its bytes in advance and reads everything.
 type recorded struct {
 	net.Conn
 	in io.Reader
@@ -61,8 +61,9 @@ func requests(change func(f *http2.Framer, block func(method string) []byte)) []
 	return out.Bytes()
 }
 
-// FuzzConnection serves what a client may send. The connection must end with it, and so must its handlers;
-// what the server sends must be frames, and no more data than the client's settings can have allowed.
+// FuzzConnection serves arbitrary bytes. The connection must end with them, and so must its
+// handlers. What the server sends must be valid frames, with no more data than the client's
+// settings allow.
 func FuzzConnection(f *testing.F) {
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
 	f.Add(requests(func(f *http2.Framer, block func(string) []byte) {

@@ -38,13 +38,13 @@ func serveOne(change func(*server), h http.HandlerFunc) (c *conn, end net.Conn) 
 	return c, end
 }
 
-// client is serveOne with a client that has begun.
+// client is serveOne with a client that has sent its preface and settings.
 func client(change func(*server), h http.HandlerFunc) (c *conn, end net.Conn, f *http2.Framer) {
 	c, end = serveOne(change, h)
 	return c, end, begin(end)
 }
 
-// begin sends what a client begins with.
+// begin sends the client's preface and settings.
 func begin(end net.Conn) *http2.Framer {
 	f := http2.NewFramer(end, end)
 	_, _ = io.WriteString(end, http2.ClientPreface) // reads of the answer fail if it has
@@ -66,8 +66,8 @@ func get(f *http2.Framer, stream uint32) {
 	})
 }
 
-// TestLeaveSlowClient checks that a client gets the whole of its last answer although it does not read
-// before the farewell is over.
+// TestLeaveSlowClient checks that a client gets its whole last answer even if it reads nothing for
+// longer than the farewell.
 func TestLeaveSlowClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, end, f := client(func(*server) {}, func(w http.ResponseWriter, _ *http.Request) {
@@ -92,8 +92,8 @@ func TestLeaveSlowClient(t *testing.T) {
 	})
 }
 
-// TestIdlePing checks that a client may take PingTimeout to answer, also if the connection is left
-// meanwhile because it is idle.
+// TestIdlePing checks that a client has PingTimeout to answer a ping, even if the connection
+// becomes idle for too long in the meantime.
 func TestIdlePing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, end, f := client(func(s *server) {
@@ -119,8 +119,8 @@ func TestIdlePing(t *testing.T) {
 	})
 }
 
-// TestDrainNewConnection checks that a connection on which the client has not begun yet begins with
-// SETTINGS when the server shuts down, and that GOAWAY follows.
+// TestDrainNewConnection checks that a connection whose client has sent nothing yet still begins
+// with SETTINGS when the server shuts down, followed by GOAWAY.
 func TestDrainNewConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, end := serveOne(func(*server) {}, func(http.ResponseWriter, *http.Request) {})

@@ -18,8 +18,8 @@ import (
 	"keelson.dev/apiserver/http2server/http2test"
 )
 
-// TestShutdown checks that clients are told to leave, that requests under way end, that later ones are
-// not served, and that the connection ends then.
+// TestShutdown checks that clients get GOAWAY, that running requests are completed, that later ones
+// are not served, and that the connection ends then.
 func TestShutdown(t *testing.T) {
 	begun, release := make(chan struct{}, 1), make(chan struct{})
 	address, server := http2test.Start(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

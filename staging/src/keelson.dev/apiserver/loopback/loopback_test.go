@@ -93,7 +93,7 @@ func TestCancelled(t *testing.T) {
 	}
 	if resp, err := (loopback.RoundTripper{Handler: handler}).RoundTrip(req); err == nil {
 		_ = resp.Body.Close()
-		// The handler may have returned before the wait saw the cancellation.
+		// The handler may have returned before RoundTrip has seen the cancellation.
 		if resp.StatusCode != http.StatusOK {
 			t.Errorf("status %d", resp.StatusCode)
 		}

@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// pairs are what is here and what apimachinery has.
+// pairs are the functions of this package with their counterparts in apimachinery.
 var pairs = map[string][2]func(string) []string{
 	"IsDNS1123Label":           {IsDNS1123Label, validation.IsDNS1123Label},
 	"IsDNS1123Subdomain":       {IsDNS1123Subdomain, validation.IsDNS1123Subdomain},
@@ -33,7 +33,7 @@ func with(f func(string, bool) []string, prefix bool) func(string) []string {
 	return func(s string) []string { return f(s, prefix) }
 }
 
-// parts make names that are nearly right.
+// parts are combined into names that are nearly valid.
 var parts = []string{
 	"", "a", "b", "z", "0", "9", "A", "Z", "-", "--", "_", ".", "..", "/", "-a", "a-", "web", "example.com", "kubernetes.io/", "é", "\n", " ", "\x00", "\xff", "`", "{", "@", "[", ":",
 	strings.Repeat("a", 14), strings.Repeat("b", 62), strings.Repeat("c", 63), strings.Repeat("d.", 120), strings.Repeat("e", 252),
@@ -57,7 +57,7 @@ func judge(t interface {
 	return refused
 }
 
-// TestShort tries every name of one, two and three parts.
+// TestShort tries all names of one, two and three parts.
 func TestShort(t *testing.T) {
 	for _, a := range parts {
 		for _, b := range parts {
@@ -86,7 +86,7 @@ func FuzzNames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) { judge(t, s) })
 }
 
-// TestSuspect compares what is said of objects with what is said of suspects.
+// TestSuspect compares the validation of objects with that of Suspects.
 func TestSuspect(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.Map(rapid.SliceOfN(rapid.SampledFrom(append([]string{"x", "y", "w"}, parts...)), 1, 3), func(s []string) string { return strings.Join(s, "") })

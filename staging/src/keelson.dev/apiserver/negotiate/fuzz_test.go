@@ -14,8 +14,8 @@ import (
 	"keelson.dev/apiserver/negotiate"
 )
 
-// FuzzAccept reads arbitrary Accept headers: what is chosen was on offer, and
-// what cannot be served is answered with 406.
+// FuzzAccept parses arbitrary Accept headers. The chosen type must have been offered; a header that
+// cannot be satisfied must be answered with 406.
 func FuzzAccept(f *testing.F) {
 	for _, header := range []string{
 		"application/json;as=Table;g=meta.k8s.io;v=v1,application/json", "*/*", "application/*", "application/vnd.kubernetes.protobuf;stream=watch",

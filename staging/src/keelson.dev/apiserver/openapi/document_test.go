@@ -18,8 +18,8 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// TestDocumentsLeaveLibraryAlone makes documents out of descriptions that all
-// of the process shares: a change in them would be one under others' reads.
+// TestDocumentsLeaveLibraryAlone checks that making a document does not modify the descriptions of
+// library types, which the whole process shares.
 func TestDocumentsLeaveLibraryAlone(t *testing.T) {
 	row := resource.Of[corev1.ConfigMapList](resource.Kind[*corev1.ConfigMap]{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true})
 	defs, err := openapi.Parse(nil, 2)
@@ -35,8 +35,8 @@ func TestDocumentsLeaveLibraryAlone(t *testing.T) {
 	}
 }
 
-// TestConnectors looks at what is said of subresources that are ways to a process:
-// one operation for each method, the options as parameters, an answer of any type.
+// TestConnectors checks the operations of subresources that connect to a process: one for each
+// method, the options as parameters, and an answer of any type.
 func TestConnectors(t *testing.T) {
 	options := schema.GroupVersionKind{Version: "v1", Kind: "PodExecOptions"}
 	row := resource.Of[corev1.PodList](resource.Kind[*corev1.Pod]{

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// floats is v with numbers as YAML's decoder has them.
+// floats returns v with numbers as YAML's decoder returns them.
 func floats(v any) any {
 	switch v := v.(type) {
 	case int64:
@@ -30,7 +30,7 @@ func floats(v any) any {
 	return v
 }
 
-// sameAsYAML fails when Document and YAML disagree about data.
+// sameAsYAML fails the test if Document and YAML decode data differently.
 func sameAsYAML(t interface {
 	Helper()
 	Fatalf(string, ...any)
@@ -67,7 +67,7 @@ func TestDocument(t *testing.T) {
 		"fraction":          {`{"a":1.5}`, false},
 		"exponent":          {`{"a":1e3}`, false},
 		"large":             {`{"a":1234567890123456}`, false},
-		"negative nothing":  {`{"a":-0}`, false},
+		"negative zero":     {`{"a":-0}`, false},
 		"octal":             {`{"a":010}`, false},
 		"twice":             {`{"a":1,"a":2}`, false},
 		"merge key":         {`{"<<":{"a":1}}`, false},
@@ -75,10 +75,10 @@ func TestDocument(t *testing.T) {
 		"colon on its own":  {`{"a" :1}`, false},
 		"YAML":              {`a: b`, false},
 		"YAML in braces":    {`{a: b}`, false},
-		"nothing":           {``, false},
+		"empty document":    {``, false},
 		"list":              {`[]`, false},
 		"null":              {`null`, false},
-		"two":               {`{}{}`, false},
+		"two documents":     {`{}{}`, false},
 		"cut":               {`{"a":`, false},
 		"number at the end": {`{"a":1`, false},
 	} {
@@ -90,7 +90,7 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-// TestDocumentLikeYAML compares what is read here with what YAML's decoder reads.
+// TestDocumentLikeYAML compares Document with YAML's decoder.
 func TestDocumentLikeYAML(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		scalar := rapid.OneOf(

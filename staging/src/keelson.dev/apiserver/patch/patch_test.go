@@ -31,7 +31,7 @@ func TestJSON(t *testing.T) {
 		patch   string
 		mode    string
 		want    string // of the patched document
-		code    int32  // of the refusal
+		code    int32  // of the error
 		warning string
 	}{
 		"Merge":          {kind: types.MergePatchType, patch: `{"data":{"x":null,"y":"2"}}`, want: `{"metadata":{"name":"a"},"data":{"y":"2"}}`},
@@ -107,8 +107,8 @@ func TestStrategic(t *testing.T) {
 	}
 }
 
-// FuzzPatch applies arbitrary patches: errors have a code clients can act on,
-// and nothing panics.
+// FuzzPatch applies arbitrary patches. Errors must have a code that clients can handle, and nothing
+// may panic.
 func FuzzPatch(f *testing.F) {
 	f.Add(byte(0), []byte(`[{"op":"replace","path":"/data/x","value":"2"}]`))
 	f.Add(byte(0), []byte(`[{"op":"move","from":"/data","path":"/metadata/labels"}]`))

@@ -22,7 +22,7 @@ const pod = `{"metadata":{"name":"p","finalizers":["a","b","a"],"labels":{"a":"1
  "volumes":[{"name":"v","emptyDir":{}}]},
 "status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}],"podIP":"10.0.0.1","startTime":"2020-01-01T00:00:00Z"}}`
 
-// bySlowPath is what the detour over JSON makes of a patch.
+// bySlowPath returns the result of a patch of the JSON document.
 func bySlowPath(t *rapid.T, doc, patch []byte) (*corev1.Pod, bool) {
 	out := &corev1.Pod{}
 	odd := false
@@ -35,8 +35,7 @@ func bySlowPath(t *rapid.T, doc, patch []byte) (*corev1.Pod, bool) {
 	return out, err == nil && !odd
 }
 
-// TestMergeLikeJSON compares random merge patches of a pod with what a merge of
-// the documents makes.
+// TestMergeLikeJSON compares random merge patches of a pod with merges of the JSON documents.
 func TestMergeLikeJSON(t *testing.T) {
 	var doc map[string]any
 	if err := json.Unmarshal([]byte(pod), &doc); err != nil {
@@ -75,8 +74,8 @@ func TestMergeLikeJSON(t *testing.T) {
 	}
 }
 
-// TestStrategicMergeLikeMaps compares random strategic merge patches of a pod with what
-// the library makes of them.
+// TestStrategicMergeLikeMaps compares random strategic merge patches of a pod with the library's
+// results.
 func TestStrategicMergeLikeMaps(t *testing.T) {
 	var doc map[string]any
 	if err := json.Unmarshal([]byte(pod), &doc); err != nil {
@@ -130,7 +129,7 @@ func TestStrategicMergeLikeMaps(t *testing.T) {
 	}
 }
 
-// randomPatch names some members of doc, and some that it has not.
+// randomPatch returns a patch of some members of doc and of some that it does not have.
 func randomPatch(t *rapid.T, doc map[string]any) map[string]any {
 	patch := map[string]any{}
 	for name, v := range doc {
@@ -168,7 +167,7 @@ func TestMergeGivesUp(t *testing.T) {
 	}
 }
 
-// BenchmarkFinalizer takes a finalizer from a pod, as the one that counts the pods of jobs does.
+// BenchmarkFinalizer removes a finalizer from a pod, as the job controller does.
 func BenchmarkFinalizer(b *testing.B) {
 	patch := []byte(`{"metadata":{"uid":"u","$deleteFromPrimitiveList/finalizers":["a"]}}`)
 	cur := &corev1.Pod{}
@@ -225,7 +224,8 @@ func BenchmarkMerge(b *testing.B) {
 	})
 }
 
-// TestListsInMaps: the library has no answer for a list in a map that has been there.
+// TestListsInMaps checks a list in a map, for which the library returns an error if there is one
+// already.
 func TestListsInMaps(t *testing.T) {
 	type object struct {
 		Lists map[string][]string `json:"lists"`

@@ -62,7 +62,7 @@ func (r *Registry) deletePage(ctx context.Context, version string, records []*st
 	size, remove := 1, func(ctx context.Context, records []*store.Record) error {
 		return r.deleteRecord(ctx, version, records[0], options)
 	}
-	if r.goesTogether(&options) {
+	if r.canDeleteTogether(&options) {
 		size, remove = together, func(ctx context.Context, records []*store.Record) error {
 			return r.deleteTogether(ctx, version, records, options)
 		}
@@ -92,12 +92,12 @@ feed:
 	return context.Cause(ctx)
 }
 
-// goesTogether reports whether several objects of the kind may be deleted at one revision. A client
+// canDeleteTogether reports whether several objects of the kind may be deleted at one revision. A client
 // whose watch breaks between two events of one revision receives both again, and so may see the
 // deletion of an object that it has already seen deleted. Clients that watch expiring objects have
 // to expect that anyway, because objects of one lease expire together. Nothing else happens when
 // such an object is deleted.
-func (r *Registry) goesTogether(options *metav1.DeleteOptions) bool {
+func (r *Registry) canDeleteTogether(options *metav1.DeleteOptions) bool {
 	h := &r.row.Hooks
 	return r.row.TTL != nil && r.row.GracefulDelete == nil && r.row.DefaultGarbageCollection == unsupportedGarbageCollection &&
 		h.BeforeDelete == nil && h.Ending == nil && h.AfterDelete == nil && !isDryRun(options.DryRun)
@@ -108,7 +108,7 @@ func (r *Registry) goesTogether(options *metav1.DeleteOptions) bool {
 func (r *Registry) deleteTogether(ctx context.Context, version string, records []*store.Record, options metav1.DeleteOptions) error {
 	done := true
 	for _, rec := range records {
-		admitted, err := r.admitEnd(ctx, version, rec, options)
+		admitted, err := r.admitRecord(ctx, version, rec, options)
 		if err != nil {
 			return err
 		}
@@ -128,16 +128,16 @@ func (r *Registry) deleteTogether(ctx context.Context, version string, records [
 	return nil
 }
 
-// admitEnd runs the admission plugins for the deletion of a record. It reports false if finalizers
+// admitRecord runs the admission plugins for the deletion of a record. It reports false if finalizers
 // keep the object.
-func (r *Registry) admitEnd(ctx context.Context, version string, rec *store.Record, options metav1.DeleteOptions) (bool, error) {
+func (r *Registry) admitRecord(ctx context.Context, version string, rec *store.Record, options metav1.DeleteOptions) (bool, error) {
 	namespace, _ := r.split(rec.Key)
 	d, err := r.partOf(version, rec, options)
 	if err != nil {
 		return false, err
 	}
 	ctx = r.context(ctx, namespace)
-	obj, err := r.glance(rec)
+	obj, err := r.readShallow(rec)
 	if err != nil {
 		return false, err
 	}

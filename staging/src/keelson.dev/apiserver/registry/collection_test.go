@@ -331,7 +331,8 @@ func TestWatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The pod ends in one write; its last state looks as if the end of its grace period had been stored first.
+	// The pod ends in one write. Its last state looks as if the end of its grace period had been
+	// stored first.
 	if period := last.GetDeletionGracePeriodSeconds(); period == nil || *period != 0 {
 		t.Errorf("grace period in the last state: %v", period)
 	}

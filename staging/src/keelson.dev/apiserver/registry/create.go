@@ -158,7 +158,7 @@ func (r *Registry) create(ctx context.Context, w *write, obj resource.Object) (r
 		return nil, err
 	}
 	if rec, err = r.insert(ctx, w, obj); err != nil {
-		return nil, r.wordCreateError(ctx, err, obj)
+		return nil, r.explainCreateError(ctx, err, obj)
 	}
 	if !w.dryRun && r.row.Hooks.AfterCreate != nil {
 		r.row.Hooks.AfterCreate(ctx, obj)
@@ -320,7 +320,7 @@ func (r *Registry) insert(ctx context.Context, w *write, obj resource.Object) (*
 			return nil, err
 		}
 		said, _ := strconv.ParseInt(obj.GetResourceVersion(), 10, 64) // the answer has the request's resourceVersion
-		return r.imagine(key, obj, said)
+		return r.makeRecord(key, obj, said)
 	}
 	if said, err := parseRevision(obj.GetResourceVersion()); err == nil && said != 0 {
 		return nil, errVersionSet
@@ -358,8 +358,8 @@ func (r *Registry) insertInNamespace(
 	}
 }
 
-// imagine returns the record that a write would have stored.
-func (r *Registry) imagine(key string, obj resource.Object, rev int64) (*store.Record, error) {
+// makeRecord returns the record that a write would have stored.
+func (r *Registry) makeRecord(key string, obj resource.Object, rev int64) (*store.Record, error) {
 	data, err := r.codec.Encode(obj)
 	if err != nil {
 		return nil, err
@@ -367,8 +367,8 @@ func (r *Registry) imagine(key string, obj resource.Object, rev int64) (*store.R
 	return store.NewRecord(key, rev, data, r.attrs(obj), r.codec, nil), nil
 }
 
-// wordCreateError adds details to the error for a name that is taken.
-func (r *Registry) wordCreateError(ctx context.Context, err error, obj resource.Object) error {
+// explainCreateError adds details to the error for a name that is taken.
+func (r *Registry) explainCreateError(ctx context.Context, err error, obj resource.Object) error {
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}

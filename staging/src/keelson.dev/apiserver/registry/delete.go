@@ -80,11 +80,11 @@ type deletion struct {
 	dry       bool
 	first     *updating // an update that is stored together with the mark, or nil
 	ending    types.UID // uid of the marked object, if no other may be removed
-	seen      glimpse
+	seen      cachedObject
 }
 
-// glimpse caches an object that was read, with its revision.
-type glimpse struct {
+// cachedObject caches an object that was read, with its revision.
+type cachedObject struct {
 	revision int64
 	obj      store.Object
 }
@@ -94,7 +94,7 @@ func (d *deletion) run(ctx context.Context) (*store.Record, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	obj, err := d.view(rec)
+	obj, err := d.read(rec)
 	if err != nil {
 		return nil, false, err
 	}
@@ -116,13 +116,13 @@ func (d *deletion) run(ctx context.Context) (*store.Record, bool, error) {
 	if ending && graceful && d.isFinalDelete(obj) {
 		d.ending = obj.GetUID()
 		last, gone, err := d.remove(ctx, rec, true)
-		if !errors.Is(err, errApart) {
+		if !errors.Is(err, errTwoWrites) {
 			return last, gone, err
 		}
 		d.ending = ""
 	}
 	marked := rec
-	if _, changed := d.finalizers(obj); graceful || changed || len(obj.GetFinalizers()) > 0 || d.keeps(ctx, obj) {
+	if _, changed := d.finalizers(obj); graceful || changed || len(obj.GetFinalizers()) > 0 || d.hookKeeps(ctx, obj) {
 		var now bool
 		if marked, now, err = d.mark(ctx); err != nil || !now {
 			return marked, false, err
@@ -140,26 +140,26 @@ func (d *deletion) isFinalDelete(obj resource.Object) bool {
 	return !d.dry && *d.options.GracePeriodSeconds == 0 && !changed && len(obj.GetFinalizers()) == 0 && d.r.row.Hooks.Ending == nil
 }
 
-// view returns an object whose metadata the deletion may change. Hooks may change all of an object,
+// read returns an object whose metadata the deletion may change. Hooks may change all of an object,
 // so they get a copy.
-func (d *deletion) view(rec *store.Record) (resource.Object, error) {
+func (d *deletion) read(rec *store.Record) (resource.Object, error) {
 	if d.r.row.Hooks.BeforeDelete != nil || d.r.row.Hooks.Ending != nil {
 		return rec.Object()
 	}
-	return d.glance(rec)
+	return d.readShallow(rec)
 }
 
-// glance is like Registry.glance, but reads an object only once for each revision.
-func (d *deletion) glance(rec *store.Record) (resource.Object, error) {
+// readShallow is like Registry.readShallow, but reads an object only once for each revision.
+func (d *deletion) readShallow(rec *store.Record) (resource.Object, error) {
 	if d.r.dynamic {
-		return d.r.glance(rec)
+		return d.r.readShallow(rec)
 	}
 	if d.seen.obj == nil || d.seen.revision != rec.Revision {
 		obj, err := rec.Read()
 		if err != nil {
 			return nil, err
 		}
-		d.seen = glimpse{rec.Revision, obj}
+		d.seen = cachedObject{rec.Revision, obj}
 	}
 	return d.r.shallow(rec, d.seen.obj)
 }
@@ -183,7 +183,7 @@ func (d *deletion) mark(ctx context.Context) (rec *store.Record, now bool, err e
 			return nil, err
 		}
 		if d.first != nil && (pending || !graceful) {
-			return nil, errApart
+			return nil, errTwoWrites
 		}
 		if pending {
 			return nil, resource.ErrBeingDeleted
@@ -193,12 +193,12 @@ func (d *deletion) mark(ctx context.Context) (rec *store.Record, now bool, err e
 		}
 		kept = len(obj.GetFinalizers()) != 0
 		if !graceful {
-			if !kept && !d.keeps(ctx, obj.DeepCopyObject().(resource.Object)) {
+			if !kept && !d.hookKeeps(ctx, obj.DeepCopyObject().(resource.Object)) {
 				return nil, errDeleteNow
 			}
 			kept = true
 			markDeleting(ctx, obj)
-			d.keeps(ctx, obj)
+			d.hookKeeps(ctx, obj)
 			return obj, nil
 		}
 		grace = *d.options.GracePeriodSeconds
@@ -209,7 +209,7 @@ func (d *deletion) mark(ctx context.Context) (rec *store.Record, now bool, err e
 	case err == nil:
 		return rec, !kept && grace <= 0, nil
 	case errors.Is(err, errDeleteNow) && d.dry:
-		blank, err := d.r.imagine("", d.r.row.New(), 0)
+		blank, err := d.r.makeRecord("", d.r.row.New(), 0)
 		return blank, true, err
 	case errors.Is(err, errDeleteNow):
 		return seen, true, nil
@@ -219,8 +219,8 @@ func (d *deletion) mark(ctx context.Context) (rec *store.Record, now bool, err e
 	return nil, false, err
 }
 
-// keeps reports whether the Ending hook keeps obj. The hook may change obj.
-func (d *deletion) keeps(ctx context.Context, obj resource.Object) bool {
+// hookKeeps reports whether the Ending hook keeps obj. The hook may change obj.
+func (d *deletion) hookKeeps(ctx context.Context, obj resource.Object) bool {
 	return d.r.row.Hooks.Ending != nil && d.r.row.Hooks.Ending(ctx, obj)
 }
 
@@ -236,19 +236,19 @@ func (d *deletion) update(ctx context.Context, fn store.UpdateFunc) (*store.Reco
 	if err != nil {
 		return nil, err
 	}
-	return d.r.imagine(d.key, obj, cur.Revision)
+	return d.r.makeRecord(d.key, obj, cur.Revision)
 }
 
 // remove removes the object from the store. marked is its last known state. If another client has
 // removed a gracefully deleted object in the meantime, that is no error.
 func (d *deletion) remove(ctx context.Context, marked *store.Record, graceful bool) (*store.Record, bool, error) {
 	check := func(cur *store.Record) error {
-		obj, err := d.glance(cur)
+		obj, err := d.readShallow(cur)
 		if err != nil {
 			return err
 		}
 		if d.ending != "" && (obj.GetUID() != d.ending || len(obj.GetFinalizers()) != 0) {
-			return errApart
+			return errTwoWrites
 		}
 		p := d.options.Preconditions
 		if p != nil && p.ResourceVersion != nil && cur.Revision == marked.Revision {

@@ -14,9 +14,9 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// errApart is returned if two writes of a deletion cannot be combined, because the object cannot be
+// errTwoWrites is returned if two writes of a deletion cannot be combined, because the object cannot be
 // marked together with the update or has to be marked before it is removed.
-var errApart = errors.New("the writes cannot be combined")
+var errTwoWrites = errors.New("the writes cannot be combined")
 
 // End returns the function for store.Config.End. An object that is removed before its grace period
 // is over was deleted without a grace period. Watchers see it as if that shorter period had been
@@ -61,7 +61,7 @@ func (r *Registry) endTogether(ctx context.Context, u Update, options metav1.Del
 	ctx = r.context(ctx, u.Namespace)
 	marked, now, err := d.mark(ctx)
 	switch {
-	case errors.Is(err, errApart) || tooLarge(err):
+	case errors.Is(err, errTwoWrites) || tooLarge(err):
 		return false, nil
 	case err != nil:
 		return false, err
@@ -74,7 +74,7 @@ func (r *Registry) endTogether(ctx context.Context, u Update, options metav1.Del
 // before returns the object that the deletion marks, after the update that is stored with it.
 func (d *deletion) before(ctx context.Context, cur *store.Record) (resource.Object, error) {
 	if d.first == nil {
-		return d.view(cur)
+		return d.read(cur)
 	}
 	existing, err := cur.Object()
 	if err != nil {

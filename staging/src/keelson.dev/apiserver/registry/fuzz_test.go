@@ -13,8 +13,8 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// FuzzStored reads arbitrary bytes as a stored object: what can be read can be
-// written and read again, the same.
+// FuzzStored decodes arbitrary bytes as a stored object. What can be decoded must survive encoding
+// and decoding.
 func FuzzStored(f *testing.F) {
 	row := resource.Of[corev1.ConfigMapList](
 		resource.Kind[*corev1.ConfigMap]{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true},

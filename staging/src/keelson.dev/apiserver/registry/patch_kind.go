@@ -26,12 +26,12 @@ import (
 func (pp *patching) decode(doc []byte, out resource.Object) error {
 	findings, err := pp.read(doc, out)
 	if err != nil {
-		return pp.otherwise(doc, out, err)
+		return pp.decodeOther(doc, out, err)
 	}
 	if structure := pp.r.cfg.Structure; structure != nil {
 		more, err := structure(pp.kind().Version, out, pp.strict.On())
 		if err != nil {
-			return pp.otherwise(doc, out, err)
+			return pp.decodeOther(doc, out, err)
 		}
 		findings = append(findings, more...)
 	}
@@ -43,7 +43,7 @@ func (pp *patching) decode(doc []byte, out resource.Object) error {
 			findings = pp.readNothing(doc, out)
 		}
 		if pp.r.convert.scheme != nil && pp.declared(out.GetObjectKind().GroupVersionKind()) != pp.kind() {
-			return pp.otherwise(doc, out, nil)
+			return pp.decodeOther(doc, out, nil)
 		}
 	}
 	return pp.check(out, findings)
@@ -72,10 +72,10 @@ func (pp *patching) check(out resource.Object, findings []error) error {
 	return nil
 }
 
-// otherwise decodes a document whose decoding as the request's kind has failed with err. The
+// decodeOther decodes a document whose decoding as the request's kind has failed with err. The
 // document may declare another version or form of the kind. If it declares the request's kind,
-// otherwise returns err.
-func (pp *patching) otherwise(doc []byte, out resource.Object, err error) error {
+// decodeOther returns err.
+func (pp *patching) decodeOther(doc []byte, out resource.Object, err error) error {
 	gvk, kindErr := serializer.DefaultMetaFactory.Interpret(doc)
 	if kindErr != nil {
 		return kindErr

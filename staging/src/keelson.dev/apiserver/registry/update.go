@@ -224,7 +224,7 @@ func (up *updating) store(ctx context.Context, key string, apply store.UpdateFun
 	if err != nil {
 		return nil, err
 	}
-	return up.r.imagine(key, obj, cur.Revision)
+	return up.r.makeRecord(key, obj, cur.Revision)
 }
 
 // next computes the object that follows existing, which it does not modify. done completes what the
@@ -403,7 +403,7 @@ func (r *Registry) endsByUpdate(obj, old resource.Object) bool {
 func (up *updating) remove(ctx context.Context, key string, obj, old resource.Object) (*store.Record, error) {
 	r := up.r
 	if up.dry {
-		return r.imagine(key, obj, revisionOf(old))
+		return r.makeRecord(key, obj, revisionOf(old))
 	}
 	_, err := r.store.Delete(ctx, key, func(cur *store.Record) error {
 		if cur.Revision != revisionOf(old) {
@@ -417,7 +417,7 @@ func (up *updating) remove(ctx context.Context, key string, obj, old resource.Ob
 	if r.row.Hooks.AfterDelete != nil {
 		r.row.Hooks.AfterDelete(ctx, obj)
 	}
-	return r.imagine(key, obj, revisionOf(old))
+	return r.makeRecord(key, obj, revisionOf(old))
 }
 
 // create creates an object that the update did not find.

@@ -20,7 +20,7 @@ import (
 
 const boundPod = `{"metadata":{"name":"p"},"spec":{"terminationGracePeriodSeconds":30,"nodeName":"n","containers":[{"name":"c","image":"i"}]}}`
 
-// TestGracefulDelete walks a pod through its end: a grace period only shrinks.
+// TestGracefulDelete deletes a pod several times. A grace period never gets longer.
 func TestGracefulDelete(t *testing.T) {
 	e := newEnv(t, nil)
 	e.must(t, "POST", pods, boundPod)
@@ -41,8 +41,8 @@ func TestGracefulDelete(t *testing.T) {
 	}
 }
 
-// TestEndIsOneWrite: what confirms the end of a pod removes it at once, and those who
-// watch see its last state as if the grace period had been cut short before.
+// TestEndIsOneWrite checks that the final delete of a pod removes it in one write, and that
+// watchers see its last state as if the shorter grace period had been stored first.
 func TestEndIsOneWrite(t *testing.T) {
 	for _, contentType := range []string{"application/json", "application/vnd.kubernetes.protobuf"} {
 		t.Run(contentType, func(t *testing.T) {
@@ -74,8 +74,8 @@ func TestEndIsOneWrite(t *testing.T) {
 	}
 }
 
-// TestEndOfAnother: what confirms the end of a pod does not take away another one that
-// has come in its place meanwhile, and that something keeps.
+// TestEndOfAnother checks that the final delete of a pod does not remove another pod that has
+// replaced it and has a finalizer.
 func TestEndOfAnother(t *testing.T) {
 	var e *env
 	var replaced bool
@@ -104,8 +104,8 @@ func TestEndOfAnother(t *testing.T) {
 	}
 }
 
-// Without a garbage collector nobody takes its finalizers off again: none are added, and
-// those that somebody has set stay.
+// TestPropagationWithoutGarbageCollector checks that deletes neither add nor remove the garbage
+// collector's finalizers if none runs, because nothing would remove them.
 func TestPropagationWithoutGarbageCollector(t *testing.T) {
 	for finalizers, want := range map[string]string{`[]`: "", `["orphan"]`: "[orphan]", `["foregroundDeletion","a/b"]`: "[foregroundDeletion a/b]"} {
 		for _, query := range []string{"", "?propagationPolicy=Orphan", "?propagationPolicy=Foreground", "?propagationPolicy=Background", "?orphanDependents=true"} {
@@ -126,8 +126,8 @@ func TestPropagationWithoutGarbageCollector(t *testing.T) {
 	}
 }
 
-// A dry run that takes the garbage collector's finalizers off answers, as in Kubernetes, with an
-// object that it never read.
+// TestDryRunOfReleased checks a dry run that removes only the garbage collector's finalizers. As in
+// Kubernetes, it answers with an object that was never read.
 func TestDryRunOfReleased(t *testing.T) {
 	e := newEnv(t, nil)
 	e.must(t, "POST", configMaps, `{"metadata":{"name":"a","finalizers":["orphan"]}}`)
@@ -145,7 +145,7 @@ func TestDryRunOfReleased(t *testing.T) {
 func TestPropagation(t *testing.T) {
 	tests := map[string]struct {
 		finalizers, query string
-		want              []string // finalizers that keep the object; nil: gone
+		want              []string // finalizers that keep the object; nil if it is removed
 	}{
 		"Background":        {query: ""},
 		"Orphan":            {query: "?propagationPolicy=Orphan", want: []string{"orphan"}},

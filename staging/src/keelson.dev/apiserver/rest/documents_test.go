@@ -141,7 +141,7 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-// TestOpenAPIPages looks at what is said of pages that are of no group version.
+// TestOpenAPIPages checks the documents of pages that belong to no group version.
 func TestOpenAPIPages(t *testing.T) {
 	e := newEnv(t, func(c *rest.Config) {
 		c.OpenAPI, c.Version = definitions{}, "v1.36.0"
@@ -184,7 +184,7 @@ func TestWebSocketWatch(t *testing.T) {
 	}
 }
 
-// TestGzip: large answers are compressed for clients that take it.
+// TestGzip checks that large answers are compressed for clients that accept it.
 func TestGzip(t *testing.T) {
 	e := newEnv(t, nil)
 	data := strings.Repeat("x", 200<<10)
@@ -230,8 +230,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestOpenAPIParts: after each change the document is what it would be if it had
-// been made at once, in both its forms.
+// TestOpenAPIParts checks that after each change the document is the same as one made from scratch,
+// in both forms.
 func TestOpenAPIParts(t *testing.T) {
 	configure := func(c *rest.Config) { c.OpenAPI, c.Version = definitions{}, "v1.36.0" }
 	e := newEnv(t, configure)

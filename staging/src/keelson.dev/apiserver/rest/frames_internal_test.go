@@ -11,8 +11,8 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// TestFrames: what several watches are sent is made once for each form and type,
-// and is not kept for one watch, nor when it is large, nor when all have ended.
+// TestFrames checks that events for several watches are encoded once for each form and type, and
+// are not kept for a single watch, if they are large, or after all watches have ended.
 func TestFrames(t *testing.T) {
 	var f frames
 	made := 0
@@ -39,7 +39,7 @@ func TestFrames(t *testing.T) {
 		ev   store.Event
 		out  negotiate.Output
 		size int
-		want byte // 0: none
+		want byte // 0 for no frame
 		made int
 	}{
 		{ev, json, 1, 1, 1},

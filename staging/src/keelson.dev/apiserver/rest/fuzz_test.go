@@ -16,11 +16,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// fuzzPatience ends watches that hostile parameters have got open.
+// fuzzPatience is how long a watch that the fuzzer has opened may last.
 const fuzzPatience = 200 * time.Millisecond
 
-// try serves one request. Whatever it is, the server neither breaks nor blames
-// itself, and an error is a Status that clients can act on.
+// try serves one request. Whatever it contains, the server must not panic or answer 500, and an
+// error must be a Status that clients can handle.
 func (e *env) try(t *testing.T, method, path, rawQuery, contentType string, body []byte) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), fuzzPatience)
@@ -50,7 +50,7 @@ func (e *env) try(t *testing.T, method, path, rawQuery, contentType string, body
 	}
 }
 
-// asUpstream tells whether Kubernetes, too, answers 500 to what is the client's mistake.
+// asUpstream reports whether Kubernetes also answers 500 to this mistake of a client.
 func asUpstream(body string) bool {
 	return strings.HasPrefix(body, "unable to determine kind and namespace") || strings.Contains(body, "failed to create typed patch object")
 }
@@ -59,7 +59,7 @@ func verbs() []string {
 	return []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 }
 
-// FuzzPath asks for arbitrary paths.
+// FuzzPath requests arbitrary paths.
 func FuzzPath(f *testing.F) {
 	for _, path := range []string{
 		"/api", "/api/v1", "/apis/apps/v1/namespaces/ns/deployments/d/scale", "/api/v1/namespaces/ns/configmaps/a", "/api/v1/namespaces/../../x",
@@ -75,8 +75,8 @@ func FuzzPath(f *testing.F) {
 	})
 }
 
-// FuzzQuery asks with arbitrary parameters: selectors, continue tokens, options
-// of lists, watches and writes.
+// FuzzQuery sends arbitrary query parameters: selectors, continue tokens, and options of lists,
+// watches and writes.
 func FuzzQuery(f *testing.F) {
 	for _, query := range []string{
 		"labelSelector=a%3Db,c%20in%20(d,e),!f", "fieldSelector=metadata.name%3Da,spec.nodeName!%3Db", "limit=2&continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJhXHUwMDAwIn0",
@@ -121,8 +121,7 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
-// FuzzOptions sends arbitrary bodies with deletes, and with updates of what is
-// there.
+// FuzzOptions sends arbitrary bodies with deletes and with updates of existing objects.
 func FuzzOptions(f *testing.F) {
 	for _, body := range []string{
 		`{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":-1,"propagationPolicy":"Nowhere"}`, `{"preconditions":{"uid":"x","resourceVersion":"y"}}`,
@@ -144,7 +143,7 @@ func FuzzOptions(f *testing.F) {
 	})
 }
 
-// TestAliasBomb: YAML whose aliases grow without end is refused before it does.
+// TestAliasBomb checks that YAML whose aliases grow exponentially is rejected in time.
 func TestAliasBomb(t *testing.T) {
 	e := newEnv(t, nil)
 	bomb := strings.Builder{}

@@ -42,7 +42,7 @@ import (
 	"keelson.dev/apiserver/store/kv/memory"
 )
 
-// scaling deduces the schema of a Scale, which client-go leaves out.
+// scaling deduces the schema of a Scale, which client-go's type converter lacks.
 type scaling struct {
 	managedfields.TypeConverter
 	deduced managedfields.TypeConverter
@@ -55,8 +55,8 @@ func (s scaling) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOp
 	return s.TypeConverter.ObjectToTyped(obj, options...)
 }
 
-// rows is a small kind table: what Kubernetes' kinds of these names do, as far
-// as the tests look.
+// rows returns a small kind table. Its rows behave as Kubernetes' kinds do, as far as the tests
+// need it.
 func rows() []*resource.Row {
 	scaleKind := schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}
 	return []*resource.Row{
@@ -146,7 +146,7 @@ func deploymentScale() *resource.Scale {
 	}
 }
 
-// autoscalerRow is served in two versions, stored in the second.
+// autoscalerRow returns a row that is served in two versions and stored in the second.
 func autoscalerRow() *resource.Row {
 	return resource.Of[autoscalingv2.HorizontalPodAutoscalerList](resource.Kind[*autoscalingv2.HorizontalPodAutoscaler]{
 		Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers", Kind: "HorizontalPodAutoscaler", Namespaced: true,
@@ -174,7 +174,7 @@ func rowOf(t *testing.T, c *rest.Config, name string) *resource.Row {
 	return c.Rows[i]
 }
 
-// env is a server in memory.
+// env is a server with a store in memory.
 type env struct {
 	server  *rest.Server
 	handler http.Handler
@@ -247,7 +247,7 @@ func newEnv(t testing.TB, change func(*rest.Config)) *env {
 	return e
 }
 
-// reply is an answer, read to its end.
+// reply is a complete answer.
 type reply struct {
 	code   int
 	header http.Header
@@ -280,7 +280,7 @@ func (e *env) do(t testing.TB, method, path, body string, header ...string) repl
 	return reply{resp.StatusCode, resp.Header, string(b)}
 }
 
-// must is do for a request that succeeds.
+// must is do for a request that must succeed.
 func (e *env) must(t testing.TB, method, path, body string, header ...string) reply {
 	t.Helper()
 	r := e.do(t, method, path, body, header...)

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestIndent holds what is indented piece by piece to what json.Indent makes of the whole.
+// TestIndent compares piecewise indentation with json.Indent of the whole.
 func TestIndent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		doc, err := json.Marshal(anyJSON(3).Draw(t, "value"))

@@ -21,7 +21,8 @@ import (
 	"keelson.dev/apiserver/rest"
 )
 
-// fillLarge makes lists of config maps larger than what a client grants at once.
+// fillLarge creates so many config maps that their list is larger than the window that a client
+// grants at once.
 func fillLarge(t *testing.T, e *env) {
 	t.Helper()
 	for i := range 400 {
@@ -29,14 +30,14 @@ func fillLarge(t *testing.T, e *env) {
 	}
 }
 
-// large is a client that unpacks nothing.
+// large is a client that does not decompress answers.
 func large(t *testing.T) *http.Client {
 	tr := &http.Transport{ForceAttemptHTTP2: true, DisableCompression: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the server is the test's
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr}
 }
 
-// listed is the answer to a list, without the date.
+// listed returns the answer to a list, without its date.
 func listed(t *testing.T, client *http.Client, host, accept, encoding string) (http.Header, []byte) {
 	t.Helper()
 	req, err := http.NewRequest("GET", host+"/api/v1/configmaps", nil)
@@ -58,7 +59,7 @@ func listed(t *testing.T, client *http.Client, host, accept, encoding string) (h
 	return resp.Header, body
 }
 
-// sizes is the sum of what the metric of answers' sizes has been told.
+// sizes returns the sum of the metric of response sizes.
 func sizes(t *testing.T, registry *prometheus.Registry) (sum float64) {
 	t.Helper()
 	families, err := registry.Gather()
@@ -76,8 +77,8 @@ func sizes(t *testing.T, registry *prometheus.Registry) (sum float64) {
 	return sum
 }
 
-// TestLargeLists lists by HTTP/2, several times at once on one connection, and in memory. Header, body
-// and the metric of sizes are the same.
+// TestLargeLists reads lists over HTTP/2, several at once on one connection, and in memory. Header,
+// body and the metric of sizes must be the same.
 func TestLargeLists(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	e := newEnv(t, func(c *rest.Config) { c.Metrics = registry })
@@ -112,7 +113,7 @@ func TestLargeLists(t *testing.T) {
 	}
 }
 
-// TestLargeListIsCut: a client is not left with a part of a list that looks like the whole.
+// TestLargeListIsCut checks that a client cannot take a part of a list for the whole list.
 func TestLargeListIsCut(t *testing.T) {
 	e := newEnv(t, nil)
 	fillLarge(t, e)

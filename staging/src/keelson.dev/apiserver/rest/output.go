@@ -51,8 +51,8 @@ func (p *pools) putBuffer(b *[]byte) {
 	}
 }
 
-// used calls fill to append a text to a buffer of the pool, and then use to read the text.
-func (p *pools) used(fill func(dst []byte) ([]byte, error), use func(text []byte) error) error {
+// withBuffer calls fill to append a text to a buffer of the pool, and then use to read the text.
+func (p *pools) withBuffer(fill func(dst []byte) ([]byte, error), use func(text []byte) error) error {
 	buf := p.buffers.Get().(*[]byte)
 	defer p.putBuffer(buf)
 	out, err := fill((*buf)[:0])
@@ -66,7 +66,7 @@ func (p *pools) used(fill func(dst []byte) ([]byte, error), use func(text []byte
 // made calls fill with a buffer of the pool, and returns a copy of the result that has no spare
 // capacity.
 func (p *pools) made(fill func(dst []byte) ([]byte, error)) (text []byte, err error) {
-	err = p.used(fill, func(b []byte) error {
+	err = p.withBuffer(fill, func(b []byte) error {
 		text = bytes.Clone(b)
 		return nil
 	})

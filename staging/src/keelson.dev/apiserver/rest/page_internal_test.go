@@ -23,7 +23,7 @@ func TestItemsEndWithTheRequest(t *testing.T) {
 		made := 0
 		item := func() ([]byte, error) {
 			made++
-			cancel() // the request is over while the first is being converted
+			cancel() // the request ends while the first object is being converted
 			return []byte("{}"), nil
 		}
 		j := &items{Joiner: store.Joiner{Separator: ",", Append: func(dst []byte, _ *store.Record) ([]byte, error) {

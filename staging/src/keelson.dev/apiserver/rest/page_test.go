@@ -30,7 +30,7 @@ const (
 	asMetaProto = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 )
 
-// get reads a list twice, as it is and compressed, and returns its text.
+// get reads a list twice, plain and compressed, and returns its text.
 func (e *env) get(t *testing.T, path, accept string) string {
 	t.Helper()
 	plain := e.must(t, "GET", path, "", "Accept", accept)
@@ -57,7 +57,7 @@ func (e *env) get(t *testing.T, path, accept string) string {
 	return plain.body
 }
 
-// checkPretty holds a list for people to the same list as it is.
+// checkPretty compares an indented list with the same list as it is.
 func (e *env) checkPretty(t *testing.T, path, accept string) {
 	t.Helper()
 	plain, pretty := e.get(t, path, accept), path+"?pretty=1"
@@ -73,8 +73,7 @@ func (e *env) checkPretty(t *testing.T, path, accept string) {
 	}
 }
 
-// checkPods holds lists of pods in every form to what Kubernetes' encoders make of
-// the objects.
+// checkPods compares lists of pods in every form with the output of Kubernetes' encoders.
 func (e *env) checkPods(t *testing.T, path string, now time.Time) int {
 	t.Helper()
 	var list corev1.PodList
@@ -129,8 +128,8 @@ func (e *env) checkPods(t *testing.T, path string, now time.Time) int {
 	return len(list.Items)
 }
 
-// TestLists reads lists of more than one block, in every form and again after
-// changes: what is kept of one list must not show in another.
+// TestLists reads lists of more than one block in every form, and again after changes: cached parts
+// of one list must not appear in another.
 func TestLists(t *testing.T) {
 	clk := testingclock.NewFakeClock(time.Now())
 	e := newEnv(t, func(c *rest.Config) { c.Clock = clk })
@@ -172,7 +171,7 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// TestListsOfConversions reads a list in a version that is not stored.
+// TestListsOfConversions reads a list in a version that is not the storage version.
 func TestListsOfConversions(t *testing.T) {
 	e := newEnv(t, nil)
 	const path = "/apis/autoscaling/v1/namespaces/t/horizontalpodautoscalers"

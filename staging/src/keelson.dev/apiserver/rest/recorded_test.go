@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// recorded is a request and what Kubernetes 1.36 answers to it, with what
-// differs from run to run replaced by words.
+// recorded is a request and Kubernetes 1.36's answer to it. Words replace the parts that differ
+// between runs.
 type recorded struct {
 	Method, Path, Body, ContentType, Answer string
 	Header                                  map[string]string
@@ -39,8 +39,8 @@ func normalize(s string) string {
 	return s
 }
 
-// TestRecorded replays a session with Kubernetes' API server: the bodies,
-// codes, content types and warnings must be the same.
+// TestRecorded replays a session with Kubernetes' API server. Bodies, codes, content types and
+// warnings must be the same.
 func TestRecorded(t *testing.T) {
 	data, err := os.ReadFile("testdata/configmaps.json")
 	if err != nil {

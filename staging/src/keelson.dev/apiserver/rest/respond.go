@@ -37,11 +37,11 @@ func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request, out negotia
 	case out.As == "Table":
 		return s.respondTable(w, r, out, code, v, &store.Page{Records: []*store.Record{rec}, Revision: rec.Revision})
 	case out.MediaType == negotiate.Protobuf:
-		return s.pools.used(func(dst []byte) ([]byte, error) { return v.appendProtoAs(dst, rec, out) }, func(data []byte) error {
+		return s.pools.withBuffer(func(dst []byte) ([]byte, error) { return v.appendProtoAs(dst, rec, out) }, func(data []byte) error {
 			return s.send(w, r, code, negotiate.Protobuf, data)
 		})
 	case out.As == "" && out.MediaType == negotiate.JSON && !out.Pretty:
-		return s.pools.used(func(dst []byte) ([]byte, error) { return v.appendOnce(dst, rec) }, func(item []byte) error {
+		return s.pools.withBuffer(func(dst []byte) ([]byte, error) { return v.appendOnce(dst, rec) }, func(item []byte) error {
 			return s.sendItem(w, r, code, v, item)
 		})
 	}

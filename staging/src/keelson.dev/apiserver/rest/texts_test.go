@@ -38,7 +38,8 @@ func TestTextsTakeTurns(t *testing.T) {
 	})
 }
 
-// Clients that read nothing keep their buffers; others wait for the end of a turn, once.
+// TestTextsDoNotWaitForSlowClients checks that clients that read nothing keep their buffers, and
+// delay others by only one turn.
 func TestTextsDoNotWaitForSlowClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		texts := newTexts(clock.Real())

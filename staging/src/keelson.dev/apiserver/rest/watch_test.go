@@ -105,7 +105,7 @@ func TestInformer(t *testing.T) {
 	}
 }
 
-// broken is a connection that takes nothing.
+// broken is a connection that accepts no data.
 type broken struct{ header http.Header }
 
 func (b broken) Header() http.Header       { return b.header }
@@ -113,7 +113,7 @@ func (b broken) WriteHeader(int)           {}
 func (b broken) Write([]byte) (int, error) { return 0, http.ErrHandlerTimeout }
 func (b broken) Flush()                    {}
 
-// TestBrokenWatch: what a watch could not send is in nobody else's answer.
+// TestBrokenWatch checks that data that a watch could not send does not appear in another answer.
 func TestBrokenWatch(t *testing.T) {
 	e := newEnv(t, nil)
 	e.must(t, "POST", configMaps, `{"metadata":{"name":"secret"}}`)
@@ -170,7 +170,8 @@ func follow(t *testing.T, e *env, path string, header ...string) (next func() ev
 	}
 }
 
-// TestWatchSelector: an object that begins to match is added, one that ceases is deleted.
+// TestWatchSelector checks that an object that begins to match is ADDED, and one that no longer
+// matches is DELETED.
 func TestWatchSelector(t *testing.T) {
 	e := newEnv(t, nil)
 	next, stop := follow(t, e, pods+"?watch=1&fieldSelector=spec.nodeName=n")
@@ -186,7 +187,7 @@ func TestWatchSelector(t *testing.T) {
 	}
 }
 
-// TestWatchTogether: many watches, of several forms, each see every change.
+// TestWatchTogether checks that many watches of several forms each see every change.
 func TestWatchTogether(t *testing.T) {
 	e := newEnv(t, nil)
 	e.must(t, "POST", pods, boundPod)
@@ -230,7 +231,7 @@ func TestWatchTogether(t *testing.T) {
 	}
 }
 
-// TestWatchTable: column definitions come once.
+// TestWatchTable checks that column definitions are sent once.
 func TestWatchTable(t *testing.T) {
 	e := newEnv(t, nil)
 	e.must(t, "POST", pods, boundPod)
@@ -249,7 +250,7 @@ func TestWatchTable(t *testing.T) {
 	}
 }
 
-// dynamicRow is a custom resource.
+// dynamicRow returns a row whose objects have no Go type.
 func dynamicRow() *resource.Row {
 	return &resource.Row{
 		Group: "example.com", Versions: []resource.Version{{Name: "v1"}}, Version: "v1", Resource: "widgets", Singular: "widget",
@@ -288,7 +289,7 @@ func jsonNumber(n int64) string {
 	return string(b)
 }
 
-// TestDynamic: a resource comes and goes while the server runs.
+// TestDynamic adds and removes a resource while the server runs.
 func TestDynamic(t *testing.T) {
 	e := newEnv(t, nil)
 	const path = "/apis/example.com/v1/namespaces/t/widgets"

@@ -18,7 +18,8 @@ import (
 	"keelson.dev/apiserver/http2server/http2test"
 )
 
-// listen serves e by HTTP/2 and returns the host. Handlers send their queries when they return.
+// listen serves e over HTTP/2 and returns the host. When a handler returns, its query is sent to
+// returned.
 func listen(t *testing.T, e *env, returned chan<- string) string {
 	t.Helper()
 	return "https://" + http2test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -27,7 +28,8 @@ func listen(t *testing.T, e *env, returned chan<- string) string {
 	}))
 }
 
-// watching opens a watch of config maps, and returns what it is sent up to a line with last.
+// watching opens a watch of config maps. The function that it returns reads the watch up to a line
+// that contains last.
 func watching(t *testing.T, client *http.Client, host, query, accept, last string) func() []byte {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -57,13 +59,14 @@ func watching(t *testing.T, client *http.Client, host, query, accept, last strin
 	}
 }
 
-// TestWatchesTogether opens watches of several forms on connections of their own, on a shared one and in
-// memory. All get the same bytes, even if the client begins to read after the last event.
+// TestWatchesTogether opens watches of several forms on separate connections, on a shared one and
+// in memory. All must receive the same bytes, even if the client begins to read after the last
+// event.
 func TestWatchesTogether(t *testing.T) {
 	e := newEnv(t, nil)
 	returned := make(chan string, 64)
 	host := listen(t, e, returned)
-	for i := range 300 { // is there when they begin
+	for i := range 300 { // these exist when the watches begin
 		e.must(t, "POST", "/api/v1/namespaces/a/configmaps", fmt.Sprintf(`{"metadata":{"name":"old-%d"},"data":{"x":%q}}`, i, strings.Repeat("y", 1000)))
 	}
 	const last = "the-last-one"
@@ -92,7 +95,7 @@ func TestWatchesTogether(t *testing.T) {
 	early := map[int][]byte{}
 	var reading sync.WaitGroup
 	var mu sync.Mutex
-	for i := range pairs { // the others read when all is over
+	for i := range pairs { // the others read after the last event
 		reading.Go(func() {
 			got := pairs[i].alongside()
 			mu.Lock()

@@ -34,7 +34,7 @@ const (
 	merge       = "application/merge-patch+json"
 )
 
-// parse reads a reply into an object.
+// parse decodes a reply into an object.
 func parse[T any](t testing.TB, r reply) T {
 	t.Helper()
 	var v T
@@ -54,7 +54,7 @@ type object struct {
 	Message           string
 }
 
-// status is a field of an object's status.
+// status returns a field of an object's status.
 func (o object) status(field string) any {
 	m, _ := o.Status.(map[string]any)
 	return m[field]
@@ -83,7 +83,8 @@ func TestGenerateName(t *testing.T) {
 	}
 }
 
-// TestSubresources: status and the object each keep what is the other's.
+// TestSubresources checks that updates of the status leave the rest of the object alone, and the
+// other way round.
 func TestSubresources(t *testing.T) {
 	e := newEnv(t, nil)
 	e.must(t, "POST", deployments, deployment)
@@ -134,8 +135,8 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// TestApply: ownership, conflicts, force, and removal of what is applied no longer.
-// A patch's type is what stands before the parameters, letter by letter, in words of router and handler.
+// TestPatchTypes checks that the type of a patch is what comes before the parameters, compared
+// exactly, and that errors are those of Kubernetes' router or handler.
 func TestPatchTypes(t *testing.T) {
 	e := newEnv(t, nil)
 	e.must(t, "POST", configMaps, `{"metadata":{"name":"a"}}`)
@@ -160,6 +161,7 @@ func TestPatchTypes(t *testing.T) {
 	}
 }
 
+// TestApply checks ownership, conflicts, force, and the removal of fields that are no longer applied.
 func TestApply(t *testing.T) {
 	e := newEnv(t, nil)
 	do := func(manager, data string) reply {
@@ -184,7 +186,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// TestConcurrentPatches: no increment is lost, whoever comes first.
+// TestConcurrentPatches checks that no increment is lost, in whatever order patches arrive.
 func TestConcurrentPatches(t *testing.T) {
 	e := newEnv(t, nil)
 	e.must(t, "POST", configMaps, `{"metadata":{"name":"n"},"data":{"n":"0"}}`)
@@ -239,7 +241,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestVersions: an object written in one version reads in the other.
+// TestVersions checks that an object written in one version can be read in the other.
 func TestVersions(t *testing.T) {
 	e := newEnv(t, nil)
 	base := "/apis/autoscaling/%s/namespaces/t/horizontalpodautoscalers"
@@ -266,7 +268,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// chain is an admission plugin that notes what it is asked, and labels what it mutates.
+// chain is an admission plugin that records its calls and labels the objects that it mutates.
 type chain struct {
 	mu     sync.Mutex
 	asked  []string
@@ -321,7 +323,7 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// TestHooks: what a hook began is finished exactly once, with the outcome.
+// TestHooks checks that what a hook began is completed exactly once, with the outcome.
 func TestHooks(t *testing.T) {
 	var log []string
 	hooks := resource.Hooks[resource.Object]{
@@ -366,7 +368,7 @@ func TestCreator(t *testing.T) {
 	}
 }
 
-// TestInProcess uses a registry as the server's own parts do.
+// TestInProcess uses a registry directly, as parts of the server do.
 func TestInProcess(t *testing.T) {
 	e := newEnv(t, nil)
 	r := e.server.Registry(schema.GroupResource{Resource: "configmaps"})
