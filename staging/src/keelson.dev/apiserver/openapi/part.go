@@ -194,7 +194,7 @@ func (s *Sum) AddShared(part *Part) {
 	}
 }
 
-// appendMembers appends members to the JSON object in to whose members begin at index from.
+// appendMembers appends members to those in to, which begin at index from, with a comma if needed.
 func appendMembers(to, members []byte, from int) []byte {
 	if len(to) > from && len(members) > 0 {
 		to = append(to, ',')

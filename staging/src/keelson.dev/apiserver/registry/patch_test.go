@@ -261,7 +261,7 @@ func TestApplyOwners(t *testing.T) {
 			if rec, _, err = e.Patch(e.ctx, config("two", `"a":"1"`)); err != nil {
 				t.Fatal(err)
 			}
-			// Both own a now: it stays when one of them gives it up. Only one owns b.
+			// Both managers own a now, so it stays when manager one gives it up. Only one owns b.
 			rec, _, err = e.Patch(e.ctx, config("one", `"c":"1"`))
 			if c := must[*corev1.ConfigMap](t, rec, err); len(c.Data) != 2 || c.Data["a"] != "1" || c.Data["c"] != "1" {
 				t.Errorf("data %v", c.Data)
