@@ -151,8 +151,9 @@ func aggregatedResources(rows []*resource.Row, version string) []apidiscovery.AP
 	return list
 }
 
-// responseKind returns kind as the aggregated form has it: without group and version if they are the
-// endpoint's own. Kubernetes has another server for custom resources, which does not leave them out.
+// responseKind returns kind as the aggregated form has it: without group and version if they are
+// the endpoint's own. Kubernetes has another server for custom resources, which does not leave them
+// out.
 func responseKind(row *resource.Row, kind schema.GroupVersionKind) *metav1.GroupVersionKind {
 	if row.Custom && kind.Version == "" {
 		kind.Group, kind.Version = row.Group, row.Version

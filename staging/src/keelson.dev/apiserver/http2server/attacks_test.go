@@ -23,7 +23,8 @@ const streams = 10 // that the servers of these tests allow
 
 func fewStreams(s *http.Server) { s.HTTP2.MaxConcurrentStreams = streams }
 
-// TestRapidReset opens and resets streams while handlers do not return (CVE-2023-44487, CVE-2023-39325).
+// TestRapidReset opens and resets streams while handlers do not return (CVE-2023-44487,
+// CVE-2023-39325).
 func TestRapidReset(t *testing.T) {
 	var running, most atomic.Int64
 	release := make(chan struct{})
@@ -76,8 +77,8 @@ func TestTooManyStreams(t *testing.T) {
 	}
 }
 
-// flood writes without reading until the server closes the connection, and reports whether it did. It also
-// checks how much memory that takes.
+// flood writes without reading until the server closes the connection, and reports whether it did.
+// It also checks how much memory that takes.
 func flood(t *testing.T, c *http2test.Client, write func(i int) error) {
 	t.Helper()
 	var before, after runtime.MemStats

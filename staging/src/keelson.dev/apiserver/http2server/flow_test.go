@@ -96,7 +96,7 @@ func account(t *testing.T, address string, random *rand.Rand, want map[uint32]in
 			c.Must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(now)}))
 			for id := range windows {
 				windows[id] += now - initial
-				if owed[id] > 0 { // otherwise the stream may never go on
+				if owed[id] > 0 { // otherwise the stream may wait for ever
 					c.Must(c.WriteWindowUpdate(id, uint32(owed[id])))
 					windows[id], owed[id] = windows[id]+owed[id], 0
 				}
@@ -135,8 +135,8 @@ func TestTinyWindow(t *testing.T) {
 	}
 }
 
-// TestAnswerNotRead checks that an answer without a window is reset after WriteTimeout, and that the
-// connection goes on.
+// TestAnswerNotRead checks that an answer without a window is reset after WriteTimeout, and that
+// the connection stays usable.
 func TestAnswerNotRead(t *testing.T) {
 	failed := make(chan error, 1)
 	address := http2test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

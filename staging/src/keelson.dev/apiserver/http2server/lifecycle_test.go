@@ -65,7 +65,8 @@ func TestConnectionClose(t *testing.T) {
 	}
 }
 
-// TestIdle checks that a connection without streams is left after IdleTimeout, and one with a stream is not.
+// TestIdle checks that a connection without streams is left after IdleTimeout, and one with a
+// stream is not.
 func TestIdle(t *testing.T) {
 	ended := make(chan struct{})
 	address := http2test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

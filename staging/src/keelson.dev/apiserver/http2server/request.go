@@ -100,8 +100,8 @@ func authority(f *http2.MetaHeadersFrame, header http.Header) (string, bool) {
 	return host, !strings.Contains(host, "@") && (host == "" || httpguts.ValidHostHeader(host))
 }
 
-// requestTarget returns the URL of a request, and reports whether its pseudo-header fields are valid
-// (RFC 9113, section 8.3.1).
+// requestTarget returns the URL of a request, and reports whether its pseudo-header fields are
+// valid (RFC 9113, section 8.3.1).
 func requestTarget(f *http2.MetaHeadersFrame, host string) (*url.URL, bool) {
 	method, scheme, path := f.PseudoValue("method"), f.PseudoValue("scheme"), f.PseudoValue("path")
 	if f.PseudoValue("protocol") != "" {

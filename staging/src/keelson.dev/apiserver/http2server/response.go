@@ -340,7 +340,8 @@ func (r *response) SetWriteDeadline(t time.Time) error {
 // EnableFullDuplex implements what http.ResponseController looks for. HTTP/2 always is.
 func (r *response) EnableFullDuplex() error { return nil }
 
-// CloseNotify implements http.CloseNotifier, which Kubernetes' wrappers of ResponseWriters look for.
+// CloseNotify implements http.CloseNotifier, which Kubernetes' wrappers of ResponseWriters look
+// for.
 func (r *response) CloseNotify() <-chan bool {
 	if r.gone == nil {
 		gone := make(chan bool, 1)

@@ -19,7 +19,7 @@ type stream struct {
 	conn   *conn
 	id     uint32
 	cancel context.CancelFunc // of the request's context
-	err    error              // nothing is sent any more
+	err    error              // why the stream has ended
 
 	// request
 	request      *http.Request
@@ -28,7 +28,7 @@ type stream struct {
 	received     int64
 	receive      receiveWindow
 	remoteClosed bool // the client has ended the request
-	tooLarge     bool // a part of the header has been left out
+	tooLarge     bool // the header exceeds its limit; a part of it is missing
 
 	// answer
 	response    *response
@@ -181,7 +181,7 @@ func (st *stream) failLocked(err error) {
 // signalLocked wakes the goroutines that wait to send on the stream.
 func (st *stream) signalLocked() { st.changed.Broadcast() }
 
-// endBodyLocked notes that the client has sent all of the request.
+// endBodyLocked records that the client has sent all of the request.
 func (st *stream) endBodyLocked() {
 	st.remoteClosed = true
 	st.body.end()

@@ -15,8 +15,8 @@ import (
 	"keelson.dev/apiserver/http2server/http2test"
 )
 
-// TestLateTrailers checks that trailers, sent while the answer was on its way, do not end the connection
-// of a stream that the server has closed.
+// TestLateTrailers checks that trailers, sent while the answer was on its way, do not end the
+// connection of a stream that the server has closed.
 func TestLateTrailers(t *testing.T) {
 	address := http2test.Serve(
 		t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "early") }),
@@ -50,8 +50,8 @@ func TestStreamUsedAgain(t *testing.T) {
 	}
 }
 
-// TestGoexit checks that the stream of a handler that calls runtime.Goexit is reset, as net/http does
-// it, and that the next handler starts.
+// TestGoexit checks that the stream of a handler that calls runtime.Goexit is reset, as net/http
+// does it, and that the next handler starts.
 func TestGoexit(t *testing.T) {
 	address := http2test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "part")

@@ -146,8 +146,8 @@ func (c *conn) sendLocked(st *stream, p []byte, end bool) error {
 	}
 }
 
-// waitLocked waits until the stream has ended, or may have window or room in out. It releases the lock
-// meanwhile. Several goroutines may wait for one stream.
+// waitLocked waits until the stream has ended, or may have window or room in out. It releases the
+// lock meanwhile. Several goroutines may wait for one stream.
 func (c *conn) waitLocked(st *stream) {
 	if !st.listed {
 		st.listed = true
@@ -197,9 +197,9 @@ func (c *conn) flushSoonLocked() {
 	}()
 }
 
-// flushLocked writes the queued frames in the caller's goroutine, so that a client that does not read
-// slows its handler down. If another goroutine is writing, that one writes these frames too, and
-// flushLocked returns at once. It releases the lock while it writes.
+// flushLocked writes the queued frames in the caller's goroutine, so that a client that does not
+// read slows its handler down. If another goroutine is writing, that one writes these frames too,
+// and flushLocked returns at once. It releases the lock while it writes.
 func (c *conn) flushLocked() {
 	if c.out == nil || c.writing || c.err != nil {
 		return
@@ -217,7 +217,7 @@ func (c *conn) flushLocked() {
 // writeLocked writes until nothing is queued. The caller has set c.writing.
 func (c *conn) writeLocked() {
 	for turn := 0; c.out != nil && c.err == nil; turn++ {
-		if turn == maxTurns { // the caller has a handler to go on with
+		if turn == maxTurns { // the caller has to return to its handler
 			go func() {
 				c.mu.Lock()
 				defer c.mu.Unlock()

@@ -229,8 +229,8 @@ func Strategic(from, into runtime.Object, patch []byte, strict Strict) error {
 	return strict.report(words(), findings)
 }
 
-// mergeMaps merges changes into doc. The library panics on directives that contain objects for lists
-// whose items are identified by their values; mergeMaps returns an error.
+// mergeMaps merges changes into doc. The library panics on directives that contain objects for
+// lists whose items are identified by their values; mergeMaps returns an error.
 func mergeMaps(doc, changes map[string]any, into runtime.Object) (out map[string]any, err error) {
 	defer func() {
 		if recover() != nil {

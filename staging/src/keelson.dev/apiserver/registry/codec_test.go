@@ -178,8 +178,8 @@ func TestRenew(t *testing.T) {
 	}
 }
 
-// TestPart checks that parts of objects are decoded alone, also into one object after the other, and
-// that attributes are found without decoding the rest.
+// TestPart checks that parts of objects are decoded alone, also into one object after the other,
+// and that attributes are found without decoding the rest.
 func TestPart(t *testing.T) {
 	row, types := pods(), transcode.NewTypes()
 	data := func(name string, containers ...string) []byte {

@@ -92,11 +92,11 @@ feed:
 	return context.Cause(ctx)
 }
 
-// canDeleteTogether reports whether several objects of the kind may be deleted at one revision. A client
-// whose watch breaks between two events of one revision receives both again, and so may see the
-// deletion of an object that it has already seen deleted. Clients that watch expiring objects have
-// to expect that anyway, because objects of one lease expire together. Nothing else happens when
-// such an object is deleted.
+// canDeleteTogether reports whether several objects of the kind may be deleted at one revision. A
+// client whose watch breaks between two events of one revision receives both again, and so may see
+// the deletion of an object that it has already seen deleted. Clients that watch expiring objects
+// have to expect that anyway, because objects of one lease expire together. Nothing else happens
+// when such an object is deleted.
 func (r *Registry) canDeleteTogether(options *metav1.DeleteOptions) bool {
 	h := &r.row.Hooks
 	return r.row.TTL != nil && r.row.GracefulDelete == nil && r.row.DefaultGarbageCollection == unsupportedGarbageCollection &&
@@ -128,8 +128,8 @@ func (r *Registry) deleteTogether(ctx context.Context, version string, records [
 	return nil
 }
 
-// admitRecord runs the admission plugins for the deletion of a record. It reports false if finalizers
-// keep the object.
+// admitRecord runs the admission plugins for the deletion of a record. It reports false if
+// finalizers keep the object.
 func (r *Registry) admitRecord(ctx context.Context, version string, rec *store.Record, options metav1.DeleteOptions) (bool, error) {
 	namespace, _ := r.split(rec.Key)
 	d, err := r.partOf(version, rec, options)

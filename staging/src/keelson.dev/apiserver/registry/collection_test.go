@@ -143,8 +143,8 @@ func TestDeleteCollectionFails(t *testing.T) {
 	}
 }
 
-// TestDeleteTogether checks that expiring objects, which nothing else depends on, end at one revision,
-// unless one of them has to be looked at.
+// TestDeleteTogether checks that expiring objects, which nothing else depends on, end at one
+// revision, unless one of them has to be looked at.
 func TestDeleteTogether(t *testing.T) {
 	for name, tc := range map[string]struct {
 		finalizer bool

@@ -195,8 +195,8 @@ func (c *convertor) typed(in runtime.Object) (resource.Object, error) {
 	return out, nil
 }
 
-// convertible rejects an object without a Go type if a plugin has given it another group, or a version
-// that the row does not have, with Kubernetes' messages.
+// convertible rejects an object without a Go type if a plugin has given it another group, or a
+// version that the row does not have, with Kubernetes' messages.
 func (c *convertor) convertible(kind schema.GroupVersionKind, known bool) error {
 	switch {
 	case kind.Group != c.row.Group:

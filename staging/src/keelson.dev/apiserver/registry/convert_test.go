@@ -180,7 +180,8 @@ func TestInterfaces(t *testing.T) {
 	}
 }
 
-// TestPrune checks that what a plugin adds, and the kind has no place for, is dropped before it is stored.
+// TestPrune checks that what a plugin adds, and the kind has no place for, is dropped before it is
+// stored.
 func TestPrune(t *testing.T) {
 	row := widgets()
 	e := newEnv(t, row, func(c *registry.Config) {

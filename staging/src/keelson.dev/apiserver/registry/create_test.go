@@ -184,7 +184,8 @@ func with(u *unstructured.Unstructured, value any, path ...string) *unstructured
 	return u
 }
 
-// TestCreateDuringDeletion checks the message if the name belongs to an object that is being deleted.
+// TestCreateDuringDeletion checks the message if the name belongs to an object that is being
+// deleted.
 func TestCreateDuringDeletion(t *testing.T) {
 	e := newEnv(t, pods())
 	create(t, e, pod("p"))

@@ -272,7 +272,8 @@ func TestDeleteHooks(t *testing.T) {
 	sameStrings(t, "after", after, []string{"free"})
 }
 
-// TestDeleteAdmission checks that admission sees the object that goes as the old one, and can keep it.
+// TestDeleteAdmission checks that admission sees the object that goes as the old one, and can keep
+// it.
 func TestDeleteAdmission(t *testing.T) {
 	var calls []string
 	e := newEnv(t, configMaps(), withAdmission(log(&calls)))
@@ -321,8 +322,8 @@ func TestDeleteCustom(t *testing.T) {
 	}
 }
 
-// TestUpdateAndDelete checks that a pod's last status and its deletion are one write if the pod ends
-// gracefully, and two otherwise.
+// TestUpdateAndDelete checks that a pod's last status and its deletion are one write if the pod
+// ends gracefully, and two otherwise.
 func TestUpdateAndDelete(t *testing.T) {
 	status := func(name string, err error) registry.Update {
 		return registry.Update{Namespace: "ns", Name: name, Subresource: "status", Transform: func(

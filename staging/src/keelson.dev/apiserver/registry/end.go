@@ -14,8 +14,8 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// errTwoWrites is returned if two writes of a deletion cannot be combined, because the object cannot be
-// marked together with the update or has to be marked before it is removed.
+// errTwoWrites is returned if two writes of a deletion cannot be combined, because the object
+// cannot be marked together with the update or has to be marked before it is removed.
 var errTwoWrites = errors.New("the writes cannot be combined")
 
 // End returns the function for store.Config.End. An object that is removed before its grace period

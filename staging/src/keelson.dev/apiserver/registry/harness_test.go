@@ -165,8 +165,8 @@ func update[T resource.Object](
 	return e.Update(e.ctx, u)
 }
 
-// wantError checks an error's reason and a part of its text. An empty reason means no error, and "-"
-// an error without a Status.
+// wantError checks an error's reason and a part of its text. An empty reason means no error, and
+// "-" an error without a Status.
 func wantError(t testing.TB, err error, reason metav1.StatusReason, text string) {
 	t.Helper()
 	if reason == "" {
@@ -255,8 +255,8 @@ func configMap(name string, data ...string) *corev1.ConfigMap {
 	return c
 }
 
-// pods is a kind whose objects end gracefully, 30 seconds after their deletion unless the request says
-// otherwise.
+// pods is a kind whose objects end gracefully, 30 seconds after their deletion unless the request
+// says otherwise.
 func pods(change ...func(*resource.Kind[*corev1.Pod])) *resource.Row {
 	k := resource.Kind[*corev1.Pod]{
 		Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true, AllowUnconditionalUpdate: true,

@@ -435,7 +435,8 @@ func TestPatchCustom(t *testing.T) {
 	}
 }
 
-// TestPatchRaw checks that values without a type are rewritten by a patch as Kubernetes rewrites them.
+// TestPatchRaw checks that values without a type are rewritten by a patch as Kubernetes rewrites
+// them.
 func TestPatchRaw(t *testing.T) {
 	row := resource.Of[resourcev1.ResourceClaimList](resource.Kind[*resourcev1.ResourceClaim]{
 		Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaims", Kind: "ResourceClaim", Namespaced: true,

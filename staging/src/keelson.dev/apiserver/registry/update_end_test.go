@@ -18,8 +18,8 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// TestLastFinalizer checks that an update that takes the last finalizer from an object that is being
-// deleted removes it, and answers with the revision that the object had.
+// TestLastFinalizer checks that an update that takes the last finalizer from an object that is
+// being deleted removes it, and answers with the revision that the object had.
 func TestLastFinalizer(t *testing.T) {
 	deleted := func(t *testing.T, row *resource.Row, change ...func(*registry.Config)) (*env, *corev1.ConfigMap) {
 		e := newEnv(t, row, change...)
@@ -107,7 +107,8 @@ func TestLastFinalizer(t *testing.T) {
 	})
 }
 
-// TestUpdateHooks checks when the hooks of updates run, and that finish learns the outcome of each try.
+// TestUpdateHooks checks when the hooks of updates run, and that finish learns the outcome of each
+// try.
 func TestUpdateHooks(t *testing.T) {
 	var calls []string
 	row := deployments(func(k *resource.Kind[*appsv1.Deployment]) {

@@ -250,7 +250,8 @@ func TestUpdateAbsent(t *testing.T) {
 	}
 }
 
-// namespaces is a kind whose objects are namespaces. They end when their finalizers in spec are gone.
+// namespaces is a kind whose objects are namespaces. They end when their finalizers in spec are
+// gone.
 func namespaces(change ...func(*resource.Kind[*corev1.Namespace])) *resource.Row {
 	k := resource.Kind[*corev1.Namespace]{
 		Version: "v1", Resource: "namespaces", Kind: "Namespace", NamespaceItself: true, AllowUnconditionalUpdate: true,
@@ -271,8 +272,8 @@ func namespaces(change ...func(*resource.Kind[*corev1.Namespace])) *resource.Row
 	return resource.Of[corev1.NamespaceList](k)
 }
 
-// TestNamespaceItself checks that admission sees a namespace in itself, and that hooks keep it until
-// its own finalizers are gone.
+// TestNamespaceItself checks that admission sees a namespace in itself, and that hooks keep it
+// until its own finalizers are gone.
 func TestNamespaceItself(t *testing.T) {
 	var calls []string
 	e := newEnv(t, namespaces(), withAdmission(log(&calls)))

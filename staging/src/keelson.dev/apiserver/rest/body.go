@@ -32,8 +32,8 @@ import (
 const (
 	// maxBody is the default limit on the size of a request body.
 	maxBody = 3 << 20
-	// initialBodySize is how much memory is allocated for a body because of its Content-Length alone. More
-	// is allocated as the body arrives, because sending a header costs a client nothing.
+	// initialBodySize is how much memory is allocated for a body because of its Content-Length alone.
+	// More is allocated as the body arrives, because sending a header costs a client nothing.
 	initialBodySize = 64 << 10
 )
 

@@ -255,7 +255,8 @@ func (r *recorder) WriteHeader(code int) {
 // Flush implements http.Flusher for handlers that do not use http.ResponseController.
 func (r *recorder) Flush() { _ = r.FlushError() }
 
-// FlushError sends what is buffered. It implements the method that http.ResponseController looks for.
+// FlushError sends what is buffered. It implements the method that http.ResponseController looks
+// for.
 func (r *recorder) FlushError() error { return http.NewResponseController(r.ResponseWriter).Flush() }
 
 // Hijack implements http.Hijacker.

@@ -197,7 +197,8 @@ func (a *answer) Close() error {
 	return nil
 }
 
-// abort breaks an answer off, because the client has only a part of it and must not take that for the whole.
+// abort breaks an answer off, because the client has only a part of it and must not take that for
+// the whole.
 func (a *answer) abort() { panic(http.ErrAbortHandler) }
 
 // untilDone is a response writer that fails once the context of the request has ended.

@@ -14,8 +14,8 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// TestItemsEndWithTheRequest checks that a list stops at the end of its request, even if a slow webhook
-// has to convert each of its objects.
+// TestItemsEndWithTheRequest checks that a list stops at the end of its request, even if a slow
+// webhook has to convert each of its objects.
 func TestItemsEndWithTheRequest(t *testing.T) {
 	page := &store.Page{Records: make([]*store.Record, 100)}
 	for name, one := range map[string]bool{"remembered": true, "converted": false} {

@@ -56,7 +56,7 @@ func (s *Server) listOptions(r *http.Request, t *target) (metav1.ListOptions, er
 		Watch: o.Watch, AllowWatchBookmarks: o.AllowWatchBookmarks, ResourceVersion: o.ResourceVersion,
 		ResourceVersionMatch: o.ResourceVersionMatch, Limit: o.Limit, Continue: o.Continue, SendInitialEvents: o.SendInitialEvents,
 	}
-	// A watch without a resourceVersion sends initial events, even if the client does not know of
+	// A watch without a resourceVersion sends initial events, even if the client does not ask for
 	// them.
 	internalversion.SetListOptionsDefaults(&internal, !s.cfg.NoWatchList)
 	o.SendInitialEvents, o.ResourceVersionMatch = internal.SendInitialEvents, internal.ResourceVersionMatch

@@ -14,8 +14,9 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// behaviour is how requests for a row are routed and answered. Kubernetes serves built-in kinds with a
-// router, and custom resources with a handler in another server, and clients notice the difference.
+// behaviour is how requests for a row are routed and answered. Kubernetes serves built-in kinds
+// with a router, and custom resources with a handler in another server, and clients notice the
+// difference.
 type behaviour interface {
 	// Routing: which paths there are, and what happens to a request that does not fit.
 
@@ -30,7 +31,8 @@ type behaviour interface {
 	warnsFirst() bool
 	// createsFirst reports whether the body of a create is checked before the namespace in the path.
 	createsFirst() bool
-	// inRouter reports whether the router knows the row's group: it answers for all paths of the group.
+	// inRouter reports whether the router knows the row's group: it answers for all paths of the
+	// group.
 	inRouter() bool
 
 	// Answers: see answers.go.
@@ -182,7 +184,8 @@ func (t *target) checkWatch(verbs []string) error {
 	return nil
 }
 
-// hasPath reports whether the row has the path of the request. Reviews have no paths of single objects.
+// hasPath reports whether the row has the path of the request. Reviews have no paths of single
+// objects.
 func (t *target) hasPath(verbs []string) bool {
 	return !t.named() || t.sub != nil || slices.ContainsFunc(verbs, func(v string) bool { return fits(v, true) && v != "watch" })
 }

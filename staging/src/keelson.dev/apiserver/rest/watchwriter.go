@@ -10,8 +10,9 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// watchWriter is the response writer of a watch. It ends the watch if the client takes too long to read
-// what was written, because all events that the watch has yet to send stay in memory until then.
+// watchWriter is the response writer of a watch. It ends the watch if the client takes too long to
+// read what was written, because all events that the watch has yet to send stay in memory until
+// then.
 type watchWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController

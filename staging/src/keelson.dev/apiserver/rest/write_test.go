@@ -161,7 +161,8 @@ func TestPatchTypes(t *testing.T) {
 	}
 }
 
-// TestApply checks ownership, conflicts, force, and the removal of fields that are no longer applied.
+// TestApply checks ownership, conflicts, force, and the removal of fields that are no longer
+// applied.
 func TestApply(t *testing.T) {
 	e := newEnv(t, nil)
 	do := func(manager, data string) reply {

@@ -101,8 +101,8 @@ func (c *Client) Fields(fields ...hpack.HeaderField) []byte {
 	return bytes.Clone(c.block.Bytes())
 }
 
-// Until reads frames until one satisfies the condition, and returns it. It returns nil if the connection
-// ends before.
+// Until reads frames until one satisfies the condition, and returns it. It returns nil if the
+// connection ends before.
 func (c *Client) Until(condition func(http2.Frame) bool) http2.Frame {
 	for {
 		f, err := c.ReadFrame()

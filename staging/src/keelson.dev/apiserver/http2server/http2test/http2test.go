@@ -23,12 +23,12 @@ import (
 	"keelson.dev/apiserver/http2server"
 )
 
-// sendBuffer is how much the kernel buffers of a connection's output, in bytes. It is small, so that a
-// client that reads nothing soon blocks the server.
+// sendBuffer is how much the kernel buffers of a connection's output, in bytes. It is small, so
+// that a client that reads nothing soon blocks the server.
 const sendBuffer = 64 << 10
 
-// listener returns connections after their handshake, so that short timeouts of a test's server do not
-// apply to it.
+// listener returns connections after their handshake, so that short timeouts of a test's server do
+// not apply to it.
 type listener struct {
 	net.Listener
 	config *tls.Config
