@@ -119,7 +119,7 @@ func appendBytes[T string | []byte](b []byte, s T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-var errPart = errors.New("openapi: bytes are no part")
+var errPart = errors.New("openapi: invalid part")
 
 // ReadPart decodes what Append has written. The part refers to b.
 func ReadPart(b []byte) (part *Part, err error) {
