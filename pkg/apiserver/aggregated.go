@@ -14,8 +14,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/resourcemetrics"
 )
 
-// groupVersions are all that can be asked for: the server's own and those of
-// extension servers.
+// groupVersions returns all served group versions: the server's own and those of extension servers.
 func (a *assembly) groupVersions() []schema.GroupVersion {
 	list := a.api.GroupVersions()
 	for _, g := range a.aggregator.Groups() {
@@ -26,7 +25,7 @@ func (a *assembly) groupVersions() []schema.GroupVersion {
 	return list
 }
 
-// ownVersions are the group versions of rows.
+// ownVersions returns the group versions of rows.
 func ownVersions(rows []*resource.Row) (own []schema.GroupVersion) {
 	for _, row := range rows {
 		for _, v := range row.Versions {
@@ -36,7 +35,7 @@ func ownVersions(rows []*resource.Row) (own []schema.GroupVersion) {
 	return own
 }
 
-// newAggregator returns what joins the APIs of extension servers to those of rows.
+// newAggregator returns the aggregator, which adds the APIs of extension servers to those of rows.
 func (a *assembly) newAggregator(rows []*resource.Row) (*aggregation.Aggregator, error) {
 	services, err := admission.Resolver(a.self.informers, a.cfg.AggregatorRouting)
 	if err != nil {

@@ -52,7 +52,7 @@ import (
 	"keelson.dev/keelson/pkg/health"
 )
 
-// assembly is a server put together over its storage.
+// assembly is a server with all its parts, built over open databases.
 type assembly struct {
 	server *Server
 	cfg    *config.Config
@@ -65,8 +65,8 @@ type assembly struct {
 	audiences  authenticator.Audiences
 	authn      authenticator.Request
 	rules      *rbac.Index
-	synced     []func() bool // what authorization knows by informers
-	decides    chan struct{} // closed once authorization knows all that it decides by
+	synced     []func() bool // report whether the caches that authorization reads are loaded
+	decides    chan struct{} // closed once these caches are loaded
 	authz      authorizer.Authorizer
 	ruleSource authorizer.RuleResolver
 	graph      *nodeauth.Graph
@@ -74,29 +74,29 @@ type assembly struct {
 	podRefs    *nodeauth.Pods // nil unless nodes are authorized by the pods on them
 	// bootstrapTokens is nil if they are not accepted.
 	bootstrapTokens cache.SharedIndexInformer
-	mapper          meta.RESTMapper // of all that is served
+	mapper          meta.RESTMapper // covers all served kinds
 	admission       *admission.Chain
 	services        *services.Allocator
 	ports           *services.Ports
 	verifier        *satoken.Verifier
-	rows            []*resource.Row // that are served
+	rows            []*resource.Row // the served ones
 	api             *rest.Server
 	custom          *customresources.Controller
 	aggregator      *aggregation.Aggregator
 	kubelets        *connect.Kubelets
 	proxies         *connect.Proxies
-	fairness        *filters.Fairness // nil: requests in flight are limited instead
-	members         store.ReadWriter  // running servers
+	fairness        *filters.Fairness // nil if MaxReads and MaxWrites limit requests instead
+	members         store.Interface   // leases of the running servers
 
 	leaveCluster func(context.Context) error
-	close        []func() // idle connections
+	close        []func() // close idle connections
 
-	started *health.Gate // informers
+	started *health.Gate // opens when the informers have synced
 	hooks   []*hook
 	handler http.Handler
 }
 
-// assemble builds everything in the order of its needs. It starts nothing.
+// assemble builds all parts in the order of their dependencies. It starts nothing.
 func (s *Server) assemble(ctx context.Context, d *databases) (*assembly, error) {
 	a := &assembly{
 		server: s, cfg: &s.cfg, scheme: s.scheme, databases: d, stores: stores{d, transcode.NewTypes(), map[schema.GroupVersionKind]*shared{}},
@@ -142,7 +142,7 @@ func (a *assembly) buildAuthn() error {
 	return err
 }
 
-// buildAuthz puts the authorizers into order: system:masters, then as configured.
+// buildAuthz builds the chain of authorizers: system:masters first, then the configured ones.
 func (a *assembly) buildAuthz() error {
 	chain := a.server.authorizers
 	a.rules = rbac.NewIndex()
@@ -256,7 +256,7 @@ func (a *assembly) buildAPI() error {
 	return nil
 }
 
-// advertised is the address by which the cluster reaches this server.
+// advertised returns the address at which the cluster reaches this server.
 func (a *assembly) advertised() net.IP { return advertised(a.cfg) }
 
 func advertised(cfg *config.Config) net.IP {
@@ -268,7 +268,7 @@ func advertised(cfg *config.Config) net.IP {
 	return hostAddress()
 }
 
-// address is what documents say of where this server is.
+// address returns the host and port of this server for documents and for its identity.
 func (a *assembly) address() string {
 	port := a.cfg.SecurePort
 	if addr := a.server.address.Load(); addr != nil {
@@ -276,12 +276,12 @@ func (a *assembly) address() string {
 	}
 	host := a.advertised()
 	if told := net.ParseIP(a.cfg.AdvertiseAddress); told != nil && !told.IsUnspecified() {
-		host = told // whom it leads to is for who set it to know
+		host = told // used even if it is a loopback address, because the operator chose it
 	}
 	return net.JoinHostPort(host.String(), strconv.Itoa(port))
 }
 
-// external is the address by which documents name this server.
+// external returns the host and port by which documents name this server.
 func (a *assembly) external() string {
 	name := a.cfg.HTTP.ExternalHostname
 	if name == "" {
@@ -293,7 +293,7 @@ func (a *assembly) external() string {
 	return net.JoinHostPort(name, strconv.Itoa(a.port()))
 }
 
-// buildHandler puts the filters before everything that is served.
+// buildHandler builds the handler of all requests: the filters, followed by the mux.
 func (a *assembly) buildHandler() error {
 	s := a.server
 	a.buildFairness()
@@ -385,7 +385,7 @@ func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 	return m, nil
 }
 
-// run starts what works beside requests, and returns when ctx is done.
+// run runs all background work and returns when ctx is done and the work has ended.
 func (a *assembly) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -396,8 +396,8 @@ func (a *assembly) run(ctx context.Context) {
 	}()
 	a.self.informers.Start(ctx.Done())
 	wg.Go(func() {
-		// Not before: a factory that is being shut down starts no more
-		// informers, and policies ask for those of their parameters late.
+		// Shut down only after ctx is done: a factory that is shutting down starts no more
+		// informers, and admission policies start informers of their parameters late.
 		<-ctx.Done()
 		a.self.informers.Shutdown()
 	})
@@ -421,7 +421,7 @@ func (a *assembly) run(ctx context.Context) {
 	wg.Go(func() { a.services.RunRepair(ctx, a.allocations(), a.self.client, a.server.deps.Clock) })
 }
 
-// allocations are what the addresses and ports of services are compared with.
+// allocations returns the registries that the repair of service addresses and ports compares with.
 func (a *assembly) allocations() services.Lists {
 	return services.Lists{
 		Services:  a.api.Registry(schema.GroupResource{Resource: "services"}),

@@ -16,15 +16,15 @@ import (
 	"keelson.dev/keelson/pkg/health"
 )
 
-// checks are the health checks of each path, in order.
+// checks returns the health checks by path, in order.
 func (a *assembly) checks() map[string][]health.Check {
 	etcd, prompt := a.storageChecks()
 	log := health.Check{Name: "log", Run: holds}
-	// The server calls itself in memory: there is no certificate that runs out.
+	// The server calls itself in memory, so there is no certificate that could expire.
 	loopback := health.Check{Name: "loopback-serving-certificate", Run: holds}
 	informed := health.Check{Name: "informer-sync", Run: a.informed}
 	start := a.startChecks()
-	// What has begun once is alive, even while its storage is away.
+	// A start step that has succeeded once stays alive, even if the storage fails later.
 	alive := make([]health.Check, 0, len(start))
 	for _, c := range start {
 		alive = append(alive, health.Once(c))
@@ -32,13 +32,13 @@ func (a *assembly) checks() map[string][]health.Check {
 	first, keys := []health.Check{health.Ping(), log, loopback}, a.server.keyServers
 	return map[string][]health.Check{
 		"/healthz": slices.Concat(first, etcd, keys, alive),
-		// A restart would not bring a key server back.
+		// livez omits the key servers, because a restart would not repair them.
 		"/livez":  a.forgiven(slices.Concat(first, etcd, alive)),
 		"/readyz": slices.Concat(first[:2], prompt, keys, []health.Check{informed}, start, []health.Check{a.server.shutdown.Check()}),
 	}
 }
 
-// storageChecks are whether the databases answer: for being alive, and for being ready.
+// storageChecks returns the checks of the databases for livez and healthz, and for readyz.
 func (a *assembly) storageChecks() (live, ready []health.Check) {
 	for i, db := range a.databases.all {
 		name, prompt := "etcd", "etcd-readiness"
@@ -52,7 +52,7 @@ func (a *assembly) storageChecks() (live, ready []health.Check) {
 	return live, ready
 }
 
-// answers holds when the database answers in time.
+// answers returns a check that fails if the database does not answer within timeout.
 func (db *database) answers(timeout time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -62,7 +62,7 @@ func (db *database) answers(timeout time.Duration) func(context.Context) error {
 	}
 }
 
-// forgiven are checks that hold for some time after the start whatever is amiss.
+// forgiven returns checks that succeed during the grace period after the start.
 func (a *assembly) forgiven(checks []health.Check) []health.Check {
 	grace := a.cfg.HTTP.LivezGrace
 	if grace == 0 {
@@ -83,7 +83,7 @@ func (a *assembly) forgiven(checks []health.Check) []health.Check {
 
 func holds(context.Context) error { return nil }
 
-// informed holds when all that the server follows by informers is known.
+// informed returns an error until all informers of the server have synced.
 func (a *assembly) informed(ctx context.Context) error {
 	if err := a.started.Check().Run(ctx); err != nil {
 		return err
@@ -91,9 +91,8 @@ func (a *assembly) informed(ctx context.Context) error {
 	return a.authorizationSynced()
 }
 
-// startChecks are the checks of what happens at the start, by the names and in
-// the order of Kubernetes' server. Where that takes several steps and this one
-// takes one, they share its condition.
+// startChecks returns the checks of the start steps, with the names and in the order of Kubernetes'
+// server. Steps that are several in Kubernetes and one here share a condition.
 func (a *assembly) startChecks() []health.Check {
 	type condition = func(context.Context) error
 	stored := func(context.Context) error { return a.databases.ready() }
@@ -103,24 +102,24 @@ func (a *assembly) startChecks() []health.Check {
 		gates[h.name] = h.gate.Check().Run
 	}
 	definitions, identity := gates["crd-informer-synced"], gates["start-kube-apiserver-identity-lease-controller"]
-	var fairness, inFlight condition // the one or the other limits requests
+	var fairness, inFlight condition // exactly one of the two is set
 	if a.fairness != nil {
 		fairness = a.informed
 	} else {
 		inFlight = holds
 	}
-	var proves condition // this server, to aggregated ones
+	var proves condition // whether the client certificate for extension servers is in use
 	if a.cfg.ProxyClientCert != "" {
 		proves = registered
 	}
-	var reloads condition // what is encrypted how
+	var reloads condition // whether the encryption configuration is reloaded
 	if a.cfg.EncryptionConfig != "" && a.cfg.EncryptionReload {
 		reloads = holds
 	}
 	var out []health.Check
 	for _, c := range []struct {
 		name string
-		run  condition // nil: the hook's own
+		run  condition // nil: the condition of the hook with this name
 	}{
 		{"start-encryption-provider-config-automatic-reload", reloads},
 		{"start-apiserver-admission-initializer", a.informed},
@@ -161,7 +160,7 @@ func (a *assembly) startChecks() []health.Check {
 			c.run = gates[c.name]
 		}
 		if c.run == nil {
-			continue // switched off
+			continue // the hook is disabled
 		}
 		if c.name != "autoregister-completion" {
 			c.name = "poststarthook/" + c.name
@@ -180,8 +179,8 @@ func (a *assembly) authorizationSynced() error {
 	return nil
 }
 
-// awaitAuthorization follows the making of the default policy. It lets requests be
-// refused once it is known that they are to be: roles, bindings and nodes are loaded.
+// awaitAuthorization runs after the default policy exists. It closes a.decides once roles, bindings
+// and nodes are loaded; until then, requests are delayed instead of rejected.
 func (a *assembly) awaitAuthorization(ctx context.Context) {
 	err := a.poll(ctx, func(context.Context) bool { return a.authorizationSynced() == nil })
 	if err == nil {
@@ -189,7 +188,7 @@ func (a *assembly) awaitAuthorization(ctx context.Context) {
 	}
 }
 
-// hostAddress is the machine's first global unicast address, or loopback.
+// hostAddress returns the machine's first global unicast IPv4 address, or the loopback address.
 func hostAddress() net.IP {
 	addresses, err := net.InterfaceAddrs()
 	if err == nil {
@@ -204,7 +203,7 @@ func hostAddress() net.IP {
 
 func newRand() *rand.Rand { return clock.NewRand() }
 
-// newRandom returns numbers from 0 up to 1, to several at once.
+// newRandom returns a source of numbers in [0, 1) that is safe for concurrent use.
 func newRandom() func() float64 {
 	var mu sync.Mutex
 	r := newRand()

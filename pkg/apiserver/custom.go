@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/customresources"
 )
 
-// newCustomResources returns what serves the objects of definitions.
+// newCustomResources returns the controller that serves custom resources.
 func (a *assembly) newCustomResources() (*customresources.Controller, error) {
 	services, err := admission.Resolver(a.self.informers, a.cfg.AggregatorRouting)
 	if err != nil {
@@ -35,7 +35,8 @@ func (a *assembly) newCustomResources() (*customresources.Controller, error) {
 	}), nil
 }
 
-// arrived asks whether a resource that is not served is one that is defined.
+// arrived reports whether a resource that is not served yet has a definition. It waits for the
+// definition to be served.
 func (a *assembly) arrived(ctx context.Context, gr schema.GroupResource) bool {
 	return a.custom.Arrived(ctx, gr)
 }

@@ -26,25 +26,25 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/encryption"
 )
 
-// database is one etcd, and what follows it.
+// database is one key-value store and its backend.
 type database struct {
 	kv      kv.Store
 	backend *store.Backend
 }
 
-// databases are where a server stores. It does not change once it is open.
+// databases are the stores of a server. They do not change after they are open.
 type databases struct {
-	// all begins with the one that has every object no other has; the others are in
-	// the order in which they were named.
+	// all begins with the default database, which has every resource without a database of its own.
+	// The others follow in the order of the configuration.
 	all []*database
-	// of says which resources, or groups ("*"), are in one of the others.
+	// of has the databases of single resources, or of whole groups ("*").
 	of        map[schema.GroupResource]*database
-	locations []schema.GroupResource // the keys of of, in the order in which they were named
-	sealed    *encryption.Encryption // nil: values are stored as they are
+	locations []schema.GroupResource // the keys of of, in the order of the configuration
+	sealed    *encryption.Encryption // nil if values are not encrypted
 	close     []io.Closer
 }
 
-// openDatabases opens the key-value stores that the configuration names; follow is next.
+// openDatabases opens the configured key-value stores. The caller calls follow next.
 func (s *Server) openDatabases(ctx context.Context) (*databases, error) {
 	d := &databases{of: map[schema.GroupResource]*database{}}
 	if err := d.open(ctx, s); err != nil {
@@ -68,7 +68,7 @@ func (d *databases) open(ctx context.Context, s *Server) error {
 	if err != nil {
 		return err
 	}
-	known := map[string]*database{} // by their servers
+	known := map[string]*database{} // by their sorted servers
 	for _, o := range overrides {
 		key := strings.Join(slices.Sorted(slices.Values(o.Servers)), ";")
 		if known[key] == nil {
@@ -105,10 +105,10 @@ func (s *Server) dial(servers []string) (*etcd.Store, error) {
 	return e, wrap("error creating storage factory", err)
 }
 
-// follow puts encryption, if it is configured, and a backend on each.
+// follow adds a backend to each database, and encryption below it if it is configured.
 func (d *databases) follow(ctx context.Context, s *Server) error {
 	cfg := &s.cfg
-	root := path.Join("/", cfg.EtcdPrefix) // as Kubernetes reads a prefix without a slash
+	root := path.Join("/", cfg.EtcdPrefix) // like Kubernetes, accept a prefix without a slash
 	if cfg.EncryptionConfig != "" {
 		sealed, err := encryption.Open(ctx, encryption.Config{
 			File: cfg.EncryptionConfig, Reload: cfg.EncryptionReload, Root: root, Rows: api.Rows(api.Deps{}),
@@ -129,7 +129,7 @@ func (d *databases) follow(ctx context.Context, s *Server) error {
 	return nil
 }
 
-// run follows what is stored, and drops history where that is wanted, until ctx is done.
+// run runs the backends, and compacts the databases if configured, until ctx is done.
 func (d *databases) run(ctx context.Context, s *Server) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -146,7 +146,7 @@ func (d *databases) run(ctx context.Context, s *Server) {
 	}
 }
 
-// Close releases what has been opened.
+// Close closes the stores that openDatabases opened.
 func (d *databases) Close() error {
 	var errs []error
 	for _, c := range d.close {
@@ -155,10 +155,10 @@ func (d *databases) Close() error {
 	return errors.Join(errs...)
 }
 
-// first has all objects that no other has.
+// first returns the default database.
 func (d *databases) first() *database { return d.all[0] }
 
-// have is the database of a resource that is built in.
+// have returns the database of a built-in resource.
 func (d *databases) have(gr schema.GroupResource) *database {
 	if db := d.of[gr]; db != nil {
 		return db
@@ -169,9 +169,10 @@ func (d *databases) have(gr schema.GroupResource) *database {
 	return d.first()
 }
 
-// location is the resource that a row's objects are stored as: events of both groups
-// are the core group's. In Kubernetes the definitions of custom resources and APIServices
-// belong to servers of their own, which know nothing of other databases.
+// location returns the resource under which the configuration selects the database of a row. Events
+// of both groups are located with those of the core group. Definitions and APIServices are always
+// in the default database: in Kubernetes, servers of their own store them, which do not have the
+// overrides.
 func location(row *resource.Row) schema.GroupResource {
 	gr := row.GroupResource()
 	switch gr.Group {
@@ -184,14 +185,14 @@ func location(row *resource.Row) schema.GroupResource {
 	return gr
 }
 
-// Of resources that are stored and not served, where they are is said by these names.
+// The locations of objects that are stored but not served.
 var (
 	portRangesLocation   = corev1.Resource("services")
 	serverLeasesLocation = corev1.Resource("apiServerIPInfo")
 )
 
-// named are the first and those that were named, as often as they were, which is how
-// Kubernetes counts them.
+// named returns the default database and one entry per override, even if overrides share a
+// database: Kubernetes counts component statuses so.
 func (d *databases) named() []*database {
 	out := []*database{d.first()}
 	for _, gr := range d.locations {
@@ -200,7 +201,7 @@ func (d *databases) named() []*database {
 	return out
 }
 
-// ready is nil while all are followed.
+// ready returns an error unless all backends follow their stores.
 func (d *databases) ready() error {
 	for _, db := range d.all {
 		if err := db.backend.Ready(); err != nil {

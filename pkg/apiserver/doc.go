@@ -1,17 +1,15 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apiserver puts the API server together: storage, the kind table's
-// rows, authentication, authorization, admission, what ties services and pods
-// to the rest of the cluster, and the HTTPS server in front of it.
+// Package apiserver assembles the API server: storage, the rows of the kind table, authentication,
+// authorization, admission, the state that services and pods share with the rest of the cluster,
+// and the HTTPS server in front.
 //
-// New checks a configuration and starts nothing; Run starts everything, serves
-// until its context ends, drains, and returns when no goroutine of its own is
-// left. Nothing here is global: several servers can run in one process, over one
-// store or over several.
+// New checks a configuration and starts nothing. Run starts everything, serves until its context
+// ends, drains, and returns when all its goroutines have ended. The package has no global state:
+// several servers can run in one process, with one store or several.
 //
-// The packages below this one each hold one concern and know nothing of each
-// other; what goes together, and in which order, is said here: in filters.Chain
-// for requests, in admission.Plugins for writes, and in Server.hooks for what
-// happens at the start.
+// The packages below this one each have one concern and do not know each other. This package
+// connects them. The order of filters is in filters.Chain, the order of admission plugins in
+// package admission, and the start hooks in buildHooks.
 package apiserver

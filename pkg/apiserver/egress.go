@@ -10,8 +10,8 @@ import (
 	"k8s.io/apiserver/pkg/server/egressselector"
 )
 
-// checkEgress reads a file that says how connections are made; empty: there is none. They are
-// made directly: a file that wants them otherwise is refused.
+// checkEgress validates the egress selector configuration in file. An empty file name is valid. The
+// server always connects directly, so a configuration that requires a proxy is rejected.
 func checkEgress(file string) error {
 	if file == "" {
 		return nil

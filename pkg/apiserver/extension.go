@@ -11,8 +11,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/bootstrap"
 )
 
-// publishAuthentication tells extension servers which client certificates and
-// which front proxies this server believes.
+// publishAuthentication writes the config map from which extension servers learn the CA of client
+// certificates and the front proxies to trust.
 func (a *assembly) publishAuthentication(ctx context.Context) error {
 	data := map[string]string{}
 	if ca := a.server.clientCA; ca != nil {
@@ -27,7 +27,7 @@ func (a *assembly) publishAuthentication(ctx context.Context) error {
 			"requestheader-extra-headers-prefix": h.ExtraHeaderPrefixes,
 			"requestheader-allowed-names":        h.AllowedNames,
 		}
-		if len(h.UIDHeaders) > 0 { // extension servers older than this header know no such key
+		if len(h.UIDHeaders) > 0 { // older extension servers do not know this key
 			lists["requestheader-uid-headers"] = h.UIDHeaders
 		}
 		for key, list := range lists {

@@ -16,30 +16,40 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/filters"
 )
 
-// fairnessPath is where the state of flow control can be looked at.
+// fairnessPath is the prefix of the debug pages of priority and fairness.
 const fairnessPath = "/debug/api_priority_and_fairness/"
 
-// buildFairness makes what shares the server between requests, if it is to be shared.
+// buildFairness sets up priority and fairness if it is enabled.
 func (a *assembly) buildFairness() {
 	limit := a.cfg.MaxReads + a.cfg.MaxWrites
 	if !a.cfg.PriorityAndFairness || limit <= 0 {
 		return
 	}
-	flowmetrics.Register() // once in a process: the library's metrics are its own
+	flowmetrics.Register() // safe to repeat; the library's metrics are global
 	a.fairness = &filters.Fairness{
 		Controller: flowcontrol.New(a.self.informers, a.self.client.FlowcontrolV1(), limit),
 		Objects:    func(resource string) (int64, int64, bool) { return a.objects(schema.ParseGroupResource(resource)) },
 	}
 }
 
-// objects is how many objects of a resource are known, and of how many bytes.
+// objects returns the number and total size of the cached objects of a resource.
 func (a *assembly) objects(gr schema.GroupResource) (objects, bytes int64, ok bool) {
 	stats, ok := a.stats(gr)
 	return int64(stats.Objects), int64(stats.Bytes), ok
 }
 
-// stats is what the store of a resource knows, once somebody has used it.
+// stats returns the statistics of the cache of a resource, or an error if nothing has used it yet.
 func (a *assembly) stats(gr schema.GroupResource) (stats store.Stats, ok bool) {
+	s := a.cached(gr)
+	if s == nil {
+		return stats, false
+	}
+	stats = s.Stats()
+	return stats, stats.Started
+}
+
+// cached returns the store of a resource, or nil if it has none.
+func (a *assembly) cached(gr schema.GroupResource) *store.Store {
 	r := a.api.Registry(gr)
 	if r == nil {
 		return stats, false
@@ -48,7 +58,7 @@ func (a *assembly) stats(gr schema.GroupResource) (stats store.Stats, ok bool) {
 	return stats, stats.Started
 }
 
-// runFairness follows the configuration of flow control until ctx is done.
+// runFairness applies changes of the flow control configuration until ctx is done.
 func (a *assembly) runFairness(ctx context.Context) {
 	if a.fairness == nil {
 		return
@@ -58,7 +68,7 @@ func (a *assembly) runFairness(ctx context.Context) {
 	}
 }
 
-// fairnessDebug answers below fairnessPath.
+// fairnessDebug serves the pages below fairnessPath.
 func (a *assembly) fairnessDebug() http.Handler {
 	m := servermux.NewPathRecorderMux("flowcontrol")
 	a.fairness.Controller.Install(m)

@@ -21,21 +21,22 @@ import (
 	"keelson.dev/keelson/pkg/health"
 )
 
-// hook is work that must have succeeded once before the server is ready. Its
-// name is the health check's.
+// hook is a start step that must succeed once before the server is ready. Its name is also the name
+// of its health check.
 type hook struct {
 	name string
-	// group is without which there is nothing to do; empty: there always is.
+	// group is the API group that the hook needs. Empty: none. The hook is omitted if the group is
+	// not served.
 	group string
 	run   func(ctx context.Context) error
-	// after is run from then on, until the server stops; may be nil.
+	// after runs once run has succeeded, until the server stops. It may be nil.
 	after func(ctx context.Context)
 
 	gate *health.Gate
 }
 
-// buildHooks lists what happens at the start. The first runs alone: the others
-// need its namespaces.
+// buildHooks lists the start hooks. The first one runs alone, because the others need its
+// namespaces.
 func (a *assembly) buildHooks() error {
 	client := a.self.client
 	kubernetes := bootstrap.Kubernetes{
@@ -69,7 +70,7 @@ func (a *assembly) buildHooks() error {
 		{name: "start-service-ip-repair-controllers",
 			run: func(ctx context.Context) error { return a.services.Repair(ctx, a.allocations(), client) }},
 	}
-	// Other servers may be governed by what this one is not.
+	// Create the configuration even if this server does not use it: another server may.
 	produce := func(ctx context.Context) error {
 		return bootstrap.FlowControl(ctx, client, a.self.informers.Flowcontrol().V1())
 	}
@@ -89,7 +90,8 @@ func (a *assembly) buildHooks() error {
 	return nil
 }
 
-// identityHook keeps the lease by which others know of this server, where there are leases.
+// identityHook returns the hook that maintains the lease of this server, or one that does nothing
+// if leases are not served.
 func (a *assembly) identityHook(identity *bootstrap.Identity) *hook {
 	h := &hook{name: "start-kube-apiserver-identity-lease-controller", run: identity.Renew, after: identity.Run}
 	if !slices.ContainsFunc(a.rows, func(r *resource.Row) bool { return r.Group == coordinationv1.GroupName && r.Resource == "leases" }) {
@@ -136,7 +138,7 @@ func (a *assembly) succeed(ctx context.Context, h *hook) {
 	}
 }
 
-// keep repeats what must stay true.
+// keep returns a function that calls fn every interval until its context is done.
 func (a *assembly) keep(every time.Duration, fn func(context.Context) error) func(context.Context) {
 	return func(ctx context.Context) {
 		ticker := a.server.deps.Clock.NewTicker(every)
@@ -154,8 +156,8 @@ func (a *assembly) keep(every time.Duration, fn func(context.Context) error) fun
 	}
 }
 
-// bootstrapRoles makes the default policy, and waits until requests are decided
-// by it: a server that says that it is ready lets in whom the policy lets in.
+// bootstrapRoles creates the default policy and waits until the authorizer has seen it, so that a
+// ready server grants the rights of the policy.
 func (a *assembly) bootstrapRoles(ctx context.Context) error {
 	policy, err := bootstrap.DefaultPolicy(a.cfg.Features.Turned.Enabled)
 	if err != nil {
@@ -169,7 +171,8 @@ func (a *assembly) bootstrapRoles(ctx context.Context) error {
 	return a.poll(ctx, func(context.Context) bool { return policy.KnownTo(a.rules) })
 }
 
-// poll waits until done reports true, looking less and less often.
+// poll waits until done reports true. It starts at announceInterval and doubles the interval up to
+// 1 s.
 func (a *assembly) poll(ctx context.Context, done func(context.Context) bool) error {
 	for wait := announceInterval; !done(ctx); wait = min(2*wait, time.Second) {
 		select {
@@ -198,7 +201,7 @@ func (a *assembly) announce(ctx context.Context) {
 	a.server.log.Info("Ready")
 }
 
-// leave tells the cluster that this server is going.
+// leave removes this server from the endpoints of the kubernetes service.
 func (a *assembly) leave(ctx context.Context) {
 	if err := a.leaveCluster(ctx); err != nil {
 		a.server.log.Info("Server not taken off the kubernetes service", "err", err)

@@ -6,26 +6,26 @@ package apiserver
 import "time"
 
 const (
-	// readHeaderTimeout is how long a client may take to say what it wants.
+	// readHeaderTimeout limits the time that a client takes to send its request headers.
 	readHeaderTimeout = 32 * time.Second
 	// idleTimeout is how long a connection without requests is kept.
 	idleTimeout = 90 * time.Second
-	// maxStreams is how many streams an HTTP/2 connection has unless that is configured.
+	// maxStreams is the default maximum of concurrent streams of an HTTP/2 connection.
 	maxStreams = 250
-	// lastWords is how long idle connections are given to take leave.
+	// lastWords is how long idle connections have to close after GOAWAY at shutdown.
 	lastWords = 100 * time.Millisecond
-	// informerResync: informers replay nothing; what they feed is level driven.
+	// informerResync disables periodic resyncs of informers: their handlers are level driven.
 	informerResync = 0
 	// hookRetry is how long a start hook waits before another attempt.
 	hookRetry = 500 * time.Millisecond
-	// policySeen is how long the authorizer may take to see the default policy
-	// before it is looked for what of it is missing.
+	// policySeen is how long bootstrapRoles waits for the authorizer to see the default policy
+	// before it reconciles the policy again.
 	policySeen = 10 * time.Second
-	// announceInterval is how soon a starting server looks again whether it is
-	// ready; it waits twice as long each time.
+	// announceInterval is the first interval at which a starting server checks its readiness. It
+	// doubles each time.
 	announceInterval = 5 * time.Millisecond
-	// serverLease is how long a server that went silent stays an endpoint of
-	// the "kubernetes" service, and serverRenew how often it speaks.
+	// serverLease is how long a server that no longer renews its lease stays an endpoint of the
+	// "kubernetes" service. serverRenew is the interval of renewals.
 	serverLease = 15 * time.Second
 	serverRenew = 10 * time.Second
 )

@@ -24,16 +24,16 @@ import (
 	"keelson.dev/keelson/pkg/follow"
 )
 
-// self is the server as a client of itself: requests go to its handlers by
-// calls, with all rights, past authentication and limits.
+// self is a client of the server itself. Its requests are calls of the server's handlers in memory,
+// with all rights, without authentication and limits.
 type self struct {
-	ready   chan struct{}   // closed once handler is set: requests wait for it
-	ended   <-chan struct{} // closed when the server ends, which may be before it is ready
+	ready   chan struct{}   // closed once handler is set; requests wait for it
+	ended   <-chan struct{} // closed when the server ends, possibly before it is ready
 	handler http.Handler
 
 	client    kubernetes.Interface
 	dynamic   dynamic.Interface
-	config    *rest.Config // of clients for more kinds
+	config    *rest.Config // for clients of other kinds
 	informers informers.SharedInformerFactory
 }
 
@@ -48,7 +48,7 @@ func newSelf(ctx context.Context) (*self, error) {
 			AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
 		},
 		UserAgent:      "kube-apiserver/loopback",
-		QPS:            -1, // no limit: one's own haste is bounded by one's own work
+		QPS:            -1, // no limit: the server's own work bounds its requests
 		WarningHandler: rest.NoWarnings{},
 	}
 	var err error
@@ -65,16 +65,27 @@ func newSelf(ctx context.Context) (*self, error) {
 	return s, nil
 }
 
-// bootstrapTokens returns an informer of the secrets that joining nodes present. It is not one of
-// s.informers: readiness waits for these, and a secret that cannot be decrypted must keep nodes from
-// joining only, not the server from serving.
+// bootstrapTokens returns an informer of bootstrap token secrets. It is separate from s.informers,
+// for which readiness waits: a secret that cannot be decrypted must keep only joining nodes out,
+// and not the whole server from becoming ready.
 func (s *self) bootstrapTokens() cache.SharedIndexInformer {
 	return coreinformers.NewFilteredSecretInformer(s.client, metav1.NamespaceSystem, informerResync,
 		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 		func(o *metav1.ListOptions) { o.FieldSelector = "type=" + string(corev1.SecretTypeBootstrapToken) })
 }
 
-// open lets requests through to h.
+// withoutManagedFields removes managedFields before objects are cached, because no reader of the
+// informers uses them.
+func withoutManagedFields(obj any) (any, error) {
+	if o, ok := obj.(interface {
+		SetManagedFields([]metav1.ManagedFieldsEntry)
+	}); ok {
+		o.SetManagedFields(nil)
+	}
+	return obj, nil
+}
+
+// open sets the handler of requests and releases those that wait for it.
 func (s *self) open(h http.Handler) {
 	s.handler = h
 	close(s.ready)
@@ -84,7 +95,7 @@ func (s *self) serve(w http.ResponseWriter, r *http.Request) {
 	select {
 	case <-s.ready:
 	case <-r.Context().Done():
-	case <-s.ended: // admission plugins of Kubernetes ask with a context that never ends
+	case <-s.ended: // some admission plugins of Kubernetes use a context that is never done
 	}
 	select {
 	case <-s.ready:

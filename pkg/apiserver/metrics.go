@@ -13,10 +13,10 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// storageTimeout is how long the store may take to tell how much it has.
+// storageTimeout limits a query of the store's size.
 const storageTimeout = 2 * time.Second
 
-// storageMetrics are Kubernetes' metrics of what is stored.
+// storageMetrics exports Kubernetes' metrics of stored objects.
 type storageMetrics struct {
 	a                                *assembly
 	objects, resources, size, events *prometheus.Desc
@@ -40,8 +40,8 @@ func (m *storageMetrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- m.size
 }
 
-// Collect implements prometheus.Collector. Of a resource that nobody has used yet the
-// storage is asked.
+// Collect implements prometheus.Collector. It asks the storage about resources that no cache has
+// loaded.
 func (m *storageMetrics) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), storageTimeout)
 	defer cancel()
@@ -70,7 +70,7 @@ func (m *storageMetrics) Collect(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(m.events, prometheus.CounterValue, float64(stats.Received), gr.Group, gr.Resource)
 		}
 	}
-	// As Kubernetes, which tells of no other database.
+	// Kubernetes reports the size of the first database only.
 	sized, ok := m.a.databases.first().kv.(interface {
 		Size(ctx context.Context) (int64, error)
 	})

@@ -14,15 +14,15 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// resettable gathers what has been counted since it was last reset. The counters
-// themselves count on, as who counts holds them: what they had reached by then is
-// taken off. Gauges tell of the moment, and are left alone.
+// resettable gathers metrics relative to their last reset. The counters themselves keep counting,
+// because their owners hold them; Gather subtracts what they had reached at the reset. Gauges are
+// not changed.
 type resettable struct {
 	from prometheus.Gatherer
 	past atomic.Pointer[map[string]*dto.Metric]
 }
 
-// ServeHTTP answers with the metrics, and resets them at DELETE.
+// ServeHTTP serves the metrics. DELETE resets them.
 func (m *resettable) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodDelete {
 		promhttp.HandlerFor(m, promhttp.HandlerOpts{}).ServeHTTP(w, r)
@@ -52,8 +52,8 @@ func (m *resettable) reset() error {
 	return nil
 }
 
-// Gather implements prometheus.Gatherer. A series of several that has counted
-// nothing since is left out, as is one that nobody has begun.
+// Gather implements prometheus.Gatherer. It omits series with labels that have counted nothing
+// since the reset.
 func (m *resettable) Gather() ([]*dto.MetricFamily, error) {
 	families, err := m.from.Gather()
 	past := m.past.Load()
@@ -76,7 +76,7 @@ func (m *resettable) Gather() ([]*dto.MetricFamily, error) {
 	return kept, nil
 }
 
-// takeOff subtracts what a series had counted, and reports whether anything is left.
+// takeOff subtracts the values of was from now, and reports whether anything is left.
 func takeOff(now, was *dto.Metric) bool {
 	if c := now.GetCounter(); c != nil {
 		left := c.GetValue() - was.GetCounter().GetValue()

@@ -17,21 +17,21 @@ import (
 	"keelson.dev/apiserver/rest"
 )
 
-// mux sends requests to the API or to one of the server's own paths.
+// mux routes requests to the API or to one of the server's own paths.
 type mux struct {
 	api   http.Handler
 	exact map[string]http.Handler
-	// served are the groups and versions of the API.
+	// served returns the group versions of the API.
 	served func() []schema.GroupVersion
-	// drivers answers calls of storage drivers, which are not resources.
+	// drivers handles calls of storage drivers, which are not API resources.
 	drivers http.HandlerFunc
-	// prefixes end in a slash.
+	// prefixes are handlers of all paths below a prefix, which ends in a slash.
 	prefixes map[string]http.Handler
-	// delegate answers what nobody else does (aggregation); nil: 404.
+	// delegate handles all other paths (aggregation). Nil: they are answered with 404.
 	delegate http.Handler
 }
 
-// ServeHTTP finds the handler of a request that has passed all filters.
+// ServeHTTP routes a request that has passed all filters.
 func (m *mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.Path
 	switch {
@@ -48,7 +48,7 @@ func (m *mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.own(w, r)
 }
 
-// own finds the handler among the server's own paths.
+// own routes a request to one of the server's own paths.
 func (m *mux) own(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.Path
 	if h, ok := m.exact[path]; ok {
@@ -85,8 +85,8 @@ func (m *mux) handle(path string, h http.Handler) {
 	m.exact[path] = h
 }
 
-// document serves one at a path, which may end in slashes. What lies below the path is refused in words of
-// the API.
+// document serves h at path, with or without trailing slashes. Other paths below it get a NotFound
+// Status.
 func (m *mux) document(path string, h http.Handler) {
 	m.exact[path] = h
 	m.prefixes[path+"/"] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -98,8 +98,7 @@ func (m *mux) document(path string, h http.Handler) {
 	})
 }
 
-// paths lists the paths of the server, as / answers them: all but those that
-// only who knows them is to look at.
+// paths returns the paths that the index lists: all except those under /debug/.
 func (m *mux) paths() []string {
 	out := []string{"/api", "/apis", "/apis/", "/openapi/v2", "/openapi/v3", "/openapi/v3/"}
 	for _, gv := range m.served() {
@@ -134,7 +133,7 @@ func writePaths(w http.ResponseWriter, paths []string) {
 	_, _ = w.Write(body)
 }
 
-// document answers with fixed bytes.
+// document returns a handler that answers with fixed bytes.
 func document(contentType string, body []byte) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", contentType)

@@ -21,9 +21,9 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// namespaceCheck returns what decides whether new objects of row may be stored in a namespace: the
-// rule of NamespaceLifecycle, applied once more when all of admission has passed. If the plugin
-// does not run, there is no rule.
+// namespaceCheck returns the check that a new object of row may be stored in its namespace. It
+// repeats the rule of the NamespaceLifecycle plugin after all of admission has passed. It is nil if
+// the plugin is disabled.
 func (a *assembly) namespaceCheck(row *resource.Row) registry.NamespaceCheck {
 	if !slices.Contains(a.admission.Names(), lifecycle.PluginName) {
 		return nil
@@ -40,8 +40,9 @@ func (a *assembly) namespaceCheck(row *resource.Row) registry.NamespaceCheck {
 	}
 }
 
-// openNamespace returns the namespace of a creation, if objects may be created in it. Unless
-// latest is set, the cache is enough to allow it, but not to refuse it.
+// openNamespace returns the namespace of a new object if objects may be created in it. The cache is
+// enough to allow the creation unless latest is set. A rejection always reads the current
+// namespace.
 func (a *assembly) openNamespace(ctx context.Context, attrs admission.Attributes, latest bool) (*store.Record, error) {
 	if !latest {
 		ns, err := a.namespaces.Get(ctx, attrs.GetNamespace(), "0")
@@ -60,7 +61,7 @@ func endingNamespace(ns *store.Record) bool {
 	return ns.Fields["status.phase"] == string(corev1.NamespaceTerminating)
 }
 
-// refuseContent is what NamespaceLifecycle answers to creations in a namespace that ends.
+// refuseContent returns the error of NamespaceLifecycle for creations in a terminating namespace.
 func refuseContent(attrs admission.Attributes) error {
 	ns := attrs.GetNamespace()
 	err := admission.NewForbidden(attrs, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", ns))

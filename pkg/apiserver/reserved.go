@@ -11,8 +11,9 @@ import (
 	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
-// reserved returns the names and addresses at which clients reach this server and services: the
-// names in the server's own certificates, its own addresses, and the service ranges.
+// reserved returns the names and addresses that nodes may not claim because clients reach this
+// server or services at them: the names in the server's certificates, its own addresses, and the
+// service ranges.
 func (a *assembly) reserved() nodeclaims.Reserved {
 	out := nodeclaims.Reserved{Ranges: slices.Clone(a.cfg.ServiceClusterIPRanges)}
 	add := func(ip netip.Addr, ok bool) {

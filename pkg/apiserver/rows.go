@@ -42,7 +42,7 @@ func (a *assembly) newRows() ([]*resource.Row, error) {
 	return api.Served(a.cfg.RuntimeConfig, a.cfg.Features.Turned.Enabled, a.scheme, a.rowDeps())
 }
 
-// rowDeps is what the rules of rows may ask this server for.
+// rowDeps returns the dependencies of the rows' rules.
 func (a *assembly) rowDeps() api.Deps {
 	client := a.self.client
 	access := &reviews.Access{Authorizer: a.authz, Rules: a.ruleSource}
@@ -94,7 +94,7 @@ func (a *assembly) store(gr schema.GroupResource) func() store.Interface {
 	return func() store.Interface { return a.api.Registry(gr).Store() }
 }
 
-// reachKubelets sets up how kubelets are reached.
+// reachKubelets sets up the connections to kubelets.
 func (a *assembly) reachKubelets() error {
 	policy, err := a.cfg.Transport.Outbound()
 	if err != nil {
@@ -111,7 +111,7 @@ func (a *assembly) reachKubelets() error {
 	return nil
 }
 
-// batches returns what answers the batches of schedulers.
+// batches returns the handlers of scheduler batches.
 func (a *assembly) batches() podbatches.Deps {
 	b := &pods.Batch{
 		Binder:    &pods.Binder{Registry: a.registry(corev1.Resource("pods")), Clock: a.server.deps.Clock},

@@ -18,12 +18,12 @@ import (
 	schedulingv1alpha1 "keelson.dev/api/scheduling/v1alpha1"
 )
 
-// NewScheme returns the types of everything that is served.
+// NewScheme returns a scheme with the types of all served kinds.
 func NewScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		clientscheme.AddToScheme, apiextensionsv1.AddToScheme, apiregistrationv1.AddToScheme, schedulingv1alpha1.AddToScheme,
-		// Not served, but known to be other versions of what is.
+		// Not served, but known as other versions of served kinds.
 		apiextensionsv1beta1.AddToScheme, apiregistrationv1beta1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {

@@ -14,10 +14,10 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/services"
 )
 
-// pairName is what the files of the server's own certificate are called.
+// pairName is the base name of the files of the self-signed certificate and its key.
 const pairName = "apiserver"
 
-// protocols are those of HTTP that the server speaks, best first.
+// protocols returns the HTTP protocols that the server offers, most preferred first.
 func protocols(cfg *config.Serving) []string {
 	if cfg.DisableHTTP2 {
 		return []string{"http/1.1"}
@@ -25,8 +25,8 @@ func protocols(cfg *config.Serving) []string {
 	return []string{"h2", "http/1.1"}
 }
 
-// keepSelfSigned has s serve a pair of files in dir, which it makes if there is none:
-// who trusts the certificate may trust it after a restart.
+// keepSelfSigned loads the self-signed certificate and key from dir, or creates them. Clients that
+// trust the certificate can trust it after a restart.
 func (s *serving) keepSelfSigned(dir string, cfg *config.Config) error {
 	s.certFile, s.keyFile = filepath.Join(dir, pairName+".crt"), filepath.Join(dir, pairName+".key")
 	if there, err := certutil.CanReadCertAndKey(s.certFile, s.keyFile); there || err != nil {
@@ -46,7 +46,7 @@ func (s *serving) keepSelfSigned(dir string, cfg *config.Config) error {
 	return nil
 }
 
-// selfSigned makes a certificate and its key for a server that was given none.
+// selfSigned creates a self-signed certificate and its key.
 func selfSigned(cfg *config.Config) (cert, key []byte, err error) {
 	var addresses []net.IP
 	if len(cfg.ServiceClusterIPRanges) > 0 {

@@ -34,29 +34,29 @@ import (
 	"keelson.dev/keelson/pkg/health"
 )
 
-// Deps are what a server does not make itself. All may be left out.
+// Deps are the dependencies of a server. Each is optional.
 type Deps struct {
 	Clock   clock.Clock
 	Log     *slog.Logger
 	Metrics *prometheus.Registry
-	// KV is the key-value store; nil: the etcd that the configuration names.
-	// The server does not close what it is given.
+	// KV is the key-value store. Nil: the etcd of the configuration. The server does not close a
+	// given store.
 	KV kv.Store
-	// Listener is where to serve; nil: the configured address.
+	// Listener is the listener to serve on. Nil: the configured address.
 	Listener net.Listener
-	// Getenv is the environment, by which a parent names the sockets it hands
-	// down to be served as well (LISTEN_FDS); nil: there are none.
+	// Getenv reads the environment, in which a parent process names inherited listening sockets
+	// (LISTEN_FDS) to serve on as well. Nil: no sockets are inherited.
 	Getenv func(string) string
 }
 
-// Server is an API server.
+// Server is an API server. Use New to create one and Run to run it.
 type Server struct {
 	cfg  config.Config
 	deps Deps
 	log  *slog.Logger
 
 	scheme      *runtime.Scheme
-	groups      []string // of the API, in discovery order
+	groups      []string // API groups, in discovery order
 	serving     *serving
 	clientCA    *authn.CAFile
 	proxyCA     *authn.CAFile
@@ -64,20 +64,20 @@ type Server struct {
 	authorizers *authz.Chain
 	issuer      *satoken.Issuer
 	keys        satoken.KeySource
-	signer      *satoken.External // nil: tokens are signed in here
-	keyServers  []health.Check    // whether they answer
-	audit       *audit.Log        // nil: nothing is taken down
-	tracing     *daemon.Tracing   // nil: there are no spans
+	signer      *satoken.External // nil if this process signs tokens
+	keyServers  []health.Check    // checks of the servers of encryption keys
+	audit       *audit.Log        // nil if auditing is off
+	tracing     *daemon.Tracing   // nil if tracing is off
 	metrics     *metricFilter
 
 	inFlight  *filters.InFlight
 	inherited []net.Listener
 	shutdown  *health.Gate
-	ready     chan struct{} // closed once everything has started
+	ready     chan struct{} // closed once readyz passes
 	address   atomic.Pointer[net.TCPAddr]
 }
 
-// New checks cfg and reads the files it names. It starts nothing.
+// New validates cfg and reads the files that it names. It starts nothing.
 func New(cfg config.Config, deps Deps) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -99,8 +99,8 @@ func New(cfg config.Config, deps Deps) (*Server, error) {
 	return s, s.load()
 }
 
-// load finds out what is served, and reads certificates and keys. What is wrong with
-// several is told of the one that Kubernetes' server reads first.
+// load determines the served APIs and reads certificates and keys. The order of the steps decides
+// which of several errors is returned; it is the order of Kubernetes' server.
 func (s *Server) load() error {
 	for _, step := range []func() error{s.loadServed, s.loadSigningKey, s.loadServing, s.loadAuthentication, s.loadVerifyingKeys, s.loadPolicies} {
 		if err := step(); err != nil {
@@ -191,7 +191,7 @@ func (s *Server) loadPolicies() (err error) {
 	return err
 }
 
-// audiences are those of this API.
+// audiences returns the token audiences of this API.
 func (s *Server) audiences() authenticator.Audiences {
 	if len(s.cfg.APIAudiences) > 0 {
 		return s.cfg.APIAudiences
@@ -202,7 +202,7 @@ func (s *Server) audiences() authenticator.Audiences {
 // Ready is closed once everything has started and readyz answers ok.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// Addr is where the server listens; nil before it does.
+// Addr returns the address that the server listens on, or nil before it listens.
 func (s *Server) Addr() net.Addr {
 	if a := s.address.Load(); a != nil {
 		return a
@@ -210,10 +210,10 @@ func (s *Server) Addr() net.Addr {
 	return nil
 }
 
-// Run serves until ctx is done, then lets requests end and stops. An error
-// means that the server could not start, or lost its listener.
+// Run serves until ctx is done, then drains requests and stops. It returns an error if the server
+// could not start or lost its listener.
 func (s *Server) Run(ctx context.Context) error {
-	// What serves requests outlives ctx, until they have drained.
+	// Background work outlives ctx until all requests have drained.
 	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var background sync.WaitGroup
 	defer s.endTracing(ctx)
@@ -224,7 +224,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer d.Close() //nolint:errcheck // the process ends: etcd recovers from its log
+	defer d.Close() //nolint:errcheck // etcd recovers from its log at the next start
 	defer background.Wait()
 	defer stop()
 	if err := d.follow(inner, s); err != nil {
@@ -245,7 +245,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer listener.Close() // closed by the HTTP server before
+	defer listener.Close() // the HTTP server has normally closed it already
 	a, err := s.assemble(inner, d)
 	if err != nil {
 		return err
@@ -256,7 +256,7 @@ func (s *Server) Run(ctx context.Context) error {
 	background.Go(func() { s.authorizers.Run(inner) })
 	background.Go(func() { a.run(inner) })
 	if err := s.serveDebugSocket(inner, &background); err != nil {
-		s.log.Error("Debug socket not served", "err", err) // which nobody needs for anything else
+		s.log.Error("Debug socket not served", "err", err) // not fatal: it only serves debugging
 	}
 	return s.serve(ctx, listener, a)
 }
@@ -288,10 +288,10 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 	return l, nil
 }
 
-// serve answers HTTPS until ctx is done, and then drains: readyz fails first, so
-// that load balancers look elsewhere; then nobody is let in any more, but to be told to
-// come again where that is configured; then ordinary requests end; then watches and
-// streams are cut.
+// serve serves HTTPS until ctx is done and then drains. First readyz fails, so that load balancers
+// stop sending requests. Then the listeners close, or new requests are answered with Retry-After if
+// that is configured. Then the server waits for ordinary requests to end. At last it ends watches
+// and streams.
 func (s *Server) serve(ctx context.Context, l net.Listener, a *assembly) error {
 	streams, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
@@ -323,7 +323,7 @@ func (s *Server) serve(ctx context.Context, l net.Listener, a *assembly) error {
 	err = s.inFlight.Drain(drain)
 	a.leave(drain)
 	cut()
-	// Nothing is being served any more: tell connections so, and close them.
+	// No requests are left: announce the end to idle connections and close them.
 	farewell, cancelFarewell := context.WithTimeout(drain, lastWords)
 	defer cancelFarewell()
 	if server.Shutdown(farewell) != nil {
@@ -335,16 +335,16 @@ func (s *Server) serve(ctx context.Context, l net.Listener, a *assembly) error {
 	return wrap("drain", err)
 }
 
-// closeListeners ends what server listens to, and has clients of HTTP/2 told that they are to go
-// elsewhere. What is being served goes on.
+// closeListeners closes the listeners of server and tells HTTP/2 clients to open other connections
+// (GOAWAY). Requests in flight continue.
 func closeListeners(ctx context.Context, server *http.Server) {
 	now, cancel := context.WithCancel(ctx)
 	cancel()
-	_ = server.Shutdown(now) // which would wait for those that are served: the error says that it did not
+	_ = server.Shutdown(now) // the canceled context keeps Shutdown from waiting, which is the error
 }
 
-// httpServer returns a server with limits on headers, streams, and the time that clients may take to
-// send headers and requests and to read answers.
+// httpServer returns a server with limits on headers and streams, and on the time to read requests
+// and to write answers.
 func (s *Server) httpServer(h http.Handler, base context.Context) (*http.Server, error) {
 	tlsConfig, err := s.serving.config()
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 )
 
-// loadNamed reads the certificates for single names, by name. Names that were given
-// count more than those in certificates, and earlier certificates more than later ones.
+// loadNamed reads the certificates for single names, and returns them by name. Names given
+// explicitly override names from certificates, and earlier certificates override later ones.
 func loadNamed(pairs []cliflag.NamedCertKey) (map[string]*tls.Certificate, error) {
 	given, own := map[string]*tls.Certificate{}, map[string]*tls.Certificate{}
 	for _, pair := range slices.Backward(pairs) {
@@ -40,7 +40,7 @@ func loadNamed(pairs []cliflag.NamedCertKey) (map[string]*tls.Certificate, error
 	return own, nil
 }
 
-// namesOf are the names of a certificate: no addresses, which clients do not ask for.
+// namesOf returns the DNS names of a certificate. Clients do not send addresses as server names.
 func namesOf(cert *x509.Certificate) []string {
 	names := slices.Clone(cert.DNSNames)
 	cn := cert.Subject.CommonName
@@ -51,8 +51,8 @@ func namesOf(cert *x509.Certificate) []string {
 	return names
 }
 
-// certificate is the one for the name that a client asks for, or, where it asks for
-// none, for the address it has come to; else the server's.
+// certificate returns the certificate for the server name that a client sends, or for the local
+// address if it sends none. It returns the default certificate if there is no better one.
 func (s *serving) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	named := s.named.Load()
 	if named == nil || len(*named) == 0 {

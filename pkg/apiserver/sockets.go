@@ -16,12 +16,11 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// firstInherited is the first descriptor that a parent hands down (sd_listen_fds(3)).
+// firstInherited is the first inherited file descriptor (sd_listen_fds(3)).
 const firstInherited = 3
 
-// inheritedSockets returns the listening sockets that the process was started
-// with: LISTEN_FDS of them, from descriptor 3 on. LISTEN_PID, where it is set,
-// must name this process.
+// inheritedSockets returns the inherited listening sockets: LISTEN_FDS of them, from descriptor 3
+// on. If LISTEN_PID is set, it must be the ID of this process.
 func inheritedSockets(getenv func(string) string) ([]net.Listener, error) {
 	if pid := getenv("LISTEN_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
 		return nil, nil
@@ -36,7 +35,7 @@ func inheritedSockets(getenv func(string) string) ([]net.Listener, error) {
 	}
 	var out []net.Listener
 	for fd := firstInherited; fd < firstInherited+n; fd++ {
-		file := os.NewFile(uintptr(fd), "inherited-"+strconv.Itoa(fd)) // a small number
+		file := os.NewFile(uintptr(fd), "inherited-"+strconv.Itoa(fd)) // bounded by the check above
 		l, err := net.FileListener(file)
 		if err != nil {
 			return nil, fmt.Errorf("inherited socket %d: %w", fd, err)
@@ -49,7 +48,8 @@ func inheritedSockets(getenv func(string) string) ([]net.Listener, error) {
 	return out, nil
 }
 
-// shareSocket sets what lets others listen where the server does; nil: nothing does.
+// shareSocket returns a function that sets the socket options with which other processes can listen
+// on the same address, or nil if none is configured.
 func shareSocket(cfg *config.Serving) func(network, address string, c syscall.RawConn) error {
 	var options []int
 	if cfg.PermitPortSharing {

@@ -18,11 +18,11 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// certReload is how often certificate files are looked at.
+// certReload is how often certificate files are checked for changes.
 const certReload = time.Minute
 
-// serving is the server's certificate and the authorities that clients may
-// prove themselves by. Both follow their files.
+// serving has the server's certificates and the authorities of client certificates. Both are
+// reloaded when their files change.
 type serving struct {
 	certFile, keyFile string
 	cert              atomic.Pointer[tls.Certificate]
@@ -30,11 +30,12 @@ type serving struct {
 	named             atomic.Pointer[map[string]*tls.Certificate] // by name
 	cas               []*authn.CAFile
 	transport         config.Transport
-	protocols         []string // that clients may speak, best first
+	protocols         []string // protocols that the server offers, most preferred first
 	log               *slog.Logger
 }
 
-// newServing loads the files; without a certificate it makes one that signs itself.
+// newServing loads the certificate files. Without a configured certificate it creates a self-signed
+// one.
 func newServing(cfg *config.Config, log *slog.Logger) (*serving, error) {
 	s := &serving{
 		certFile: cfg.TLSCertFile, keyFile: cfg.TLSKeyFile, namedFiles: cfg.SNICerts, transport: cfg.Transport,
@@ -77,8 +78,8 @@ func (s *serving) reload() error {
 	return nil
 }
 
-// run follows the files until ctx is done. A file that cannot be read leaves
-// what was read before.
+// run reloads the files until ctx is done. If a file cannot be read, its previous contents stay in
+// use.
 func (s *serving) run(ctx context.Context, clk clock.Clock) {
 	ticker := clk.NewTicker(certReload)
 	defer ticker.Stop()
@@ -99,8 +100,8 @@ func (s *serving) run(ctx context.Context, clk clock.Clock) {
 	}
 }
 
-// config asks for client certificates and verifies none: which authority a
-// certificate has to be of depends on what it is presented for (package authn).
+// config returns a TLS configuration that requests client certificates and does not verify them:
+// which authority must have signed a certificate depends on its use (package authn).
 func (s *serving) config() (*tls.Config, error) {
 	base := &tls.Config{
 		MinVersion:     tls.VersionTLS12,
@@ -115,7 +116,7 @@ func (s *serving) config() (*tls.Config, error) {
 		return base, nil
 	}
 	base.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		// The names of the authorities are a hint for clients with several certificates.
+		// The names of the authorities help clients with several certificates to choose one.
 		c := base.Clone()
 		c.GetConfigForClient = nil
 		c.ClientCAs = s.cas[0].Pool()

@@ -17,8 +17,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/satoken"
 )
 
-// loadSigningKey reads the key of service account tokens, unless a signer beside this
-// process has it.
+// loadSigningKey reads the key that signs service account tokens, unless an external signer is
+// configured.
 func (s *Server) loadSigningKey() (err error) {
 	if s.cfg.ServiceAccountSigner == "" {
 		s.issuer, err = satoken.LoadIssuer(s.cfg.ServiceAccountIssuers[0], s.cfg.ServiceAccountSignKey)
@@ -26,7 +26,7 @@ func (s *Server) loadSigningKey() (err error) {
 	return err
 }
 
-// loadVerifyingKeys reads the keys that tokens are checked by, unless they are the signer's.
+// loadVerifyingKeys reads the keys that verify tokens, unless an external signer has them.
 func (s *Server) loadVerifyingKeys() error {
 	if s.cfg.ServiceAccountSigner != "" {
 		return nil
@@ -36,7 +36,7 @@ func (s *Server) loadVerifyingKeys() error {
 	return err
 }
 
-// startTokens follows the keys, or the signer.
+// startTokens starts the external signer's client, or the reload of the key files.
 func (s *Server) startTokens(ctx context.Context, background *sync.WaitGroup) error {
 	if files, ok := s.keys.(*satoken.KeyFiles); ok {
 		background.Go(func() { files.Run(ctx, s.deps.Clock, s.log) })
@@ -54,8 +54,7 @@ func (s *Server) startTokens(ctx context.Context, background *sync.WaitGroup) er
 	return nil
 }
 
-// signerMax is the longest life of a token that a signer beside this process
-// allows; 0: there is none.
+// signerMax returns the maximum lifetime of tokens of the external signer, or 0 without one.
 func (s *Server) signerMax() time.Duration {
 	if s.signer == nil {
 		return 0
@@ -63,7 +62,7 @@ func (s *Server) signerMax() time.Duration {
 	return s.signer.MaxExpiry
 }
 
-// maxExpiry is the longest life of a token that may be asked for; 0: no limit.
+// maxExpiry returns the maximum lifetime of a requested token, or 0 if it is not limited.
 func (s *Server) maxExpiry() time.Duration {
 	if m := s.cfg.ServiceAccountMaxExpiry; m != 0 {
 		return m
@@ -71,12 +70,12 @@ func (s *Server) maxExpiry() time.Duration {
 	return s.signerMax()
 }
 
-// noteUse labels a secret, once a day, as one whose token is in use.
+// noteUse labels the secret of a legacy token with the date of its last use, at most once a day.
 func (a *assembly) noteUse(ctx context.Context, secret *corev1.Secret) {
 	now := a.server.deps.Clock.Now().UTC()
 	today, tomorrow := now.Format(time.DateOnly), now.AddDate(0, 0, 1).Format(time.DateOnly)
 	if last := secret.Labels[satoken.LastUsedLabel]; last == today || last == tomorrow {
-		return // tomorrow: another server's clock
+		return // another server's clock is ahead
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": secret.UID, "labels": map[string]string{satoken.LastUsedLabel: today},

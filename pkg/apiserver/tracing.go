@@ -20,8 +20,8 @@ import (
 	"keelson.dev/keelson/pkg/daemon"
 )
 
-// newTracing is the tracing that a file asks for, a TracingConfiguration in any of
-// the versions that Kubernetes has; none without a file.
+// newTracing returns the tracing that file configures, which is a TracingConfiguration in any
+// version of Kubernetes. It returns nil without a file.
 func newTracing(file string) (*daemon.Tracing, error) {
 	if file == "" {
 		return nil, nil
@@ -41,18 +41,19 @@ func newTracing(file string) (*daemon.Tracing, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}
-	// Its connection to the collector lives until Shutdown.
+	// The connection to the collector lives until Shutdown, so it needs a context without end.
 	return daemon.NewTracing(context.Background(), &c.TracingConfiguration, "apiserver", host)
 }
 
-// endTracing hands the last spans over.
+// endTracing exports the remaining spans.
 func (s *Server) endTracing(ctx context.Context) {
 	if err := s.tracing.Shutdown(ctx); err != nil {
 		s.log.Info("Last spans are lost", "err", err)
 	}
 }
 
-// traced has the calls of inner that are made for requests be spans, where there are any.
+// traced returns inner with a span for each call that is part of a traced request. It returns inner
+// itself if tracing is off.
 func (s *Server) traced(inner kv.Store) kv.Store {
 	if s.tracing == nil {
 		return inner
@@ -60,11 +61,11 @@ func (s *Server) traced(inner kv.Store) kv.Store {
 	return tracedStore{inner}
 }
 
-// tracedStore has each call of the store below it that is made for a traced request
-// be a span of it. What the server does by itself, such as watching, is none.
+// tracedStore adds a span for each call that is part of a traced request. The server's own calls,
+// such as watches, get none.
 type tracedStore struct{ kv.Store }
 
-// span begins one, unless nobody would see it. What it returns ends it.
+// span begins a span, unless it would not be recorded. The returned function ends it.
 func (tracedStore) span(ctx context.Context, name, key string) (context.Context, func(*error)) {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.IsRecording() {

@@ -27,9 +27,9 @@ import (
 	"keelson.dev/apiserver/rest"
 )
 
-// typeConverter gives managedFields the schemas of all built-in kinds: client-go
-// has most of them, the kinds that extend the API, reviews, bindings and scales are
-// in the OpenAPI definitions. Both are read at the first need.
+// typeConverter has the schemas of all built-in kinds for managedFields. client-go has most of
+// them. Those of extension kinds, reviews, bindings and scales come from the OpenAPI definitions.
+// Both are read when they are first needed.
 type typeConverter struct {
 	kinds, extensions func() (managedfields.TypeConverter, error)
 }
@@ -41,7 +41,7 @@ func newTypeConverter(scheme *runtime.Scheme, source rest.OpenAPI) managedfields
 	}
 }
 
-// ObjectToTyped types an object by the schema of its kind.
+// ObjectToTyped converts an object by the schema of its kind.
 func (t *typeConverter) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
 	read := t.kinds
 	if defined(obj.GetObjectKind().GroupVersionKind()) {
@@ -63,7 +63,7 @@ func defined(gvk schema.GroupVersionKind) bool {
 	return gvk == corev1.SchemeGroupVersion.WithKind("Binding") || gvk == autoscalingv1.SchemeGroupVersion.WithKind("Scale")
 }
 
-// TypedToObject is the same for all kinds.
+// TypedToObject converts a value back to an object. It does not depend on the kind.
 func (t *typeConverter) TypedToObject(value *typed.TypedValue) (runtime.Object, error) {
 	converter, err := t.kinds()
 	if err != nil {
@@ -72,8 +72,9 @@ func (t *typeConverter) TypedToObject(value *typed.TypedValue) (runtime.Object, 
 	return converter.TypedToObject(value)
 }
 
-// readKinds takes client-go's schemas, which are made of OpenAPI v2. Those that Kubernetes
-// makes of v3 say nothing of what an IntOrString is: an object in its place is found when it is decoded.
+// readKinds reads client-go's schemas, which are generated from OpenAPI v2. Kubernetes uses schemas
+// from v3, which do not describe an IntOrString, so that an object in its place is rejected only
+// when it is decoded. readKinds changes the type to match.
 func readKinds(scheme *runtime.Scheme) (managedfields.TypeConverter, error) {
 	sample, err := applyconfigurations.NewTypeConverter(scheme).ObjectToTyped(&corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}})
 	if err != nil {

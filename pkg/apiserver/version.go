@@ -11,7 +11,7 @@ import (
 	"keelson.dev/keelson/pkg/daemon"
 )
 
-// openAPIPages is what OpenAPI says of the pages beside the API.
+// openAPIPages returns the pages outside the API that the OpenAPI documents describe.
 func openAPIPages() []openapi.Page {
 	return []openapi.Page{
 		{Path: "/version/", Description: "get the version information for this server", ID: "getCodeVersion", Tag: "version",

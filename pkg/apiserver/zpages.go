@@ -15,14 +15,13 @@ import (
 	"keelson.dev/keelson/pkg/daemon/zpages"
 )
 
-// componentName is what the server calls itself on its pages.
+// componentName is the name of the server on its own pages.
 const componentName = "apiserver"
 
-// Handle registers h at path; it lets libraries install their pages.
+// Handle registers h at path. Libraries install their pages with it.
 func (m *mux) Handle(path string, h http.Handler) { m.handle(path, h) }
 
-// addZPages serves the pages that tell people what the server is: its flags and
-// its state, as far as they are enabled.
+// addZPages serves the enabled pages about the server's flags and state.
 func (m *mux) addZPages(values map[string]string, enabled func(feature string) bool) {
 	listed := slices.DeleteFunc(slices.Collect(maps.Keys(m.exact)), func(p string) bool { return strings.HasPrefix(p, "/debug/") })
 	if enabled(features.ComponentFlagz) {
@@ -34,7 +33,7 @@ func (m *mux) addZPages(values map[string]string, enabled func(feature string) b
 	}
 }
 
-// sinceStart says in a header of metrics since when they are counted.
+// sinceStart adds the time since which metrics count to a header of h's answers.
 func sinceStart(h http.Handler, started time.Time) http.Handler {
 	value := strconv.FormatInt(started.Unix(), 10)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -45,8 +44,7 @@ func sinceStart(h http.Handler, started time.Time) http.Handler {
 	})
 }
 
-// unvaried is an answer that caches are told nothing about but that they are not
-// to keep it: the library of metrics says by what it varies, which Kubernetes does not.
+// unvaried removes the header Vary, which the metrics library sets and Kubernetes does not.
 type unvaried struct{ http.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.

@@ -10,16 +10,16 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// errDenied is told in Kubernetes' words.
+// errDenied is Kubernetes' message.
 var errDenied = errors.New("admission control is denying all modifications")
 
-// newAlwaysAdmit refuses nothing, as if it were not there.
+// newAlwaysAdmit returns a plugin that admits everything.
 func newAlwaysAdmit(deps Deps) (admission.Interface, error) {
 	deps.Log.Warn("Admission plugin AlwaysAdmit is deprecated: it does nothing")
 	return newIdle(deps)
 }
 
-// newAlwaysDeny refuses everything, the server's own writes included.
+// newAlwaysDeny returns a plugin that rejects everything, including the server's own writes.
 func newAlwaysDeny(deps Deps) (admission.Interface, error) {
 	deps.Log.Warn("Admission plugin AlwaysDeny is deprecated")
 	return alwaysDeny{}, nil
@@ -27,19 +27,18 @@ func newAlwaysDeny(deps Deps) (admission.Interface, error) {
 
 type alwaysDeny struct{}
 
-// Handles is true of every operation.
+// Handles returns true.
 func (alwaysDeny) Handles(admission.Operation) bool { return true }
 
-// Admit refuses.
+// Admit rejects the write.
 func (alwaysDeny) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	return admission.NewForbidden(a, errDenied)
 }
 
-// Validate refuses.
+// Validate rejects the write.
 func (alwaysDeny) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	return admission.NewForbidden(a, errDenied)
 }
 
-// newIdle is a plugin that lets everything pass: what Kubernetes' plugins do whose
-// features are off.
+// newIdle returns a plugin that admits everything, like Kubernetes' plugins whose features are off.
 func newIdle(Deps) (admission.Interface, error) { return admission.NewHandler(), nil }

@@ -15,9 +15,9 @@ import (
 	"keelson.dev/keelson/pkg/api/podspec"
 )
 
-// newAlwaysPull makes every pod prove its right to its images at its start. As in Kubernetes,
-// containers that are put into a pod that runs (ephemeralcontainers) are not looked at, nor is
-// an update that brings no image.
+// newAlwaysPull returns a plugin that sets imagePullPolicy Always, so that every pod start needs
+// the right to pull its images. As in Kubernetes, it ignores ephemeral containers and updates
+// without new images.
 func newAlwaysPull(Deps) (admission.Interface, error) {
 	return &podPlugin{
 		Handler: admission.NewHandler(admission.Create, admission.Update),
@@ -44,7 +44,7 @@ func newAlwaysPull(Deps) (admission.Interface, error) {
 	}, nil
 }
 
-// bringsImages reports whether containers of the pod have images that they did not have.
+// bringsImages reports whether containers of the pod have images that they did not have before.
 func bringsImages(a admission.Attributes, pod *corev1.Pod) bool {
 	old, ok := a.GetOldObject().(*corev1.Pod)
 	return a.GetOperation() != admission.Update || !ok || images(pod).Difference(images(old)).Len() > 0
@@ -58,7 +58,7 @@ func images(pod *corev1.Pod) sets.Set[string] {
 	return all
 }
 
-// pull is where it is said when an image is pulled.
+// pull returns the field of the image pull policy.
 type pull struct {
 	path   *field.Path
 	policy *corev1.PullPolicy

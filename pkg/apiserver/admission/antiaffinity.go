@@ -12,7 +12,8 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// newAntiAffinity lets no pod keep others off more than its own node.
+// newAntiAffinity returns a plugin that rejects required anti-affinity over more than a single
+// node.
 func newAntiAffinity(Deps) (admission.Interface, error) {
 	return &podPlugin{
 		Handler: admission.NewHandler(admission.Create, admission.Update),

@@ -21,8 +21,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// mayFor reports whether u may use verb on a signer, by its name or by its
-// domain ("example.com/*").
+// mayFor reports whether u may use verb on a signer, by its name or by its domain
+// ("example.com/*").
 func mayFor(ctx context.Context, authz authorizer.Authorizer, u user.Info, verb, signer string) bool {
 	attrs := authorizer.AttributesRecord{
 		User: u, Verb: verb, Name: signer,
@@ -46,7 +46,8 @@ func requests(subresource string, op admission.Operation, validate func(context.
 	}
 }
 
-// newCertificateApproval lets those approve who may for the signer.
+// newCertificateApproval returns a plugin that requires the right to approve for the signer of a
+// request.
 func newCertificateApproval(deps Deps) (admission.Interface, error) {
 	return requests("approval", admission.Update, func(ctx context.Context, a admission.Attributes, _ csr) error {
 		old, ok := a.GetOldObject().(csr)
@@ -60,7 +61,8 @@ func newCertificateApproval(deps Deps) (admission.Interface, error) {
 	}), nil
 }
 
-// newCertificateSigning lets those sign who may for the signer.
+// newCertificateSigning returns a plugin that requires the right to sign for the signer of a
+// request.
 func newCertificateSigning(deps Deps) (admission.Interface, error) {
 	return requests("status", admission.Update, func(ctx context.Context, a admission.Attributes, obj csr) error {
 		old, ok := a.GetOldObject().(csr)
@@ -77,7 +79,8 @@ func newCertificateSigning(deps Deps) (admission.Interface, error) {
 	}), nil
 }
 
-// newSubjectRestriction refuses requests for client certificates of system:masters.
+// newSubjectRestriction returns a plugin that rejects requests for client certificates of
+// system:masters.
 func newSubjectRestriction(Deps) (admission.Interface, error) {
 	return requests("", admission.Create, func(_ context.Context, a admission.Attributes, obj csr) error {
 		if obj.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
@@ -102,7 +105,8 @@ func parseRequest(data []byte) (*x509.CertificateRequest, error) {
 	return x509.ParseCertificateRequest(block.Bytes)
 }
 
-// newTrustBundleAttest lets those publish trust bundles who may for the signer.
+// newTrustBundleAttest returns a plugin that requires the right to attest for the signer of a trust
+// bundle.
 func newTrustBundleAttest(deps Deps) (admission.Interface, error) {
 	return &typed[*certificatesv1beta1.ClusterTrustBundle]{
 		Handler: admission.NewHandler(admission.Create, admission.Update),

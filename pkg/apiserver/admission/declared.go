@@ -18,8 +18,8 @@ import (
 	"keelson.dev/keelson/pkg/daemon"
 )
 
-// declaredFeatures refuses changes of pods that the kubelet of their node could not carry out:
-// it does not declare the feature.
+// declaredFeatures rejects pod updates that need a feature which the pod's node does not declare,
+// because its kubelet could not apply them.
 type declaredFeatures struct {
 	client kubernetes.Interface
 	ours   *version.Version

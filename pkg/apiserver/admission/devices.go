@@ -23,9 +23,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// DeviceGuard lets only administrators' namespaces have devices that others use. It lets users change
-// only the parts of a claim's status that they may write: those who bind claims, and the drivers of
-// the claim's devices.
+// DeviceGuard checks writes of resource claims. Only namespaces of administrators may request
+// devices that are in use. Users may change only the parts of a claim's status that they have
+// rights to: to bind claims, or to report for the drivers of the claim's devices.
 type DeviceGuard struct {
 	Authorizer authorizer.Authorizer
 	Client     kubernetes.Interface
@@ -36,7 +36,7 @@ func (g *DeviceGuard) CheckStatus(ctx context.Context, c, old *resourcev1.Resour
 	return slices.Concat(g.granted(ctx, c, old), g.binding(ctx, &c.Status, &old.Status), g.drivers(ctx, &c.Status, &old.Status))
 }
 
-// CheckRequests implements dynamic.Guard: only administrators may ask for devices that others use.
+// CheckRequests implements dynamic.Guard: only administrators may request devices that are in use.
 func (g *DeviceGuard) CheckRequests(ctx context.Context, namespace string, requests []resourcev1.DeviceRequest) field.ErrorList {
 	for i := range requests {
 		if e := requests[i].Exactly; e != nil && e.AdminAccess != nil && *e.AdminAccess {
@@ -46,10 +46,10 @@ func (g *DeviceGuard) CheckRequests(ctx context.Context, namespace string, reque
 	return nil
 }
 
-// granted judges whether an allocation may give them.
+// granted checks the use of devices with admin access in an allocation.
 func (g *DeviceGuard) granted(ctx context.Context, c, old *resourcev1.ResourceClaim) field.ErrorList {
 	if firstAdmin(&old.Status) >= 0 {
-		return nil // an allocation stays as it is
+		return nil // the allocation is not changed
 	}
 	i := firstAdmin(&c.Status)
 	if i < 0 {
@@ -76,7 +76,7 @@ func (g *DeviceGuard) admin(ctx context.Context, path *field.Path, namespace str
 	return nil
 }
 
-// binding judges whether the user may bind claims, if that is what happens.
+// binding checks the right to bind claims if the allocation or the reservations change.
 func (g *DeviceGuard) binding(ctx context.Context, s, old *resourcev1.ResourceClaimStatus) field.ErrorList {
 	if equality.Semantic.DeepEqual(s.Allocation, old.Allocation) && equality.Semantic.DeepEqual(s.ReservedFor, old.ReservedFor) {
 		return nil
@@ -92,8 +92,8 @@ func (g *DeviceGuard) binding(ctx context.Context, s, old *resourcev1.ResourceCl
 	return nil
 }
 
-// drivers judges whether the user may speak for the drivers of the devices whose
-// state changes. A driver on the claim's own node needs less than one elsewhere.
+// drivers checks the right to report for the drivers of devices whose state changes. A driver on
+// the claim's own node needs a smaller right than one elsewhere.
 func (g *DeviceGuard) drivers(ctx context.Context, s, old *resourcev1.ResourceClaimStatus) field.ErrorList {
 	changed := changedDrivers(s, old)
 	if s.Allocation == nil || len(changed) == 0 {
@@ -117,7 +117,7 @@ func (g *DeviceGuard) drivers(ctx context.Context, s, old *resourcev1.ResourceCl
 	return errs
 }
 
-// anyAllowed is nil when one of verbs is allowed, else why the first is not.
+// anyAllowed returns nil if one of verbs is allowed, or else why the first one is not.
 func (g *DeviceGuard) anyAllowed(ctx context.Context, base authorizer.Attributes, verbs []string, driver string) error {
 	var first error
 	for _, verb := range verbs {
@@ -147,25 +147,25 @@ func (g *DeviceGuard) allowed(ctx context.Context, attrs authorizer.Attributes) 
 	return errors.New(responsewriters.ForbiddenStatusError(attrs, reason).Error())
 }
 
-// partOf is a request as if it were for a part of the claim.
+// partOf is the attributes of a request as if it were for a part of the claim.
 type partOf struct {
 	authorizer.Attributes
 	verb, subresource, namespace, name string
 }
 
-// GetVerb is what is done to the part.
+// GetVerb returns the verb on the part.
 func (p partOf) GetVerb() string { return p.verb }
 
-// GetSubresource is the part.
+// GetSubresource returns the name of the part.
 func (p partOf) GetSubresource() string { return p.subresource }
 
-// GetNamespace is where.
+// GetNamespace returns the namespace of the claim.
 func (p partOf) GetNamespace() string { return p.namespace }
 
-// GetName is whose.
+// GetName returns the name of the driver.
 func (p partOf) GetName() string { return p.name }
 
-// changedDrivers are those of devices whose state comes, changes or goes.
+// changedDrivers returns the drivers of devices whose state is added, changed or removed.
 func changedDrivers(s, old *resourcev1.ResourceClaimStatus) sets.Set[string] {
 	type key struct{ driver, pool, device, share string }
 	keyOf := func(d *resourcev1.AllocatedDeviceStatus) key {
@@ -194,7 +194,7 @@ func changedDrivers(s, old *resourcev1.ResourceClaimStatus) sets.Set[string] {
 	return changed
 }
 
-// nodeOf is the one node that an allocation is for; empty: there is none.
+// nodeOf returns the only node that an allocation is for, or "" if there is no single node.
 func nodeOf(a *resourcev1.AllocationResult) string {
 	if a.NodeSelector == nil || len(a.NodeSelector.NodeSelectorTerms) != 1 {
 		return ""
@@ -210,7 +210,7 @@ func nodeOf(a *resourcev1.AllocationResult) string {
 	return f.Values[0]
 }
 
-// isOn reports whether a user is a service account whose token is a node's.
+// isOn reports whether the user is a service account whose token is bound to node.
 func isOn(u user.Info, node string) bool {
 	if node == "" || u == nil {
 		return false

@@ -18,17 +18,17 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// restricted is the subresource whose creation is the right to name any address.
+// restricted is the subresource for which the right to create allows any address.
 const restricted = "restricted"
 
-// endpointOwnership lets an endpoint's address be that of a pod in the same
-// namespace only. Whoever may create the subresource "restricted" of endpoints
-// or endpointslices may name any: controllers do so for pods that they have
-// looked at, and administrators for servers outside the cluster.
+// endpointOwnership rejects endpoint addresses that are not those of pods in the same namespace. A
+// user with the right to create the subresource "restricted" of endpoints or endpointslices may use
+// any address: controllers do so for pods that they have checked, and administrators for servers
+// outside the cluster.
 //
-// Without it who may write endpoints can have whatever forwards to a service (an
-// ingress controller, a load balancer, the API server's own proxy) reach pods of
-// other namespaces in spite of the network policies around them.
+// Otherwise, a user who may write endpoints could make any component that forwards to services (an
+// ingress controller, a load balancer, the API server's own proxy) connect to pods of other
+// namespaces, in spite of their network policies.
 type endpointOwnership struct {
 	*admission.Handler
 	authz  authorizer.Authorizer
@@ -39,7 +39,7 @@ func newEndpointOwnership(deps Deps) (admission.Interface, error) {
 	return &endpointOwnership{admission.NewHandler(admission.Create, admission.Update), deps.Authorizer, deps.Client}, nil
 }
 
-// Validate refuses addresses that are new and not those of the namespace's pods.
+// Validate rejects added addresses that are not those of the namespace's pods.
 func (p *endpointOwnership) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	fresh := endpointAddresses(a.GetObject()).Difference(endpointAddresses(a.GetOldObject()))
 	if fresh.Len() == 0 {
@@ -64,8 +64,8 @@ func (p *endpointOwnership) Validate(ctx context.Context, a admission.Attributes
 	return nil
 }
 
-// podAddresses are read from the store, not from an informer: endpoints may be
-// written as soon as a pod has an address.
+// podAddresses returns the addresses of the namespace's pods. It reads the store and no informer:
+// endpoints may be written as soon as a pod has an address.
 func (p *endpointOwnership) podAddresses(ctx context.Context, namespace string) (sets.Set[string], error) {
 	pods, err := p.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -76,9 +76,9 @@ func (p *endpointOwnership) podAddresses(ctx context.Context, namespace string) 
 		pod := &pods.Items[i]
 		switch {
 		case pod.Spec.HostNetwork:
-			continue // its address is the node's, and so every other pod's there
+			continue // its address is the node's, which other pods share
 		case pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
-			continue // another pod may have been given the address that is still in its status
+			continue // the address in its status may belong to another pod by now
 		}
 		for _, ip := range pod.Status.PodIPs {
 			out.Insert(ip.IP)
@@ -87,14 +87,14 @@ func (p *endpointOwnership) podAddresses(ctx context.Context, namespace string) 
 	return out, nil
 }
 
-// endpointAddresses are those of an Endpoints or an EndpointSlice; of anything
-// else there are none.
+// endpointAddresses returns the addresses of an Endpoints or an EndpointSlice, and none for other
+// objects.
 func endpointAddresses(obj runtime.Object) sets.Set[string] {
 	out := sets.New[string]()
 	switch o := obj.(type) {
 	case *corev1.Endpoints: // still served
 		for _, s := range o.Subsets {
-			for _, list := range [][]corev1.EndpointAddress{s.Addresses, s.NotReadyAddresses} { // as above
+			for _, list := range [][]corev1.EndpointAddress{s.Addresses, s.NotReadyAddresses} { // not ready addresses receive traffic too
 				for _, at := range list {
 					out.Insert(at.IP)
 				}

@@ -24,16 +24,16 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// defaultRates is how many rates a limit remembers that does not say.
+// defaultRates is the default number of rates that a limit remembers.
 const defaultRates = 4096
 
-// rateSettings are a Configuration of eventratelimit.admission.k8s.io.
+// rateSettings is the Configuration of eventratelimit.admission.k8s.io.
 type rateSettings struct {
 	metav1.TypeMeta `json:",inline"`
 	Limits          []rateLimit `json:"limits"`
 }
 
-// rateLimit bounds the events of all that have the same key.
+// rateLimit limits the rate of events with the same key.
 type rateLimit struct {
 	Type      string `json:"type"`
 	QPS       int32  `json:"qps"`
@@ -46,10 +46,11 @@ func (s *rateSettings) DeepCopyObject() runtime.Object {
 	return &rateSettings{s.TypeMeta, slices.Clone(s.Limits)}
 }
 
-// serverLimit is the type of the limit that all share.
+// serverLimit is the type of the limit that all events share.
 const serverLimit = "Server"
 
-// rateKey tells what shares a rate, by the type of the limit; nil: there is no such type.
+// rateKey returns the function that computes the key of an event for a type of limit, or nil for an
+// unknown type.
 func rateKey(limit string) func(admission.Attributes) string {
 	switch limit {
 	case serverLimit:
@@ -97,19 +98,19 @@ func (s *rateSettings) validate() field.ErrorList {
 	return errs
 }
 
-// eventRates refuses events that come too often.
+// eventRates rejects events that exceed a limit.
 type eventRates struct {
 	*admission.Handler
 	limits []*eventLimit
 	clock  clock.Clock
 }
 
-// eventLimit has the rates of those it has seen lately.
+// eventLimit has the rates of the keys it has seen most recently.
 type eventLimit struct {
 	rateLimit
 	key func(admission.Attributes) string
 
-	mu    sync.Mutex // two that look for the same new key get the same rate
+	mu    sync.Mutex // so that concurrent requests with a new key share one rate
 	rates *lru.Cache
 }
 
@@ -133,8 +134,8 @@ func newEventRates(deps Deps) (admission.Interface, error) {
 	return p, nil
 }
 
-// Validate takes one of each limit, and tells of all that have none left. Trials are
-// free, and so are the events of the other group, as in Kubernetes.
+// Validate charges each limit and returns an error with all exceeded limits. As in Kubernetes, dry
+// runs and events of events.k8s.io are not limited.
 func (p *eventRates) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.IsDryRun() || (a.GetKind().GroupKind() != schema.GroupKind{Kind: "Event"}) {
 		return nil
@@ -152,7 +153,7 @@ func (p *eventRates) Validate(_ context.Context, a admission.Attributes, _ admis
 	return apierrors.NewTooManyRequestsError(utilerrors.NewAggregate(refused).Error())
 }
 
-// rate is the rate of a key.
+// rate returns the rate of a key.
 func (l *eventLimit) rate(key string) *rate.Limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -29,7 +29,7 @@ import (
 	"keelson.dev/keelson/pkg/outbound"
 )
 
-// Webhooks and policies that users write are the library's.
+// Webhooks and policies of users are evaluated by the library's plugins.
 
 func newMutatingPolicy(deps Deps) (admission.Interface, error) {
 	return mutatingpolicy.NewPlugin(deps.settings)
@@ -48,7 +48,8 @@ func newValidatingWebhook(deps Deps) (admission.Interface, error) {
 	return &validating{p, configured(deps.Informers.Admissionregistration().V1().ValidatingWebhookConfigurations().Informer(), static)}, err
 }
 
-// newBook has the book see to the configurations of webhooks before anybody else.
+// newBook creates the book of webhook health and registers it before other readers of webhook
+// configurations.
 func newBook(deps Deps) (*webhooks.Book, error) {
 	book, err := webhooks.NewBook(deps.Clock, deps.Log)
 	if err != nil {
@@ -64,27 +65,27 @@ func newBook(deps Deps) (*webhooks.Book, error) {
 	return book, nil
 }
 
-// configured returns whether there may be webhooks: not all of them are known, or
-// there are configurations, in the API or static ones. The plugins copy an object
-// for webhooks before they look whether there are any.
+// configured reports whether there may be webhooks: the configurations are not all loaded, or there
+// are some, in the API or static. The library's plugins would copy each object before they find
+// that there are none.
 func configured(configurations cache.SharedIndexInformer, static bool) func() bool {
 	known := configurations.GetStore()
 	return func() bool { return static || !configurations.HasSynced() || len(known.List()) > 0 }
 }
 
-// review reports whether a request is a review, which webhooks are not asked about: a webhook that
+// review reports whether a request is a review. Webhooks are not called for reviews: a webhook that
 // does not answer would keep all components from authenticating and authorizing clients.
 func review(a admission.Attributes) bool {
 	return slices.Contains(reviews(), a.GetResource().GroupResource())
 }
 
-// mutating tells those who call webhooks which request it is about.
+// mutating calls mutating webhooks, with the request in the context for the book.
 type mutating struct {
 	*mutatingwebhook.Plugin
 	configured func() bool
 }
 
-// Admit asks mutating webhooks.
+// Admit calls the mutating webhooks.
 func (p *mutating) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	if !p.configured() || review(a) {
 		return nil
@@ -92,13 +93,13 @@ func (p *mutating) Admit(ctx context.Context, a admission.Attributes, o admissio
 	return p.Plugin.Admit(webhooks.For(ctx, a), a, o)
 }
 
-// validating does so too.
+// validating calls validating webhooks, with the request in the context for the book.
 type validating struct {
 	*validatingwebhook.Plugin
 	configured func() bool
 }
 
-// Validate asks validating webhooks.
+// Validate calls the validating webhooks.
 func (p *validating) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	if !p.configured() || review(a) {
 		return nil
@@ -106,7 +107,7 @@ func (p *validating) Validate(ctx context.Context, a admission.Attributes, o adm
 	return p.Plugin.Validate(webhooks.For(ctx, a), a, o)
 }
 
-// webhookInitializer tells webhooks where services are.
+// webhookInitializer gives the webhook plugins their service resolver and transport.
 func webhookInitializer(deps Deps, book *webhooks.Book) (admission.PluginInitializer, error) {
 	r, err := Resolver(deps.Informers, deps.EndpointRouting)
 	if err != nil {
@@ -119,8 +120,8 @@ func webhookInitializer(deps Deps, book *webhooks.Book) (admission.PluginInitial
 	return webhookinit.NewPluginInitializer(kept, r), nil
 }
 
-// Callers is how webhooks are called: at addresses that the policy allows, at
-// no other because the one that was called says so, and with an end to what they answer.
+// Callers returns how webhooks are called: only at addresses that the policy allows, without
+// following redirects, and with a limit on the size of answers.
 func Callers(p outbound.Policy, t *daemon.Tracing) webhook.AuthenticationInfoResolverWrapper {
 	dialer := outbound.NewDialer(p)
 	harden := func(c *rest.Config, err error) (*rest.Config, error) {
@@ -146,11 +147,11 @@ func Callers(p outbound.Policy, t *daemon.Tracing) webhook.AuthenticationInfoRes
 	}
 }
 
-// direct goes by no proxy: the addresses that matter would be the proxy's to connect to.
+// direct disables proxies: the policy could only check the address of the proxy.
 func direct(*http.Request) (*url.URL, error) { return nil, nil }
 
-// Resolver finds the services that webhooks are behind: by their virtual
-// addresses, or by those of their endpoints.
+// Resolver returns what resolves the services of webhooks, to their cluster IPs or to their
+// endpoints.
 func Resolver(factory informers.SharedInformerFactory, byEndpoints bool) (webhook.ServiceResolver, error) {
 	services := factory.Core().V1().Services()
 	services.Informer()
@@ -164,21 +165,21 @@ func Resolver(factory informers.SharedInformerFactory, byEndpoints bool) (webhoo
 	return byEndpoint{services.Lister(), slices}, nil
 }
 
-// byCluster reaches services by their virtual addresses.
+// byCluster resolves services to their cluster IPs.
 type byCluster struct{ services corelisters.ServiceLister }
 
-// ResolveEndpoint answers the cluster IP of a service.
+// ResolveEndpoint returns the cluster IP of a service.
 func (r byCluster) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
 	return proxy.ResolveCluster(r.services, namespace, name, port)
 }
 
-// byEndpoint reaches services by their endpoints.
+// byEndpoint resolves services to their endpoints.
 type byEndpoint struct {
 	services corelisters.ServiceLister
 	slices   proxy.EndpointSliceGetter
 }
 
-// ResolveEndpoint answers the address of one endpoint of a service.
+// ResolveEndpoint returns the address of one endpoint of a service.
 func (r byEndpoint) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
 	return proxy.ResolveEndpoint(r.services, r.slices, namespace, name, port)
 }

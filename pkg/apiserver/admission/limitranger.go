@@ -38,8 +38,8 @@ func newLimitRanger(deps Deps) (admission.Interface, error) {
 	return p, nil
 }
 
-// applies reports whether a's object has limits at this moment. Containers of
-// a pod change by its resize subresource alone.
+// applies reports whether limit ranges apply to a write. The resources of a pod's containers change
+// only through the subresource resize.
 func (p *limitRanger) applies(a admission.Attributes) bool {
 	if old, ok := a.GetOldObject().(metav1.Object); ok && old.GetDeletionTimestamp() != nil {
 		return false
@@ -124,7 +124,7 @@ func defaultContainer(c *corev1.Container, what string, requests, limits corev1.
 	return notes
 }
 
-// fill adds what list lacks of defaults, and names it.
+// fill adds the missing defaults to list, and returns their names.
 func fill(list *corev1.ResourceList, defaults corev1.ResourceList) []string {
 	var set []string
 	for k, v := range defaults {
@@ -140,7 +140,7 @@ func fill(list *corev1.ResourceList, defaults corev1.ResourceList) []string {
 	return set
 }
 
-// Validate refuses what is out of bounds, unless an update leaves it as it is stored.
+// Validate rejects resources out of bounds, except those that an update does not change.
 func (p *limitRanger) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	return p.each(a, func(r *corev1.LimitRange) error {
 		var errs []error
@@ -161,20 +161,20 @@ func (p *limitRanger) Validate(_ context.Context, a admission.Attributes, _ admi
 	})
 }
 
-// amounts are the resources of a container, a pod or a claim. old is what is stored
-// of them; it is nil for an object that is created.
+// amounts are the resources of a container, pod or claim. old are the stored ones, or nil for a new
+// object.
 type amounts struct {
 	requests, limits corev1.ResourceList
 	old              *amounts
 }
 
-// request returns a request, and whether it is set and is as stored.
+// request returns a request, and whether it is set and unchanged.
 func (m *amounts) request(name corev1.ResourceName) (q resource.Quantity, set, kept bool) {
 	q, set = m.requests[name]
 	return q, set, m.old != nil && sameAmount(m.requests, m.old.requests, name)
 }
 
-// limit returns a limit, and whether it is set and is as stored.
+// limit returns a limit, and whether it is set and unchanged.
 func (m *amounts) limit(name corev1.ResourceName) (q resource.Quantity, set, kept bool) {
 	q, set = m.limits[name]
 	return q, set, m.old != nil && sameAmount(m.limits, m.old.limits, name)
@@ -259,7 +259,7 @@ func add(errs []error, err error) []error {
 	return append(errs, err)
 }
 
-// ordered visits a list by name, so that messages are the same every time.
+// ordered iterates over list by name, so that messages are deterministic.
 func ordered(list corev1.ResourceList) func(yield func(corev1.ResourceName, resource.Quantity) bool) {
 	return func(yield func(corev1.ResourceName, resource.Quantity) bool) {
 		for _, k := range slices.Sorted(maps.Keys(list)) {
@@ -309,7 +309,7 @@ func checkRatio(kind corev1.LimitType, name corev1.ResourceName, bound resource.
 	case !limited || lim.IsZero():
 		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no limit is specified or limit is 0", name, kind, bound.String())
 	}
-	// Exactly, since floating point would reject a limit of just the bound.
+	// Compare exactly: with floating point, a limit equal to the bound could be rejected.
 	most := bound.DeepCopy()
 	most.AsDec().Mul(bound.AsDec(), req.AsDec())
 	if lim.Cmp(most) > 0 {

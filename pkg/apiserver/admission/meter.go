@@ -17,9 +17,8 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// meters are Kubernetes' metrics of how long plugins, and all of them together,
-// take. Two dozen plugins see each write: the library's own meters look up their
-// labels each time, which takes longer than most plugins do.
+// meters has Kubernetes' latency metrics of plugins and of the whole chain. The library's own
+// meters look up labels for each call, which takes longer than most of the two dozen plugins.
 type meters struct {
 	clock      clock.Clock
 	controller *prometheus.HistogramVec
@@ -27,7 +26,7 @@ type meters struct {
 	summary    *prometheus.SummaryVec
 }
 
-// newMeters registers with r; nil keeps the figures from everybody.
+// newMeters registers the metrics with r. If r is nil, they are not exported.
 func newMeters(clk clock.Clock, r prometheus.Registerer) (*meters, error) {
 	const namespace, subsystem = "apiserver", "admission"
 	buckets := []float64{0.005, 0.025, 0.1, 0.5, 1.0, 2.5}
@@ -56,25 +55,25 @@ func newMeters(clk clock.Clock, r prometheus.Registerer) (*meters, error) {
 	return m, nil
 }
 
-// plugin times one plugin.
+// plugin measures one plugin.
 func (m *meters) plugin(p admission.Interface, name string) admission.Interface {
 	return newMetered(p, m.clock, func(labels ...string) []prometheus.Observer {
 		return []prometheus.Observer{m.controller.WithLabelValues(append([]string{name}, labels...)...)}
 	})
 }
 
-// all times the whole chain.
+// all measures the whole chain.
 func (m *meters) all(chain admission.Interface) *metered {
 	return newMetered(chain, m.clock, func(labels ...string) []prometheus.Observer {
 		return []prometheus.Observer{m.step.WithLabelValues(labels...), m.summary.WithLabelValues(labels...)}
 	})
 }
 
-// metered takes the time of a plugin, or of the chain.
+// metered measures a plugin or the chain.
 type metered struct {
 	admission.Interface
-	mutating   admission.MutationInterface   // nil: it does not
-	validating admission.ValidationInterface // nil: it does not
+	mutating   admission.MutationInterface   // nil if it has none
+	validating admission.ValidationInterface // nil if it has none
 	clock      clock.Clock
 	admit      meter
 	validate   meter
@@ -87,7 +86,7 @@ func newMetered(p admission.Interface, clk clock.Clock, observers func(labels ..
 	return m
 }
 
-// Admit runs what mutates.
+// Admit calls and measures the mutating part.
 func (m *metered) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	if m.mutating == nil {
 		return nil
@@ -98,7 +97,7 @@ func (m *metered) Admit(ctx context.Context, a admission.Attributes, o admission
 	return err
 }
 
-// Validate runs what validates.
+// Validate calls and measures the validating part.
 func (m *metered) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	if m.validating == nil {
 		return nil
@@ -109,8 +108,7 @@ func (m *metered) Validate(ctx context.Context, a admission.Attributes, o admiss
 	return err
 }
 
-// meter is the figures of one step. Those of each operation are made when it is
-// first seen.
+// meter has the metrics of one step. Those of an operation are created when they are first needed.
 type meter struct {
 	step      string
 	observers func(labels ...string) []prometheus.Observer

@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/nodeauth"
 )
 
-// mirrorPod lets a node create pods that show what it runs of its own accord.
+// mirrorPod checks that a node creates only mirrors of static pods.
 func (p *nodeRestriction) mirrorPod(ctx context.Context, node string, a admission.Attributes) error {
 	pod, ok := a.GetObject().(*corev1.Pod)
 	if !ok {
@@ -62,8 +62,8 @@ func (p *nodeRestriction) mirrorPod(ctx context.Context, node string, a admissio
 	return nil
 }
 
-// refersTo names the first kind of API objects, beside its node, that a pod needs; empty
-// when there is none. By such a pod a node would give itself access to them.
+// refersTo returns the first kind of API object, other than the node, that a pod refers to, or ""
+// if there is none. A node could use such a pod to get access to the objects.
 func refersTo(pod *corev1.Pod) (string, error) {
 	secrets, configMaps := nodeauth.Needs(pod)
 	switch {

@@ -15,7 +15,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 )
 
-// namespaces finds the namespaces of writes.
+// namespaces looks up the namespaces of writes.
 type namespaces struct {
 	client kubernetes.Interface
 	lister corelisters.NamespaceLister
@@ -25,7 +25,8 @@ func newNamespaces(deps Deps) namespaces {
 	return namespaces{deps.Client, deps.Informers.Core().V1().Namespaces().Lister()}
 }
 
-// get is a namespace, by the server's word where the informer has not heard of it.
+// get returns a namespace from the informer, or from the server if the informer does not have it
+// yet.
 func (n namespaces) get(ctx context.Context, name string) (*corev1.Namespace, error) {
 	ns, err := n.lister.Get(name)
 	if apierrors.IsNotFound(err) {
@@ -37,12 +38,12 @@ func (n namespaces) get(ctx context.Context, name string) (*corev1.Namespace, er
 	return ns, err
 }
 
-// inNamespace reports whether a write needs a namespace that is there.
+// inNamespace reports whether a write needs an existing namespace.
 func inNamespace(a admission.Attributes) bool {
 	return a.GetNamespace() != "" && a.GetKind().GroupKind() != schema.GroupKind{Kind: "Namespace"}
 }
 
-// namespaceExists refuses writes to namespaces that are not there.
+// namespaceExists rejects writes to namespaces that do not exist.
 type namespaceExists struct {
 	*admission.Handler
 	namespaces
@@ -52,7 +53,7 @@ func newNamespaceExists(deps Deps) (admission.Interface, error) {
 	return &namespaceExists{admission.NewHandler(admission.Create, admission.Update, admission.Delete), newNamespaces(deps)}, nil
 }
 
-// Validate looks for the namespace.
+// Validate rejects the write if its namespace does not exist.
 func (p *namespaceExists) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if !inNamespace(a) {
 		return nil
@@ -61,7 +62,7 @@ func (p *namespaceExists) Validate(ctx context.Context, a admission.Attributes, 
 	return err
 }
 
-// namespaceProvision makes the namespaces that something is to be created in.
+// namespaceProvision creates the missing namespaces of new objects.
 type namespaceProvision struct {
 	*admission.Handler
 	namespaces
@@ -71,7 +72,7 @@ func newNamespaceProvision(deps Deps) (admission.Interface, error) {
 	return &namespaceProvision{admission.NewHandler(admission.Create), newNamespaces(deps)}, nil
 }
 
-// Admit makes a namespace that is not there, unless this is a trial.
+// Admit creates the namespace if it does not exist, unless the request is a dry run.
 func (p *namespaceProvision) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.IsDryRun() || !inNamespace(a) {
 		return nil

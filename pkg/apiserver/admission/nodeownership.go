@@ -93,7 +93,7 @@ func (p *nodeOwnership) addresses(ctx context.Context, n, old *corev1.Node) (str
 			return fmt.Sprintf("the address %s: %s", a.Address, why), nil
 		}
 	}
-	// Read from the store, not from an informer: two nodes may register at the same time.
+	// Read the store and no informer: two nodes may register at the same time.
 	nodes, err := p.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return "", fmt.Errorf("other nodes: %w", err)

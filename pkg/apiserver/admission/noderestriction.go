@@ -29,7 +29,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/nodeauth"
 )
 
-// nodeRestriction confines what kubelets write to their node and its pods.
+// nodeRestriction limits the writes of kubelets to their own node and its pods.
 type nodeRestriction struct {
 	*admission.Handler
 	client kubernetes.Interface
@@ -44,7 +44,7 @@ func forbid(a admission.Attributes, format string, args ...any) error {
 	return admission.NewForbidden(a, fmt.Errorf(format, args...))
 }
 
-// Admit refuses what is another node's.
+// Admit rejects writes to objects of other nodes.
 func (p *nodeRestriction) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	node, isNode := nodeauth.Identity(a.GetUserInfo())
 	if !isNode {
@@ -77,7 +77,8 @@ func (p *nodeRestriction) Admit(ctx context.Context, a admission.Attributes, _ a
 	return nil
 }
 
-// Validate refuses to delete what is another node's: of a deletion it is known here which object goes.
+// Validate rejects deletions of objects of other nodes. Only Validate knows which object a deletion
+// removes.
 func (p *nodeRestriction) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	node, isNode := nodeauth.Identity(a.GetUserInfo())
 	gr := a.GetResource().GroupResource()
@@ -112,7 +113,7 @@ func (p *nodeRestriction) pods(ctx context.Context, node string, a admission.Att
 	return forbid(a, "unexpected pod subresource %q, only 'status' and 'eviction' are allowed", a.GetSubresource())
 }
 
-// pod is the pod of a name, for a node that wants to do something with it.
+// pod returns the named pod for a check of a node's write.
 func (p *nodeRestriction) pod(ctx context.Context, a admission.Attributes, name string) (*corev1.Pod, error) {
 	pod, err := lookUp(ctx, schema.GroupResource{Resource: "pod"}, name, p.client.CoreV1().Pods(a.GetNamespace()).Get)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -121,8 +122,8 @@ func (p *nodeRestriction) pod(ctx context.Context, a admission.Attributes, name 
 	return pod, err
 }
 
-// lookUp gets an object. It says that something does not exist in the words of caches,
-// which call it by its kind and know no name that is not allowed.
+// lookUp gets an object. Its NotFound error has the wording of caches, which use the kind instead
+// of the resource and do not reject invalid names.
 func lookUp[T any](ctx context.Context, kind schema.GroupResource, name string, get func(context.Context, string, metav1.GetOptions) (*T, error)) (*T, error) {
 	if name == "" || len(path.IsValidPathSegmentName(name)) > 0 {
 		return nil, apierrors.NewNotFound(kind, name)
@@ -225,9 +226,8 @@ func nodeUpdate(node string, a admission.Attributes, obj, old *corev1.Node) erro
 	return nil
 }
 
-// forbiddenLabels are the changed labels by which a node could draw workloads
-// to itself: those reserved for restrictions, and Kubernetes' own but for the
-// ones that kubelets set.
+// forbiddenLabels returns the changed labels with which a node could attract workloads: labels
+// reserved for restrictions, and Kubernetes' own labels except those that kubelets set.
 func forbiddenLabels(now, was map[string]string) []string {
 	var out []string
 	check := func(key string) {

@@ -17,16 +17,18 @@ import (
 )
 
 const (
-	// nodeSelectorAnnotation is a namespace's selector of nodes.
+	// nodeSelectorAnnotation holds the node selector of a namespace.
 	nodeSelectorAnnotation = "scheduler.alpha.kubernetes.io/node-selector"
-	// clusterNodeSelector is the configuration's key of the selector of namespaces without one.
+	// clusterNodeSelector is the key, in the configuration, of the selector for namespaces without
+	// one.
 	clusterNodeSelector = "clusterDefaultNodeSelector"
 )
 
-// nodeSelectors gives pods the node selector of their namespace.
+// nodeSelectors adds the node selector of the namespace to pods.
 type nodeSelectors struct {
 	namespaces
-	// selectors are the cluster's default, and by namespace what pods may select.
+	// selectors are the cluster's default selector and, by namespace, the selectors that pods may
+	// use.
 	selectors map[string]string
 }
 
@@ -38,7 +40,7 @@ func newNodeSelectors(deps Deps) (admission.Interface, error) {
 	if deps.settings != nil {
 		err := yaml.NewYAMLOrJSONDecoder(deps.settings, 4096).Decode(&settings)
 		if err != nil && !errors.Is(err, io.EOF) {
-			deps.Log.Warn("Configuration of PodNodeSelector cannot be read", "err", err) // as Kubernetes, which starts all the same
+			deps.Log.Warn("Configuration of PodNodeSelector cannot be read", "err", err) // not fatal, as in Kubernetes
 		}
 	}
 	p.selectors = settings.Selectors
@@ -54,7 +56,7 @@ func (p *nodeSelectors) admit(ctx context.Context, a admission.Attributes, pod *
 	return p.validate(ctx, a, pod)
 }
 
-// compatible is the selector of the namespace, which a pod may not contradict.
+// compatible returns the selector of the namespace, or an error if the pod contradicts it.
 func (p *nodeSelectors) compatible(ctx context.Context, a admission.Attributes, pod *corev1.Pod) (labels.Set, error) {
 	ns, err := p.get(ctx, a.GetNamespace())
 	if apierrors.IsNotFound(err) {

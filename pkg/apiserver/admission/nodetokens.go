@@ -18,8 +18,8 @@ import (
 	"keelson.dev/keelson/pkg/api/intree"
 )
 
-// tokens lets a node have tokens bound to its own pods, for audiences that they
-// mount or that it is authorized for.
+// tokens checks that a node requests only tokens bound to its own pods, with audiences that the
+// pods mount or that the node is authorized for.
 func (p *nodeRestriction) tokens(ctx context.Context, a admission.Attributes, node string) error {
 	if a.GetOperation() != admission.Create || a.GetSubresource() != "token" {
 		return nil
@@ -76,8 +76,8 @@ func (p *nodeRestriction) audience(ctx context.Context, a admission.Attributes, 
 	return forbid(a, "audience %q not found in pod spec volume, %s is not authorized to request tokens for this audience", audience, user)
 }
 
-// mountsAudience reports whether a volume of the pod, or the CSI driver of one,
-// asks for tokens of audience. What is not found is an error only if none does.
+// mountsAudience reports whether a volume of the pod, or the CSI driver of a volume, uses tokens
+// for audience. Objects that are not found cause an error only if no other volume does.
 func (p *nodeRestriction) mountsAudience(ctx context.Context, pod *corev1.Pod, audience string) (bool, error) {
 	var errs []error
 	for i := range pod.Spec.Volumes {
@@ -100,7 +100,8 @@ func (p *nodeRestriction) mountsAudience(ctx context.Context, pod *corev1.Pod, a
 	return false, utilerrors.NewAggregate(errs)
 }
 
-// driver is the CSI driver of a volume, or of the one behind a claim; nil when there is none.
+// driver returns the CSI driver of a volume or of the volume behind a claim, or nil if there is
+// none.
 func (p *nodeRestriction) driver(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (*storagev1.CSIDriver, error) {
 	name, claim := intree.VolumeDriver(&v.VolumeSource), ""
 	switch {

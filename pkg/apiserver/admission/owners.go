@@ -16,9 +16,9 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// ownerReferences lets only those name owners who could delete the object, and
-// only those block an owner's deletion who could update its finalizers: else
-// the garbage collector would do for them what they may not.
+// ownerReferences checks changes of owner references. To add an owner, a user must be allowed to
+// delete the object. To block the owner's deletion, a user must be allowed to update the owner's
+// finalizers. Otherwise the garbage collector would do for users what they may not do.
 type ownerReferences struct {
 	*admission.Handler
 	authz  authorizer.Authorizer
@@ -29,7 +29,7 @@ func newOwnerReferences(deps Deps) (admission.Interface, error) {
 	return &ownerReferences{admission.NewHandler(admission.Create, admission.Update), deps.Authorizer, deps.Mapper}, nil
 }
 
-// Validate asks for the rights that a change of owners needs.
+// Validate checks the rights that a change of owners needs.
 func (p *ownerReferences) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if gr := a.GetResource().GroupResource(); gr.Group == "" && gr.Resource == "pods" && a.GetSubresource() == "status" {
 		return nil
@@ -65,7 +65,7 @@ func (p *ownerReferences) Validate(ctx context.Context, a admission.Attributes, 
 	return nil
 }
 
-// require is nil when the user may, and says what the authorizer said otherwise.
+// require returns nil if the user is authorized, or else the authorizer's reason.
 func (p *ownerReferences) require(ctx context.Context, a admission.Attributes, verb string, gr schema.GroupResource, sub, name, namespace string) error {
 	decision, reason, err := p.authz.Authorize(ctx, authorizer.AttributesRecord{
 		User: a.GetUserInfo(), Verb: verb, APIGroup: gr.Group, APIVersion: "*", Resource: gr.Resource, Subresource: sub,
@@ -74,7 +74,7 @@ func (p *ownerReferences) require(ctx context.Context, a admission.Attributes, v
 	if decision == authorizer.DecisionAllow {
 		return nil
 	}
-	return fmt.Errorf("%s, %v", reason, err) // Kubernetes' words, "<nil>" included
+	return fmt.Errorf("%s, %v", reason, err) // Kubernetes' message, "<nil>" included
 }
 
 func owners(obj any) []metav1.OwnerReference {
@@ -88,7 +88,7 @@ func blocks(r metav1.OwnerReference) bool {
 	return r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion
 }
 
-// blocking are the references that block deletion now and did not before.
+// blocking returns the references that block deletion now and did not before.
 func blocking(now, was []metav1.OwnerReference) []metav1.OwnerReference {
 	var out []metav1.OwnerReference
 	for _, r := range now {

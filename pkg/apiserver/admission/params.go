@@ -22,8 +22,9 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// ParamGuard keeps users from reading through policies and bindings what they could not read
-// themselves: a policy's expressions see its parameters with the server's rights.
+// ParamGuard checks that users may read the parameters that their admission policies and bindings
+// refer to. Policy expressions see parameters with the server's rights, so users could otherwise
+// read objects through policies.
 type ParamGuard struct {
 	Authorizer authorizer.Authorizer
 	Mapper     meta.RESTMapper
@@ -51,7 +52,7 @@ func (g *ParamGuard) Check(ctx context.Context, obj, old resource.Object) field.
 	return field.ErrorList{field.Forbidden(field.NewPath("spec", ref.field()), err.Error())}
 }
 
-// paramSource is what a policy or a binding reads parameters by.
+// paramSource is the part of a policy or a binding that selects parameters.
 type paramSource struct {
 	Kind *admissionregistrationv1.ParamKind // of a policy
 
@@ -74,7 +75,7 @@ func (p *paramSource) what() string {
 	return "paramKind resources"
 }
 
-// refOf is nil for what has no parameters.
+// refOf returns the parameters of a policy or binding, or nil if it has none.
 func refOf(obj resource.Object) *paramSource {
 	p := &paramSource{}
 	switch o := obj.(type) {
@@ -98,7 +99,7 @@ func (g *ParamGuard) authorize(ctx context.Context, u user.Info, p *paramSource)
 		return g.authorizeRef(ctx, u, p)
 	}
 	attrs := authorizer.AttributesRecord{User: u, Verb: "get", ResourceRequest: true, Name: "*", Namespace: "*"}
-	// What cannot be resolved may be anything: only who may read all may name it.
+	// An unresolved kind may be any resource, so the user needs the right to read all.
 	_ = g.resolve(p.Kind, &attrs)
 	if ok, err := g.allows(ctx, &attrs); ok || err != nil {
 		return err
@@ -126,7 +127,7 @@ func (g *ParamGuard) authorizeRef(ctx context.Context, u user.Info, p *paramSour
 	return fmt.Errorf(`user %v does not have "%v" permission on the object referenced by paramRef`, attrs.Verb, u) // in this order, as in Kubernetes
 }
 
-// paramKind is that of the policy which a binding binds; nil for none.
+// paramKind returns the parameter kind of the policy of a binding, or nil if there is none.
 func (g *ParamGuard) paramKind(ctx context.Context, p *paramSource) (*admissionregistrationv1.ParamKind, error) {
 	api := g.Client.AdmissionregistrationV1()
 	if p.Mutating {
@@ -143,7 +144,7 @@ func (g *ParamGuard) paramKind(ctx context.Context, p *paramSource) (*admissionr
 	return policy.Spec.ParamKind, nil
 }
 
-// resolve says in attrs which resource a kind is, as far as that is known.
+// resolve sets the resource of kind in attrs if it is known.
 func (g *ParamGuard) resolve(kind *admissionregistrationv1.ParamKind, attrs *authorizer.AttributesRecord) error {
 	attrs.APIGroup, attrs.APIVersion, attrs.Resource = "*", "*", "*"
 	if kind == nil {

@@ -1,13 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admission is the chain that every write passes after authorization:
-// plugins by Kubernetes' names, in Kubernetes' order. Mutating plugins fill in
-// what the cluster decides, validating ones refuse what policy forbids.
+// Package admission is the chain of plugins that every write passes after authorization. The
+// plugins have Kubernetes' names and order. Mutating plugins set what the cluster decides.
+// Validating plugins reject what policy forbids.
 //
-// Plugins fail closed: one that cannot read what it needs refuses the write.
-// They read from informers; where a hint that is a moment old would refuse a
-// write that ought to pass, they look again at the store.
+// Plugins fail closed: a plugin that cannot read what it needs rejects the write. Plugins read from
+// informers. If outdated data would reject a write, they check the store again.
 package admission
 
 import (
@@ -43,66 +42,67 @@ import (
 	"keelson.dev/keelson/pkg/outbound"
 )
 
-// Deps are what plugins are made from.
+// Deps are the dependencies of the plugins.
 type Deps struct {
-	// Enable and Disable change which plugins run.
+	// Enable and Disable add plugins to the default ones and remove plugins from them.
 	Enable, Disable []string
-	// Only are the plugins that run, in the place of Enable and Disable; empty: those say.
+	// Only are the plugins that run, instead of the default ones with Enable and Disable. Empty:
+	// the default ones.
 	Only       []string
 	Client     kubernetes.Interface
 	Dynamic    dynamic.Interface
 	Informers  informers.SharedInformerFactory
 	Authorizer authorizer.Authorizer
 	Graph      *nodeauth.Graph
-	// Nodes is the store of nodes, which is there once requests are.
-	Nodes func() store.Reader
+	// Nodes returns the store of nodes. It can be called once the server handles requests.
+	Nodes func() store.Interface
 	Clock clock.Clock
 	Log   *slog.Logger
-	// Metrics registers how long plugins take; nil: nobody asks.
+	// Metrics registers the latency metrics of plugins. Nil: no metrics.
 	Metrics prometheus.Registerer
-	Mapper  meta.RESTMapper // of kinds to resources
-	// EndpointRouting reaches webhooks by endpoints instead of cluster IPs.
+	Mapper  meta.RESTMapper // maps kinds to resources
+	// EndpointRouting connects to endpoints of webhook services instead of their cluster IPs.
 	EndpointRouting bool
-	// Reserved are names and addresses that no node may have.
+	// Reserved are names and addresses that no node may claim.
 	Reserved nodeclaims.Reserved
 	// NodeAddresses are the ranges that node addresses must be in; empty allows any address.
 	NodeAddresses []netip.Prefix
-	// Outbound says which addresses webhooks may have.
+	// Outbound limits the addresses of webhooks.
 	Outbound outbound.Policy
-	// Tracing is where the spans of calls go; nil: nowhere.
+	// Tracing receives the spans of webhook calls. Nil: no tracing.
 	Tracing *daemon.Tracing
-	// NotReadySeconds and UnreachableSeconds are how long pods stay on a node that is
-	// not ready or does not answer, unless they say otherwise.
+	// NotReadySeconds and UnreachableSeconds are how long pods without tolerations of their own
+	// stay on a node that is not ready or not reachable.
 	NotReadySeconds, UnreachableSeconds int64
-	// ConfigFile is an AdmissionConfiguration; empty: plugins keep their defaults.
+	// ConfigFile is an AdmissionConfiguration. Empty: plugins use their defaults.
 	ConfigFile string
 	// Drained is closed when the server stops.
 	Drained <-chan struct{}
 
-	// settings are the plugin's own of the configuration; nil: there are none.
+	// settings are the plugin's part of the configuration file. Nil: none.
 	settings io.Reader
 }
 
-// Chain asks plugins in order.
+// Chain runs the plugins in order.
 type Chain struct {
 	*metered
-	// Webhooks has the health of webhooks.
+	// Webhooks records the health of webhooks.
 	Webhooks *webhooks.Book
 	names    []string
 }
 
-// Names are the plugins that run, in order.
+// Names returns the names of the plugins that run, in order.
 func (c *Chain) Names() []string { return slices.Clone(c.names) }
 
 // plugin is one entry of the chain.
 type plugin struct {
 	name string
-	// optional plugins run only where they are enabled by name.
+	// optional plugins run only if they are enabled by name.
 	optional bool
 	build    func(Deps) (admission.Interface, error)
 }
 
-// plugins is the chain, in order.
+// plugins returns all plugins in the order of the chain.
 func plugins() []plugin {
 	return []plugin{
 		{name: "AlwaysAdmit", optional: true, build: newAlwaysAdmit},
@@ -152,7 +152,7 @@ func plugins() []plugin {
 	}
 }
 
-// checkNames says what is wrong with the names of plugins to switch on and off.
+// checkNames returns an error if the names of plugins to enable or disable are invalid.
 func checkNames(only, enable, disable []string) error {
 	var errs []error
 	if len(only) > 0 && len(enable)+len(disable) > 0 {
@@ -176,7 +176,7 @@ func checkNames(only, enable, disable []string) error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// runs tells whether a plugin is in the chain.
+// runs reports whether a plugin is enabled.
 func (d *Deps) runs(p plugin) bool {
 	if len(d.Only) > 0 {
 		return slices.Contains(d.Only, p.name)
@@ -184,8 +184,8 @@ func (d *Deps) runs(p plugin) bool {
 	return (!p.optional || slices.Contains(d.Enable, p.name)) && !slices.Contains(d.Disable, p.name)
 }
 
-// New builds the chain. It starts nothing; plugins that work in the background
-// do so until ctx is done or Deps.Drained is closed.
+// New builds the chain. It starts nothing. Plugins with background work do it until ctx is done or
+// Deps.Drained is closed.
 func New(_ context.Context, deps Deps) (*Chain, error) {
 	if err := checkNames(deps.Only, deps.Enable, deps.Disable); err != nil {
 		return nil, err
@@ -208,7 +208,7 @@ func New(_ context.Context, deps Deps) (*Chain, error) {
 		})
 		chain.names = append(chain.names, p.name)
 	}
-	// The library's chain runs mutating plugins again where a later one asks for it.
+	// The library's chain runs mutating plugins again if a later one requests it.
 	init, err := initialize(deps, chain.Webhooks)
 	if err != nil {
 		return nil, err
@@ -231,14 +231,14 @@ func New(_ context.Context, deps Deps) (*Chain, error) {
 	return chain, nil
 }
 
-// configScheme knows the kinds of the configuration file.
+// configScheme returns the scheme of the configuration file.
 func configScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	install.Install(s)
 	return s
 }
 
-// initialize hands the library's plugins what they ask for.
+// initialize returns what injects dependencies into the library's plugins.
 func initialize(deps Deps, book *webhooks.Book) (admission.PluginInitializer, error) {
 	callers, err := webhookInitializer(deps, book)
 	if err != nil {
@@ -264,7 +264,7 @@ func newLifecycle(Deps) (admission.Interface, error) {
 // lose their own finalizers. Kubernetes does so from 1.37 on (kubernetes/kubernetes#140661).
 type namespaceLifecycle struct{ *lifecycle.Lifecycle }
 
-// Admit refuses to create objects in namespaces that end or do not exist.
+// Admit rejects creations in namespaces that are terminating or do not exist.
 func (l namespaceLifecycle) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	if a.GetOperation() == admission.Update && a.GetOldObject() != nil {
 		return nil

@@ -10,10 +10,10 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// podPlugin is a plugin that looks at pods alone. A nil function lets pass.
+// podPlugin is a plugin for pods. Nil functions admit everything.
 type podPlugin struct {
 	*admission.Handler
-	// subresources it sees beside the pod itself.
+	// subresources that the plugin handles in addition to the pod itself.
 	subresources []string
 	admit        func(ctx context.Context, a admission.Attributes, pod *corev1.Pod) error
 	validate     func(ctx context.Context, a admission.Attributes, pod *corev1.Pod) error
@@ -30,7 +30,7 @@ func (p *podPlugin) pod(a admission.Attributes) (*corev1.Pod, bool) {
 	return pod, ok
 }
 
-// Admit runs the mutating half.
+// Admit runs the mutating function.
 func (p *podPlugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	pod, ok := p.pod(a)
 	if !ok || p.admit == nil {
@@ -39,7 +39,7 @@ func (p *podPlugin) Admit(ctx context.Context, a admission.Attributes, _ admissi
 	return p.admit(ctx, a, pod)
 }
 
-// Validate runs the validating half.
+// Validate runs the validating function.
 func (p *podPlugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	pod, ok := p.pod(a)
 	if !ok || p.validate == nil {
@@ -57,7 +57,7 @@ func contains(list []string, s string) bool {
 	return false
 }
 
-// typed is a plugin for objects of one Go type, wherever they are written.
+// typed is a plugin for objects of one Go type, in any resource.
 type typed[T any] struct {
 	*admission.Handler
 	group, resource, subresource string
@@ -74,7 +74,7 @@ func (p *typed[T]) object(a admission.Attributes) (T, bool) {
 	return obj, ok
 }
 
-// Admit runs the mutating half.
+// Admit runs the mutating function.
 func (p *typed[T]) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	obj, ok := p.object(a)
 	if !ok || p.admit == nil {
@@ -83,7 +83,7 @@ func (p *typed[T]) Admit(ctx context.Context, a admission.Attributes, _ admissio
 	return p.admit(ctx, a, obj)
 }
 
-// Validate runs the validating half.
+// Validate runs the validating function.
 func (p *typed[T]) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	obj, ok := p.object(a)
 	if !ok || p.validate == nil {

@@ -30,21 +30,21 @@ import (
 	"keelson.dev/keelson/pkg/daemon"
 )
 
-// podSecurity holds pods to the pod security standard of their namespace. The
-// standards and their evaluation are the library's.
+// podSecurity enforces the pod security standard of the namespace on pods. The standards and their
+// evaluation are the library's.
 type podSecurity struct {
 	*admission.Handler
 	delegate *podsecurity.Admission
-	// updates is delegate for updates, which do not need the namespace.
+	// updates evaluates updates, which do not need the namespace to exist.
 	updates podsecurity.Admission
 }
 
-// leftBehind finds the namespaces of objects that exist. One that was finalized by hand, and left
-// the object behind, has no labels: the defaults of the configuration decide about the object.
-// Without that no finalizer could be removed from such a pod.
+// leftBehind looks up the namespaces of existing objects. A namespace that was finalized by hand
+// can have left objects behind. It then counts as a namespace without labels, so that the
+// configured defaults apply. Otherwise nobody could remove finalizers from such a pod.
 type leftBehind struct{ podsecurity.NamespaceGetter }
 
-// GetNamespace returns a namespace, which may not exist any more.
+// GetNamespace returns a namespace that may no longer exist.
 func (l leftBehind) GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error) {
 	ns, err := l.NamespaceGetter.GetNamespace(ctx, name)
 	if apierrors.IsNotFound(err) {
@@ -92,7 +92,7 @@ func wrapConfiguration(err error) error {
 	return fmt.Errorf("configuration: %w", err)
 }
 
-// Validate asks the library about pods, what makes pods, and namespaces.
+// Validate evaluates pods, pod templates and namespaces.
 func (p *podSecurity) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	gr := a.GetResource().GroupResource()
 	core := gr.Group == "" && (gr.Resource == "pods" || gr.Resource == "namespaces")
@@ -113,7 +113,7 @@ func (p *podSecurity) Validate(ctx context.Context, a admission.Attributes, _ ad
 	if result.Allowed {
 		return nil
 	}
-	err := admission.NewForbidden(a, errors.New("Not allowed by PodSecurity")) // Kubernetes' words
+	err := admission.NewForbidden(a, errors.New("Not allowed by PodSecurity")) // Kubernetes' message
 	var status *apierrors.StatusError
 	if r := result.Result; r != nil && errors.As(err, &status) {
 		s := &status.ErrStatus
@@ -133,7 +133,7 @@ func (p *podSecurity) Validate(ctx context.Context, a admission.Attributes, _ ad
 	return err
 }
 
-// podSecurityAttributes are a write's attributes in the library's terms.
+// podSecurityAttributes adapts a write's attributes to the library.
 type podSecurityAttributes struct{ admission.Attributes }
 
 func (a podSecurityAttributes) GetObject() (runtime.Object, error) {
@@ -154,8 +154,7 @@ func (a podSecurityAttributes) GetResource() schema.GroupVersionResource {
 
 func (a podSecurityAttributes) GetUserName() string { return a.GetUserInfo().GetName() }
 
-// livePods lists a namespace's pods from the server: needed only when a
-// namespace's standard changes.
+// livePods lists pods from the server. They are needed only if a namespace's standard changes.
 type livePods struct{ client kubernetes.Interface }
 
 // ListPods returns the pods of a namespace.
@@ -173,7 +172,7 @@ func (l livePods) ListPods(ctx context.Context, namespace string) ([]*corev1.Pod
 	}), nil
 }
 
-// podSecurityRecorder counts verdicts, in the registry that all servers of a process share.
+// podSecurityRecorder counts evaluations in the global registry of metrics.
 var podSecurityRecorder = sync.OnceValues(func() (podsecuritymetrics.Recorder, error) {
 	version, err := podsecurityapi.ParseVersion("v" + daemon.Major + "." + daemon.Minor)
 	if err != nil {

@@ -18,8 +18,7 @@ import (
 	schedulinglisters "k8s.io/client-go/listers/scheduling/v1"
 )
 
-// priorities resolves the priority class of pods, and lets one class at most be
-// the default.
+// priorities resolves the priority class of pods, and allows at most one default class.
 type priorities struct {
 	*admission.Handler
 	client kubernetes.Interface
@@ -73,7 +72,7 @@ func (p *priorities) Admit(ctx context.Context, a admission.Attributes, _ admiss
 	return nil
 }
 
-// class is the named class, or the default one (nil: none).
+// class returns the named class, or the default class, or nil if there is none.
 func (p *priorities) class(ctx context.Context, a admission.Attributes, name string) (*schedulingv1.PriorityClass, error) {
 	if name == "" {
 		return p.defaultClass()
@@ -105,7 +104,7 @@ func (p *priorities) defaultClass() (*schedulingv1.PriorityClass, error) {
 	return found, nil
 }
 
-// Validate refuses a second default class.
+// Validate rejects a second default class.
 func (p *priorities) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	class, ok := a.GetObject().(*schedulingv1.PriorityClass)
 	if !ok || !class.GlobalDefault || a.GetSubresource() != "" {

@@ -26,16 +26,17 @@ import (
 )
 
 const (
-	// quotaWorkers is how many writes wait for quotas at once.
+	// quotaWorkers is the maximum number of concurrent quota checks.
 	quotaWorkers = 5
-	// chargeAttempts is how often a charge is tried while others write the quota.
+	// chargeAttempts is the maximum number of attempts of a charge while other clients write the
+	// quota.
 	chargeAttempts = 30
-	// quotasKept is of how many quotas the newest version is remembered.
+	// quotasKept is the maximum number of quotas whose newest version is remembered.
 	quotasKept = 1000
 )
 
-// quotas charges writes to the quotas of their namespace. The charging is the
-// library's; what objects count for is package quota's.
+// quotas charges writes to the quotas of their namespace. The library does the charging, and
+// package quota computes the usage of objects.
 type quotas struct {
 	*admission.Handler
 	evaluator resourcequota.Evaluator
@@ -65,15 +66,15 @@ func (q *quotas) Validate(_ context.Context, a admission.Attributes, _ admission
 	return q.evaluator.Evaluate(a)
 }
 
-// quotaAccess reads and charges quotas. The controller of quotas and other API servers write
-// them at the same time: a charge that meets a newer version is put on top of that if it fits,
-// so that creates do not fail with conflicts.
+// quotaAccess reads and charges quotas. The quota controller and other API servers write quotas at
+// the same time. If a charge conflicts with a newer version, it is applied to that version if it
+// fits, so that creates do not fail with conflicts.
 type quotaAccess struct {
 	client kubernetes.Interface
 	lister corelisters.ResourceQuotaLister
 	synced func() bool
 
-	// newer are the versions that were read or written last, by namespace and name.
+	// newer has the versions that were read or written most recently, by namespace and name.
 	newer *lru.Cache
 }
 
@@ -97,7 +98,7 @@ func (q *quotaAccess) GetQuotas(namespace string) ([]corev1.ResourceQuota, error
 	return out, nil
 }
 
-// newest returns the newest version known of a quota that is listed.
+// newest returns the newest known version of a listed quota.
 func (q *quotaAccess) newest(listed *corev1.ResourceQuota) *corev1.ResourceQuota {
 	name := types.NamespacedName{Namespace: listed.Namespace, Name: listed.Name}
 	kept, ok := q.newer.Get(name)
@@ -143,7 +144,7 @@ func (q *quotaAccess) UpdateQuotaStatus(charged *corev1.ResourceQuota) error {
 	}
 }
 
-// known returns the version of a quota that charged follows; nil if there is a newer one already.
+// known returns the version that charged is based on, or nil if a newer one is known.
 func (q *quotaAccess) known(charged *corev1.ResourceQuota) *corev1.ResourceQuota {
 	listed, err := q.lister.ResourceQuotas(charged.Namespace).Get(charged.Name)
 	if err != nil {
@@ -155,8 +156,8 @@ func (q *quotaAccess) known(charged *corev1.ResourceQuota) *corev1.ResourceQuota
 	return nil
 }
 
-// recharge puts the charge between two versions of a quota on top of a third one, and reports
-// whether that has room for it and limits the same.
+// recharge applies the charge between the versions base and charged to live. It reports whether
+// live has the same limits and room for the charge.
 func recharge(base, charged, live *corev1.ResourceQuota) (*corev1.ResourceQuota, bool) {
 	if base == nil || live.UID != base.UID || !quotav1.Equals(live.Status.Hard, base.Status.Hard) {
 		return nil, false
@@ -168,10 +169,10 @@ func recharge(base, charged, live *corev1.ResourceQuota) (*corev1.ResourceQuota,
 	return next, fits
 }
 
-// quotaDevices asks for pods and claims when they are needed, which is seldom: to
-// keep all pods only for that would be dear.
-func quotaDevices(deps Deps) quota.DeviceSources {
-	return quota.DeviceSources{
+// quotaDevices reads pods and claims on demand. They are rarely needed, and a cache of all pods
+// would be expensive.
+func quotaDevices(deps Deps) quota.Devices {
+	return quota.Devices{
 		Classes: deps.Informers.Resource().V1().DeviceClasses().Lister(),
 		Pod: func(namespace, name string) (*corev1.Pod, error) {
 			return deps.Client.CoreV1().Pods(namespace).Get(context.Background(), name, metav1.GetOptions{})

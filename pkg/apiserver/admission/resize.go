@@ -18,14 +18,14 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// The causes of a resize that is refused, as Kubernetes names them.
+// Causes of a rejected resize, with Kubernetes' names.
 const (
 	causeNodeCapacity        metav1.CauseType = "NodeCapacity"
 	causeUnsupportedPlatform metav1.CauseType = "UnsupportedPlatform"
 )
 
-// podResize refuses to resize a pod to what its node could not have even for itself. What others
-// leave for it is the kubelet's to tell.
+// podResize rejects resizes of a pod that exceed the allocatable resources of its node. The kubelet
+// checks what other pods leave free.
 type podResize struct{ client kubernetes.Interface }
 
 func newPodResize(deps Deps) (admission.Interface, error) {
@@ -54,7 +54,7 @@ func (p *podResize) validate(ctx context.Context, a admission.Attributes, pod *c
 	return nil
 }
 
-// podBefore is the pod that is changed.
+// podBefore returns the pod before the update.
 func podBefore(a admission.Attributes) (*corev1.Pod, error) {
 	old, ok := a.GetOldObject().(*corev1.Pod)
 	if !ok {
@@ -63,7 +63,8 @@ func podBefore(a admission.Attributes) (*corev1.Pod, error) {
 	return old, nil
 }
 
-// boundNode is the node that a pod is bound to. The error says that the pod may not change without it.
+// boundNode returns the node that a pod is bound to. Without the node, it returns an error that
+// rejects the update.
 func boundNode(ctx context.Context, a admission.Attributes, client kubernetes.Interface, pod *corev1.Pod) (*corev1.Node, error) {
 	node, err := client.CoreV1().Nodes().Get(ctx, pod.Spec.NodeName, metav1.GetOptions{ResourceVersion: "0"})
 	switch {
@@ -75,7 +76,7 @@ func boundNode(ctx context.Context, a admission.Attributes, client kubernetes.In
 	return node, nil
 }
 
-// within tells what a pod requests beyond what a node has for pods.
+// within returns an error for requests of the pod that exceed allocatable.
 func within(pod *corev1.Pod, allocatable corev1.ResourceList) error {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	var beyond []string

@@ -18,7 +18,7 @@ import (
 	nodelisters "k8s.io/client-go/listers/node/v1"
 )
 
-// runtimeClasses gives pods the overhead and the placement of their runtime class.
+// runtimeClasses sets the overhead and the scheduling constraints of the runtime class of pods.
 type runtimeClasses struct {
 	client kubernetes.Interface
 	lister nodelisters.RuntimeClassLister
@@ -32,7 +32,7 @@ func newRuntimeClass(deps Deps) (admission.Interface, error) {
 	return &podPlugin{Handler: h, admit: p.admit, validate: p.validate}, nil
 }
 
-// class returns the pod's class, or nil if it names none: an empty name is none.
+// class returns the pod's class, or nil if it has none. An empty name means no class.
 func (p *runtimeClasses) class(ctx context.Context, a admission.Attributes, pod *corev1.Pod) (*nodev1.RuntimeClass, error) {
 	if pod.Spec.RuntimeClassName == nil || *pod.Spec.RuntimeClassName == "" {
 		return nil, nil

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// mountableOnly refuses secrets that the account of the pod does not list.
+// mountableOnly rejects secrets that the service account of the pod does not list.
 func mountableOnly(sa *corev1.ServiceAccount, pod *corev1.Pod, ephemeral bool) error {
 	allowed := map[string]bool{}
 	for _, s := range sa.Secrets {

@@ -32,7 +32,7 @@ const (
 	tokenMountPath = "/var/run/secrets/kubernetes.io/serviceaccount"
 )
 
-// serviceAccounts gives pods their account, its credentials and pull secrets.
+// serviceAccounts sets the service account of pods, its token volume and its pull secrets.
 type serviceAccounts struct {
 	client kubernetes.Interface
 	lister corelisters.ServiceAccountLister
@@ -58,7 +58,7 @@ func (p *serviceAccounts) admit(ctx context.Context, a admission.Attributes, pod
 		return nil
 	}
 	if mirror(pod) {
-		return validateMirror(a, pod) // what the node runs is as it is: nothing is added
+		return validateMirror(a, pod) // a mirror pod must stay as the node runs it
 	}
 	if pod.Spec.ServiceAccountName == "" {
 		pod.Spec.ServiceAccountName = "default"
@@ -76,12 +76,12 @@ func (p *serviceAccounts) admit(ctx context.Context, a admission.Attributes, pod
 			pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: s.Name})
 		}
 	}
-	// Secrets are refused before anything else about the pod is judged.
+	// The check of secrets comes before other checks of the pod.
 	return mountable(a, sa, pod, false)
 }
 
-// account waits a moment for accounts that controllers are about to make: the
-// first pods of a namespace come right after it.
+// account returns a service account. It waits for a short time if the account does not exist,
+// because controllers create it right after its namespace.
 func (p *serviceAccounts) account(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
 	if sa, err := p.lister.ServiceAccounts(namespace).Get(name); err == nil {
 		return sa, nil
@@ -113,8 +113,8 @@ func mounts(sa *corev1.ServiceAccount, pod *corev1.Pod) bool {
 	return sa.AutomountServiceAccountToken == nil || *sa.AutomountServiceAccountToken
 }
 
-// mountToken mounts token, CA and namespace where clients in the cluster look
-// for them, unless a container mounts something else there.
+// mountToken mounts token, CA and namespace at the path where clients in pods expect them, unless a
+// container mounts another volume there.
 func mountToken(pod *corev1.Pod) {
 	name, exists := "", false
 	for _, v := range pod.Spec.Volumes {
@@ -185,19 +185,20 @@ func (p *serviceAccounts) validate(ctx context.Context, a admission.Attributes, 
 	return mountable(a, sa, pod, ephemeral)
 }
 
-// mountable refuses secrets that the account does not list, where it asks for that.
+// mountable rejects secrets that the account does not list, if the account enforces that.
 func mountable(a admission.Attributes, sa *corev1.ServiceAccount, pod *corev1.Pod, ephemeral bool) error {
 	if enforced, _ := strconv.ParseBool(sa.Annotations["kubernetes.io/enforce-mountable-secrets"]); !enforced {
 		return nil
 	}
 	err := mountableOnly(sa, pod, ephemeral)
 	if err == nil || ephemeral {
-		return err // bare for ephemeral containers: Kubernetes answers 500 with the message alone
+		return err // not a Status: Kubernetes answers 500 with this message for ephemeral containers
 	}
 	return admission.NewForbidden(a, err)
 }
 
-// validateMirror refuses what a node may not get by making up a pod.
+// validateMirror rejects mirror pods with a service account or secrets, which a node could use to
+// get access to them.
 func validateMirror(a admission.Attributes, pod *corev1.Pod) error {
 	if pod.Spec.ServiceAccountName != "" {
 		return admission.NewForbidden(a, errors.New("a mirror pod may not reference service accounts"))

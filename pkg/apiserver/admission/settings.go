@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
 
-// decodeSettings reads a plugin's Configuration of a group, which has to say that it is
-// one; without settings it is empty. As in Kubernetes, fields that nobody knows are passed over.
+// decodeSettings decodes a plugin's Configuration, whose group and kind must match. Without
+// settings, it returns an empty one. As in Kubernetes, unknown fields are ignored.
 func decodeSettings[T runtime.Object](settings io.Reader, group schema.GroupVersion, empty T) (T, error) {
 	if settings == nil {
 		return empty, nil

@@ -19,8 +19,8 @@ import (
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 )
 
-// newest returns the newest of the objects that default marks, by name where
-// they are of one age; the zero value when there is none.
+// newest returns the newest object that isDefault selects, or the first by name if several are
+// equally old. It returns the zero value if there is none.
 func newest[T metav1.Object](all []T, isDefault func(T) bool) (found T, ok bool) {
 	marked := slices.DeleteFunc(slices.Clone(all), func(o T) bool { return !isDefault(o) })
 	if len(marked) == 0 {
@@ -32,7 +32,7 @@ func newest[T metav1.Object](all []T, isDefault func(T) bool) (found T, ok bool)
 	}), true
 }
 
-// newDefaultStorageClass gives claims without a class the default one.
+// newDefaultStorageClass returns a plugin that sets the default class of claims without a class.
 func newDefaultStorageClass(deps Deps) (admission.Interface, error) {
 	informer := deps.Informers.Storage().V1().StorageClasses()
 	lister := informer.Lister()
@@ -61,7 +61,7 @@ func defaultStorageClass(c *storagev1.StorageClass) bool {
 		c.Annotations["storageclass.beta.kubernetes.io/is-default-class"] == "true"
 }
 
-// newDefaultIngressClass gives ingresses without a class the default one.
+// newDefaultIngressClass returns a plugin that sets the default class of ingresses without a class.
 func newDefaultIngressClass(deps Deps) (admission.Interface, error) {
 	informer := deps.Informers.Networking().V1().IngressClasses()
 	lister := informer.Lister()
@@ -88,7 +88,7 @@ func newDefaultIngressClass(deps Deps) (admission.Interface, error) {
 	}, nil
 }
 
-// inUse keeps claims and volumes until controllers have seen that nobody uses them.
+// inUse adds the finalizers that keep claims and volumes while they are in use.
 type inUse struct{ *admission.Handler }
 
 func newInUseProtection(Deps) (admission.Interface, error) {
@@ -120,7 +120,7 @@ func addFinalizer(o interface {
 	}
 }
 
-// newClaimResize lets claims grow where their class says that volumes can.
+// newClaimResize returns a plugin that rejects larger claims unless their class allows expansion.
 func newClaimResize(deps Deps) (admission.Interface, error) {
 	informer := deps.Informers.Storage().V1().StorageClasses()
 	lister := informer.Lister()
@@ -138,7 +138,7 @@ func newClaimResize(deps Deps) (admission.Interface, error) {
 			case now.Cmp(was) <= 0:
 				return nil
 			case old.Status.Phase != corev1.ClaimBound:
-				return admission.NewForbidden(a, errors.New("Only bound persistent volume claims can be expanded")) // Kubernetes' words
+				return admission.NewForbidden(a, errors.New("Only bound persistent volume claims can be expanded")) // Kubernetes' message
 			case !expandable(lister, claim, old):
 				return admission.NewForbidden(a, errors.New("only dynamically provisioned pvc can be resized and "+
 					"the storageclass that provisions the pvc must support resize"))

@@ -15,7 +15,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// newTaintNodes keeps pods off a new node until it has said that it is ready.
+// newTaintNodes returns a plugin that taints new nodes as not ready, until their node controller
+// has seen them ready.
 func newTaintNodes(Deps) (admission.Interface, error) {
 	return &typed[*corev1.Node]{
 		Handler: admission.NewHandler(admission.Create), resource: "nodes",
@@ -29,7 +30,8 @@ func newTaintNodes(Deps) (admission.Interface, error) {
 	}, nil
 }
 
-// newTolerationSeconds lets pods outlive short absences of their node.
+// newTolerationSeconds returns a plugin that adds tolerations for nodes that are not ready or not
+// reachable for a limited time.
 func newTolerationSeconds(deps Deps) (admission.Interface, error) {
 	return &podPlugin{
 		Handler: admission.NewHandler(admission.Create, admission.Update),
@@ -49,8 +51,8 @@ func newTolerationSeconds(deps Deps) (admission.Interface, error) {
 	}, nil
 }
 
-// newResourceToleration lets pods that ask for a device onto nodes that are kept
-// for those who do, by a taint of the resource's name.
+// newResourceToleration returns a plugin that adds tolerations for taints named after the extended
+// resources that a pod requests. Such taints reserve nodes for these pods.
 func newResourceToleration(Deps) (admission.Interface, error) {
 	return &podPlugin{
 		Handler: admission.NewHandler(admission.Create, admission.Update),
@@ -79,7 +81,7 @@ func newResourceToleration(Deps) (admission.Interface, error) {
 	}, nil
 }
 
-// extended reports whether a resource is one that somebody has added to nodes.
+// extended reports whether a resource is an extended resource.
 func extended(name corev1.ResourceName) bool {
 	s := string(name)
 	return strings.Contains(s, "/") && !strings.Contains(s, corev1.ResourceDefaultNamespacePrefix) &&

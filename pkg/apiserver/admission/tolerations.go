@@ -20,13 +20,13 @@ import (
 	"keelson.dev/keelson/pkg/api/podspec"
 )
 
-// The annotations of a namespace that say what its pods tolerate, and what they may.
+// Annotations of a namespace: the tolerations that its pods get, and those that they may have.
 const (
 	defaultTolerationsAnnotation = "scheduler.alpha.kubernetes.io/defaultTolerations"
 	allowedTolerationsAnnotation = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
 )
 
-// tolerationSettings are a Configuration of podtolerationrestriction.admission.k8s.io.
+// tolerationSettings is the Configuration of podtolerationrestriction.admission.k8s.io.
 type tolerationSettings struct {
 	metav1.TypeMeta `json:",inline"`
 	Default         []corev1.Toleration `json:"default,omitempty"`
@@ -38,8 +38,8 @@ func (s *tolerationSettings) DeepCopyObject() runtime.Object {
 	return &tolerationSettings{s.TypeMeta, slices.Clone(s.Default), slices.Clone(s.Allowed)}
 }
 
-// tolerations gives pods the tolerations of their namespace, and holds them to those
-// that it allows.
+// tolerations adds the tolerations of the namespace to pods, and rejects those that the namespace
+// does not allow.
 type tolerations struct {
 	namespaces
 	settings tolerationSettings
@@ -73,7 +73,7 @@ func (p *tolerations) admit(ctx context.Context, a admission.Attributes, pod *co
 		}
 		more = slices.Clone(defaults)
 	}
-	if podspec.QOSClass(&pod.Spec) != corev1.PodQOSBestEffort { // such pods are not the first that go
+	if podspec.QOSClass(&pod.Spec) != corev1.PodQOSBestEffort { // pods of other QoS classes are not the first to be evicted
 		more = append(more, corev1.Toleration{
 			Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
 		})
@@ -107,7 +107,7 @@ func (p *tolerations) validate(ctx context.Context, a admission.Attributes, pod 
 	return nil
 }
 
-// of reads an annotation of the namespace; nil: it has none.
+// of returns the tolerations in an annotation of the namespace, or nil if it has none.
 func (p *tolerations) of(ctx context.Context, a admission.Attributes, annotation string) ([]corev1.Toleration, error) {
 	ns, err := p.get(ctx, a.GetNamespace())
 	if err != nil {
@@ -120,14 +120,14 @@ func (p *tolerations) of(ctx context.Context, a admission.Attributes, annotation
 	var list []corev1.Toleration
 	if text != "" {
 		if err := json.Unmarshal([]byte(text), &list); err != nil {
-			return nil, err // told as it is
+			return nil, err // returned unwrapped, as in Kubernetes
 		}
 	}
 	return append([]corev1.Toleration{}, list...), nil
 }
 
-// mergeTolerations puts more behind list, and leaves out what another of them covers; of equal
-// ones the first stays.
+// mergeTolerations appends more to list and drops tolerations that another one covers. Of equal
+// ones it keeps the first.
 func mergeTolerations(list, more []corev1.Toleration) []corev1.Toleration {
 	all := slices.Concat(list, more)
 	var merged []corev1.Toleration

@@ -14,7 +14,7 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// topologyLabels tells pods where their node is: in which zone and region.
+// topologyLabels copies the zone and region labels of nodes to their pods.
 type topologyLabels struct {
 	*admission.Handler
 	nodes func() store.Reader
@@ -24,8 +24,7 @@ func newTopologyLabels(deps Deps) (admission.Interface, error) {
 	return &topologyLabels{admission.NewHandler(admission.Create), deps.Nodes}, nil
 }
 
-// Admit labels a binding, whose labels become the pod's, or a pod that comes
-// with its node.
+// Admit labels a binding, whose labels become the pod's, or a pod that is created with a node.
 func (p *topologyLabels) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if r := a.GetResource(); r.Resource != "pods" || r.Group != "" {
 		return nil
@@ -41,10 +40,10 @@ func (p *topologyLabels) Admit(ctx context.Context, a admission.Attributes, _ ad
 			node, to = obj.Spec.NodeName, &obj.Labels
 		}
 	}
-	if node == "" || len(path.IsValidPathSegmentName(node)) > 0 { // none has such a name: validation says so
+	if node == "" || len(path.IsValidPathSegmentName(node)) > 0 { // validation rejects the name later
 		return nil
 	}
-	n, err := p.nodes().Get(ctx, node, "0") // the cache has its labels, nothing is decoded
+	n, err := p.nodes().Get(ctx, node, "0") // the cache has the labels without decoding the node
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -20,14 +20,14 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// gates are what the library's plugins may ask for: its own defaults.
+// gates returns the feature gates for the library's plugins, which are its defaults.
 func gates() featuregate.FeatureGate { return utilfeature.DefaultFeatureGate }
 
-// rediscover is how often, at most, a mapper looks again for what it does not know.
+// rediscover is the minimum interval between two discoveries by a mapper.
 const rediscover = time.Second
 
-// NewMapper relates kinds to resources as the server's own discovery has them,
-// custom ones included. Of a kind that it does not know it asks again.
+// NewMapper returns a mapper of kinds to resources, custom ones included. It reads the server's own
+// discovery, again if it does not know a kind.
 func NewMapper(client discovery.DiscoveryInterface, clk clock.Clock) meta.ResettableRESTMapper {
 	return &mapper{ResettableRESTMapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client)), clock: clk}
 }
@@ -40,7 +40,7 @@ type mapper struct {
 	asked time.Time
 }
 
-// RESTMapping finds the resource of a kind.
+// RESTMapping returns the resource of a kind.
 func (m *mapper) RESTMapping(kind schema.GroupKind, versions ...string) (*meta.RESTMapping, error) {
 	found, err := m.ResettableRESTMapper.RESTMapping(kind, versions...)
 	if !meta.IsNoMatchError(err) || !m.again() {
@@ -50,7 +50,7 @@ func (m *mapper) RESTMapping(kind schema.GroupKind, versions ...string) (*meta.R
 	return m.ResettableRESTMapper.RESTMapping(kind, versions...)
 }
 
-// again reports whether it is time to ask again.
+// again reports whether enough time has passed for another discovery.
 func (m *mapper) again() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,11 +62,11 @@ func (m *mapper) again() bool {
 	return true
 }
 
-// exclusions keeps policies away from what the cluster cannot do without, and
-// what nobody stores: reviews of who somebody is and of what they may do.
+// exclusions exempts resources from admission policies: those that the cluster needs to work, and
+// reviews of identity and access, which are not stored.
 type exclusions struct{}
 
-// Initialize tells a plugin, if it asks.
+// Initialize passes the excluded resources to a plugin that accepts them.
 func (exclusions) Initialize(plugin admission.Interface) {
 	wants, ok := plugin.(initializer.WantsExcludedAdmissionResources)
 	if !ok {
@@ -75,7 +75,7 @@ func (exclusions) Initialize(plugin admission.Interface) {
 	wants.SetExcludedAdmissionResources(reviews())
 }
 
-// reviews are the resources by which components ask who a client is and what it may do. Nothing
+// reviews returns the resources by which components ask who a client is and what it may do. Nothing
 // of them is stored.
 func reviews() []schema.GroupResource {
 	return []schema.GroupResource{

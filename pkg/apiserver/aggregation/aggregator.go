@@ -43,40 +43,41 @@ import (
 )
 
 const (
-	// workers of each of the library's controllers.
+	// workers is the number of workers of each of the library's controllers.
 	workers = 5
-	// identityInterval is how often the files of the certificate are read again.
+	// identityInterval is how often the certificate files are checked for changes.
 	identityInterval = time.Minute
 )
 
-// Config is what an Aggregator is made of.
+// Config has the dependencies of an Aggregator.
 type Config struct {
-	// Client is the server's own, with all rights.
+	// Client is a client of this server with all rights.
 	Client *rest.Config
-	// Informers are the server's own: of services and their endpoints.
+	// Informers are the server's informers, used for services and their endpoints.
 	Informers informers.SharedInformerFactory
 	// Resolver finds the addresses of services.
 	Resolver Resolver
-	// Outbound says which addresses extension servers may have.
+	// Outbound limits the addresses of extension servers.
 	Outbound outbound.Policy
 	// PassRedirects passes redirects of extension servers on to clients.
 	PassRedirects bool
-	// Tracing is where the spans of requests to extension servers go; nil: nowhere.
+	// Tracing receives the spans of requests to extension servers. Nil: no tracing.
 	Tracing *daemon.Tracing
 	// Own are the built-in groups and versions.
 	Own []schema.GroupVersion
-	// Served answer groups and versions beside those, unless an APIService names a service for them.
+	// Served are handlers of further group versions. A handler is not used while an APIService
+	// names a service for its group version.
 	Served map[schema.GroupVersion]http.Handler
-	// CertFile and KeyFile prove to extension servers who names the users of
-	// requests to them. They may change.
+	// CertFile and KeyFile are the client certificate by which extension servers recognize this
+	// server. They are reloaded when they change.
 	CertFile, KeyFile string
 	Clock             clock.Clock
 	Log               *slog.Logger
 }
 
-// Aggregator follows APIServices. It is safe for concurrent use.
+// Aggregator routes requests to the servers of APIServices. It is safe for concurrent use.
 type Aggregator struct {
-	// Metrics are those of APIServices, by Kubernetes' names.
+	// Metrics are the metrics of APIServices, with Kubernetes' names.
 	Metrics prometheus.Gatherer
 
 	cfg         Config
@@ -89,30 +90,29 @@ type Aggregator struct {
 		Run(workers int, stop <-chan struct{})
 	}
 
-	// carriers are those of the APIServices that others answer. The map is
-	// replaced, never changed.
+	// carriers are the transports to extension servers. The map is replaced and never changed.
 	carriers atomic.Pointer[map[schema.GroupVersion]*carrier]
 	proof    atomic.Pointer[proof]
 
-	queue workqueue.TypedRateLimitingInterface[string] // names of APIServices to be looked at
+	queue workqueue.TypedRateLimitingInterface[string] // names of APIServices to process
 	found found
 
 	merged merged
 
 	mu       sync.Mutex
 	own      map[schema.GroupVersion]bool
-	versions map[string][]schema.GroupVersion // that are served, by the definition's name
-	defined  map[schema.GroupVersion]int      // by how many definitions
+	versions map[string][]schema.GroupVersion // served versions, by the name of the definition
+	defined  map[schema.GroupVersion]int      // number of definitions by group version
 	pending  map[string]bool                  // own APIServices that have not been available yet
 }
 
-// registrar keeps APIServices that nobody has to write.
+// registrar creates and deletes automatic APIServices.
 type registrar interface {
 	autoregister.AutoAPIServiceRegistration
 	Run(workers int, stop <-chan struct{})
 }
 
-// proof is the certificate that extension servers believe.
+// proof is the client certificate for extension servers.
 type proof struct{ cert, key []byte }
 
 // New returns an Aggregator. It starts nothing.
@@ -146,7 +146,7 @@ func New(cfg Config) (*Aggregator, error) {
 	return a, a.followServices()
 }
 
-// keepServices sets up the library's controllers.
+// keepServices sets up the library's controllers of APIServices.
 func (a *Aggregator) keepServices(client aggregatorclient.Interface) error {
 	a.registrar = autoregister.NewAutoRegisterController(a.services, client.ApiregistrationV1())
 	for _, s := range ownServices(a.cfg.Own) {
@@ -210,8 +210,8 @@ func (a *Aggregator) learn(obj any) {
 	}
 }
 
-// servedBy returns the carrier of an APIService that this server answers beside its
-// groups; nil: it does not.
+// servedBy returns the carrier of an APIService that this server answers with a handler of
+// Config.Served, or nil.
 func (a *Aggregator) servedBy(s *apiregistrationv1.APIService) *carrier {
 	gv := schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}
 	if h := a.cfg.Served[gv]; h != nil {
@@ -220,7 +220,7 @@ func (a *Aggregator) servedBy(s *apiregistrationv1.APIService) *carrier {
 	return nil
 }
 
-// change makes c the carrier of an APIService; nil: it has none, or is gone.
+// change sets the carrier of an APIService. c is nil if the APIService has none or was deleted.
 func (a *Aggregator) change(s *apiregistrationv1.APIService, c *carrier) {
 	gv := schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}
 	a.mu.Lock()
@@ -238,14 +238,14 @@ func (a *Aggregator) change(s *apiregistrationv1.APIService, c *carrier) {
 	a.queue.Add(s.Name)
 }
 
-// identity is the certificate and key for extension servers; nil without files.
+// identity returns the certificate and key for extension servers, or nil without files.
 func (a *Aggregator) identity() (cert, key []byte) {
 	p := a.proof.Load()
 	return p.cert, p.key
 }
 
-// loadIdentity reads the files, and reports whether they have changed. Those
-// that cannot be read leave what was read before.
+// loadIdentity reloads the files, and reports whether they have changed. If they cannot be read,
+// the previous contents stay in use.
 func (a *Aggregator) loadIdentity() bool {
 	old := a.proof.Load()
 	if old == nil {
@@ -272,7 +272,7 @@ func (a *Aggregator) loadIdentity() bool {
 	return true
 }
 
-// Run follows APIServices until ctx is done.
+// Run processes APIServices until ctx is done.
 func (a *Aggregator) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -289,13 +289,14 @@ func (a *Aggregator) Run(ctx context.Context) {
 	}
 	wg.Go(func() { a.runDiscovery(ctx) })
 	wg.Go(func() { a.followIdentity(ctx) })
-	// What is not known yet must not pass for what is not wanted any more.
+	// Start only after the caches are loaded: an object that is not loaded yet must not be taken
+	// for deleted.
 	if cache.WaitForCacheSync(ctx.Done(), known) {
 		a.registrar.Run(workers, ctx.Done())
 	}
 }
 
-// followIdentity has all carriers made anew when the certificate changes.
+// followIdentity replaces all carriers when the certificate changes.
 func (a *Aggregator) followIdentity(ctx context.Context) {
 	ticker := a.cfg.Clock.NewTicker(identityInterval)
 	defer ticker.Stop()
@@ -313,8 +314,7 @@ func (a *Aggregator) followIdentity(ctx context.Context) {
 	}
 }
 
-// Registered reports whether the server's own APIServices have all been
-// available once.
+// Registered returns an error until all of the server's own APIServices have been available once.
 func (a *Aggregator) Registered() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -324,7 +324,7 @@ func (a *Aggregator) Registered() error {
 	return nil
 }
 
-// Handler sends requests to those who answer them: extension servers, or local.
+// Handler returns a handler that routes requests to extension servers or to local.
 func (a *Aggregator) Handler(local http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path, document := strings.CutPrefix(r.URL.Path, "/openapi/v3")
@@ -341,7 +341,7 @@ func (a *Aggregator) Handler(local http.Handler) http.Handler {
 	})
 }
 
-// groupVersion reads which version of which group a path lies in.
+// groupVersion returns the group version of a path.
 func groupVersion(path string) (schema.GroupVersion, bool) {
 	if rest, ok := strings.CutPrefix(path, "/apis/"); ok {
 		group, rest, _ := strings.Cut(rest, "/")

@@ -25,7 +25,7 @@ type Resolver interface {
 	ResolveEndpoint(namespace, name string, port int32) (*url.URL, error)
 }
 
-// location is a service that answers APIs.
+// location is the address of a service of an extension server.
 type location struct {
 	namespace, name string
 	port            int32
@@ -39,18 +39,18 @@ func locationOf(s *apiregistrationv1.ServiceReference) location {
 	return l
 }
 
-// carrier takes requests to the service of one APIService, or to a handler of this
-// server. It is immutable.
+// carrier sends requests to the service of one APIService, or to a handler of this server. It is
+// immutable.
 type carrier struct {
-	served    http.Handler // nil: there is a service
-	name      string       // of the APIService
+	served    http.Handler // nil if a service answers
+	name      string       // name of the APIService
 	gv        schema.GroupVersion
 	service   location
 	available bool
 	resolver  Resolver
 	transport http.RoundTripper
-	redirects bool // are passed on
-	// broken is why there is no transport.
+	redirects bool // pass redirects on
+	// broken is the error if there is no transport.
 	broken  error
 	tracing *daemon.Tracing
 }
@@ -68,7 +68,7 @@ func (a *Aggregator) newCarrier(s *apiregistrationv1.APIService) *carrier {
 
 const unavailable = "service unavailable"
 
-// ServeHTTP takes a request, and its user's name, to the extension server.
+// ServeHTTP sends a request and the name of its user to the extension server.
 func (c *carrier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if c.served == nil && !c.available {
 		http.Error(w, unavailable, http.StatusServiceUnavailable)
@@ -77,7 +77,7 @@ func (c *carrier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.ask(w, r)
 }
 
-// ask does so whether the extension server is known to be available or not.
+// ask is ServeHTTP without the check of availability.
 func (c *carrier) ask(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case c.served != nil:
@@ -103,7 +103,7 @@ func (c *carrier) ask(w http.ResponseWriter, r *http.Request) {
 	rt := transport.NewAuthProxyRoundTripper(u.GetName(), u.GetUID(), u.GetGroups(), u.GetExtra(), c.transport)
 	upgrade := httpstream.IsUpgradeRequest(r)
 	if upgrade {
-		// An upgraded connection is dialled past the round tripper.
+		// Upgraded connections bypass the round tripper, so the headers are set here.
 		transport.SetAuthProxyHeaders(out, u.GetName(), u.GetUID(), u.GetGroups(), u.GetExtra())
 	} else {
 		rt = c.tracing.RoundTripper(rt)
@@ -113,7 +113,7 @@ func (c *carrier) ask(w http.ResponseWriter, r *http.Request) {
 	carry.ServeHTTP(w, out)
 }
 
-// failure answers for an extension server that does not.
+// failure answers requests that the extension server did not answer.
 type failure struct{}
 
 // Error answers 503 with the reason, as plain text.

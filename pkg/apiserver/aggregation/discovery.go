@@ -25,24 +25,24 @@ import (
 
 const (
 	firstRetry = 500 * time.Millisecond
-	// refresh is how often extension servers are asked what they serve.
+	// refresh is the interval of discovery of each extension server.
 	refresh = time.Minute
-	// fetchTimeout is how long one may take to say so.
+	// fetchTimeout limits one discovery request.
 	fetchTimeout = 5 * time.Second
-	// acceptAggregated asks for all groups at once, in either version of the form.
+	// acceptAggregated accepts the aggregated form of discovery, in both versions.
 	acceptAggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
 )
 
 var errUnavailable = errors.New("service unavailable")
 
-// found is what extension servers serve, as far as they have said.
+// found is what extension servers have reported that they serve.
 type found struct {
 	mu       sync.RWMutex
 	versions map[schema.GroupVersion]apidiscovery.APIVersionDiscovery
 	specs    map[location]*spec
 }
 
-// runDiscovery asks extension servers, each again and again.
+// runDiscovery repeats the discovery of all extension servers until ctx is done.
 func (a *Aggregator) runDiscovery(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -84,8 +84,8 @@ func (a *Aggregator) discoverNext(ctx context.Context) bool {
 	return true
 }
 
-// discover asks for what c's group version has. What is not answered is known
-// to be there, with nothing in it, and as stale.
+// discover fetches the resources of c's group version. If the server does not answer, the version
+// is listed without resources and as stale.
 func (a *Aggregator) discover(ctx context.Context, c *carrier) error {
 	entry, err := fetchVersion(ctx, c)
 	if entry == nil {
@@ -101,7 +101,7 @@ func (a *Aggregator) discover(ctx context.Context, c *carrier) error {
 		a.found.versions = map[schema.GroupVersion]apidiscovery.APIVersionDiscovery{}
 	}
 	if old, ok := a.found.versions[c.gv]; ok && err != nil && c.available {
-		entry.Resources = old.Resources // better old than nothing
+		entry.Resources = old.Resources // keep the last known resources
 	}
 	a.found.versions[c.gv] = *entry
 	return err
@@ -113,8 +113,8 @@ func (f *found) forget(gv schema.GroupVersion) {
 	delete(f.versions, gv)
 }
 
-// fetchVersion asks whether c is available or not, as Kubernetes does: what a server serves can be
-// known although a check of it fails.
+// fetchVersion fetches the discovery of c's group version. Like Kubernetes, it does not depend on
+// c's availability.
 func fetchVersion(ctx context.Context, c *carrier) (*apidiscovery.APIVersionDiscovery, error) {
 	var all apidiscovery.APIGroupDiscoveryList
 	code, err := get(ctx, c.ask, "/apis", acceptAggregated, &all)
@@ -132,7 +132,7 @@ func fetchVersion(ctx context.Context, c *carrier) (*apidiscovery.APIVersionDisc
 		}
 	}
 	if all.Kind == "APIGroupDiscoveryList" {
-		return nil, nil // it answers, and has nothing of this version
+		return nil, nil // the server does not have this version
 	}
 	var list metav1.APIResourceList
 	code, err = get(ctx, c.ask, c.path(), "application/json", &list)
@@ -149,7 +149,7 @@ func fetchVersion(ctx context.Context, c *carrier) (*apidiscovery.APIVersionDisc
 	return withKinds(&apidiscovery.APIVersionDiscovery{Resources: resources}), nil
 }
 
-// path is that of the carrier's group version.
+// path returns the path of the carrier's group version.
 func (c *carrier) path() string { return pathOf(c.gv.Group, c.gv.Version) }
 
 func pathOf(group, version string) string {
@@ -159,7 +159,7 @@ func pathOf(group, version string) string {
 	return "/apis/" + group + "/" + version
 }
 
-// withKinds makes empty kinds of missing ones, over which some clients fall.
+// withKinds replaces missing response kinds by empty ones, because some clients fail without them.
 func withKinds(v *apidiscovery.APIVersionDiscovery) *apidiscovery.APIVersionDiscovery {
 	for i := range v.Resources {
 		r := &v.Resources[i]
@@ -175,7 +175,7 @@ func withKinds(v *apidiscovery.APIVersionDiscovery) *apidiscovery.APIVersionDisc
 	return v
 }
 
-// get asks of for a document in JSON, as the aggregator itself.
+// get requests a JSON document from a handler, as the user of the aggregator.
 func get(ctx context.Context, of http.HandlerFunc, path, accept string, into any) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
@@ -203,7 +203,7 @@ func get(ctx context.Context, of http.HandlerFunc, path, accept string, into any
 	return w.code, nil
 }
 
-// Groups are the groups and versions of extension servers, for discovery.
+// Groups returns the group versions of extension servers for discovery.
 func (a *Aggregator) Groups() []apidiscovery.APIGroupDiscovery {
 	var names []string
 	carriers := *a.carriers.Load()

@@ -1,21 +1,19 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package aggregation joins the APIs of extension servers to this server's own.
+// Package aggregation adds the APIs of extension servers to this server's own.
 //
-// An APIService says who answers a group and version: this server, or a service
-// of the cluster, to which requests are carried with the user's name in headers
-// and this server's certificate as the proof that it may name users. Those of
-// this server's own groups and of custom resources are kept automatically.
-// Discovery and OpenAPI documents tell of all alike, in the order of the
-// priorities that APIServices have.
+// An APIService says who serves a group version: this server, or a service of the cluster. The
+// aggregator forwards requests to the service with the user's name in headers and with this
+// server's client certificate, which extension servers trust to name users. The APIServices of this
+// server's own groups and of custom resources are maintained automatically. Discovery and OpenAPI
+// documents include all groups, in the order of the priorities of APIServices.
 //
-// Whether an APIService is available is found out, and written to its status,
-// by the controllers of the library k8s.io/kube-aggregator, and so is what is
-// kept automatically; routing, discovery and documents are this package's.
+// The controllers of the library k8s.io/kube-aggregator check whether an APIService is available
+// and write that to its status. They also maintain the automatic APIServices. Routing, discovery
+// and documents are this package's.
 //
-// A request for an APIService that is not available, or that has just gone, is
-// refused; none is ever sent elsewhere, and redirects are not followed. What
-// extension servers say of themselves is fetched in the background: a slow or
-// dead one delays nobody but its own clients.
+// A request for an APIService that is not available, or was just deleted, is rejected. It is never
+// sent elsewhere, and redirects are not followed. Discovery and OpenAPI of extension servers are
+// fetched in the background, so that a slow server delays only its own clients.
 package aggregation

@@ -32,13 +32,13 @@ const (
 	maxPlace = 1 << 10
 )
 
-// spec is what a server says of its API.
+// spec is the OpenAPI of a server.
 type spec struct {
-	v3 map[string]string // paths of documents → where they are
-	v2 []byte            // JSON; nil: none
+	v3 map[string]string // URLs of documents by path
+	v2 []byte            // JSON; nil if it has none
 }
 
-// fetchSpecs asks c's server for its OpenAPI documents. That it has none is no error.
+// fetchSpecs fetches the OpenAPI documents of c's server. A server without documents is no error.
 func (a *Aggregator) fetchSpecs(ctx context.Context, c *carrier) error {
 	var index struct {
 		Paths map[string]struct {
@@ -80,7 +80,7 @@ func placeOf(path, url string) string {
 	return own
 }
 
-// forgetSpecs drops what servers said that answer nothing any more.
+// forgetSpecs removes the documents of servers that no APIService refers to.
 func (a *Aggregator) forgetSpecs() {
 	used := map[location]bool{}
 	for _, c := range *a.carriers.Load() {
@@ -95,8 +95,8 @@ func (a *Aggregator) forgetSpecs() {
 	}
 }
 
-// OpenAPI are the OpenAPI v3 documents of extension servers: of the group
-// versions that are theirs, and no others that they may have.
+// OpenAPI returns the URLs of the OpenAPI v3 documents of extension servers, only for the group
+// versions that they serve.
 func (a *Aggregator) OpenAPI() map[string]string {
 	out := map[string]string{}
 	a.found.mu.RLock()
@@ -109,16 +109,15 @@ func (a *Aggregator) OpenAPI() map[string]string {
 	return out
 }
 
-// documented reports whether c's server has said that it has a document of c's group
-// version. Until then there is none, even while nobody can be asked.
+// documented reports whether c's server has reported a document of c's group version.
 func (a *Aggregator) documented(c *carrier) bool {
 	a.found.mu.RLock()
 	defer a.found.mu.RUnlock()
 	return a.found.document(c) != ""
 }
 
-// document is where the document of c's group version is, as its server has said; empty: it
-// has said none. It is called with mu held.
+// document returns the URL of the document of c's group version, or "" if it is unknown. The caller
+// holds mu.
 func (f *found) document(c *carrier) string {
 	if s := f.specs[c.service]; s != nil {
 		return s.v3[strings.TrimPrefix(c.path(), "/")]
@@ -126,16 +125,14 @@ func (f *found) document(c *carrier) string {
 	return ""
 }
 
-// merged is the OpenAPI v2 document of all servers, made from what it was last
-// asked for with.
+// merged caches the merged OpenAPI v2 document, with the inputs that it was made from.
 type merged struct {
 	mu      sync.Mutex
 	sources [][]byte
 	handler http.Handler
 }
 
-// serveMerged answers with the document of all servers. It reports false when
-// no other server has one.
+// serveMerged serves the merged document. It reports false if no extension server has a document.
 func (a *Aggregator) serveMerged(w http.ResponseWriter, r *http.Request, local http.Handler) bool {
 	extensions := a.extensions()
 	if len(extensions) == 0 {
@@ -157,7 +154,7 @@ func (a *Aggregator) serveMerged(w http.ResponseWriter, r *http.Request, local h
 	return true
 }
 
-// extension is the part of a server's document that is about its group versions.
+// extension is the part of a server's document for its group versions.
 type extension struct {
 	doc      []byte
 	prefixes []string
@@ -261,10 +258,10 @@ func confineKinds(doc *openapi.Swagger, own func(group, version string) bool) {
 	}
 }
 
-// pathHandler is what the library registers its handlers with.
+// pathHandler adapts http.ServeMux to the library.
 type pathHandler struct{ *http.ServeMux }
 
-// HandlePrefix is asked for nothing here.
+// HandlePrefix registers next. The library never calls it here.
 func (h pathHandler) HandlePrefix(path string, next http.Handler) { h.ServeMux.Handle(path, next) }
 
 // answer keeps a response in memory.
@@ -272,7 +269,7 @@ type answer struct {
 	header http.Header
 	code   int
 	body   bytes.Buffer
-	limit  int // of the body, in bytes
+	limit  int // maximum size of the body in bytes
 	err    error
 }
 
@@ -280,13 +277,13 @@ func newAnswer(limit int) *answer {
 	return &answer{header: http.Header{}, code: http.StatusOK, limit: limit}
 }
 
-// Header is the response's.
+// Header implements http.ResponseWriter.
 func (a *answer) Header() http.Header { return a.header }
 
-// WriteHeader keeps the code.
+// WriteHeader stores the status code.
 func (a *answer) WriteHeader(code int) { a.code = code }
 
-// Write keeps the body, within bounds.
+// Write stores the body up to the limit.
 func (a *answer) Write(p []byte) (int, error) {
 	if a.body.Len()+len(p) > a.limit {
 		a.err = fmt.Errorf("answer of more than %d bytes", a.limit)

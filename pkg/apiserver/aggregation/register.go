@@ -17,17 +17,17 @@ import (
 	schedulingv1alpha1 "keelson.dev/api/scheduling/v1alpha1"
 )
 
-// priority is the place of a group, and of a version in it: higher comes first.
+// priority orders groups, and versions in a group. Higher comes first.
 type priority struct{ group, version int32 }
 
-// custom is the priority of groups of custom resources.
+// custom returns the priority of groups of custom resources.
 func custom() priority { return priority{group: 1000, version: 100} }
 
-// served is the priority of groups that are served beside the built-in ones.
+// served returns the priority of groups with a handler of Config.Served.
 func served() priority { return priority{group: 100, version: 100} }
 
-// groupPriorities are those of the built-in groups. The group of APIServices
-// has none of its own, and comes before all.
+// groupPriorities returns the priorities of the built-in groups. The group of APIServices itself
+// comes first and has no APIService.
 func groupPriorities() map[string]int32 {
 	return map[string]int32{
 		"": 18000, "apps": 17800, "events.k8s.io": 17750, "authentication.k8s.io": 17700,
@@ -41,7 +41,7 @@ func groupPriorities() map[string]int32 {
 	}
 }
 
-// versionPriority is that of a version of a built-in group.
+// versionPriority returns the priority of a version of a built-in group.
 func versionPriority(gv schema.GroupVersion) int32 {
 	switch gv {
 	case schema.GroupVersion{Version: "v1"}:
@@ -56,7 +56,7 @@ func versionPriority(gv schema.GroupVersion) int32 {
 	return 15
 }
 
-// ownServices are the APIServices of the built-in groups and versions.
+// ownServices returns the APIServices of the built-in group versions.
 func ownServices(versions []schema.GroupVersion) []*apiregistrationv1.APIService {
 	groups := groupPriorities()
 	var list []*apiregistrationv1.APIService
@@ -68,7 +68,7 @@ func ownServices(versions []schema.GroupVersion) []*apiregistrationv1.APIService
 	return list
 }
 
-// local is the APIService of what this server answers itself.
+// local returns the APIService of a group version that this server answers itself.
 func local(gv schema.GroupVersion, p priority) *apiregistrationv1.APIService {
 	return &apiregistrationv1.APIService{
 		ObjectMeta: metav1.ObjectMeta{Name: gv.Version + "." + gv.Group},
@@ -78,8 +78,7 @@ func local(gv schema.GroupVersion, p priority) *apiregistrationv1.APIService {
 	}
 }
 
-// GroupPriority is the place of a group among all: the highest that an
-// APIService asks for.
+// GroupPriority returns the priority of a group in discovery: the highest of its APIServices.
 func (a *Aggregator) GroupPriority(group string) int32 {
 	if group == apiregistrationv1.GroupName {
 		return groupPriorities()[group]
@@ -97,11 +96,11 @@ func (a *Aggregator) GroupPriority(group string) int32 {
 	return custom().group
 }
 
-// inGroup lists the APIServices of a group, in the order of their versions.
+// inGroup returns the APIServices of a group in the order of their versions.
 func (a *Aggregator) inGroup(group string) []*apiregistrationv1.APIService {
 	objs, err := a.services.Informer().GetIndexer().ByIndex(byGroup, group)
 	if err != nil {
-		return nil // there is the index: New made it
+		return nil // cannot happen: New has added the index
 	}
 	list := make([]*apiregistrationv1.APIService, 0, len(objs))
 	for _, o := range objs {
@@ -118,8 +117,8 @@ func (a *Aggregator) inGroup(group string) []*apiregistrationv1.APIService {
 	return list
 }
 
-// Versions are the versions of the groups that have APIServices, the best first,
-// whether anybody answers them or not.
+// Versions returns the versions of groups with APIServices, most preferred first, whether they are
+// available or not.
 func (a *Aggregator) Versions() map[string][]string {
 	all := map[string][]string{}
 	for _, group := range a.services.Informer().GetIndexer().ListIndexFuncValues(byGroup) {
@@ -139,8 +138,8 @@ func groupOf(obj any) ([]string, error) {
 	return nil, nil
 }
 
-// define has the APIServices follow a definition: one for each version that is
-// served, whether it is established yet or not, of this definition or another.
+// define updates the APIServices of a definition: one for each served version, established or not.
+// A version may be shared with other definitions.
 func (a *Aggregator) define(name string, crd *apiextensionsv1.CustomResourceDefinition) {
 	var versions []schema.GroupVersion
 	for i := range crd.Spec.Versions {
@@ -172,10 +171,10 @@ func (a *Aggregator) define(name string, crd *apiextensionsv1.CustomResourceDefi
 	}
 }
 
-// followDefinitions has define called. The function that it returns reports
-// whether all that existed at the start has been seen.
+// followDefinitions calls define for changes of definitions. The returned function reports whether
+// all initial definitions have been processed.
 func (a *Aggregator) followDefinitions() (synced func() bool, err error) {
-	// Schemas are the bulk of definitions, and of no interest here.
+	// Drop the schemas, which are most of a definition and not needed here.
 	if err := a.definitions.Informer().SetTransform(func(obj any) (any, error) {
 		if crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition); ok {
 			crd.ManagedFields, crd.Annotations = nil, nil
@@ -207,5 +206,5 @@ func (a *Aggregator) followDefinitions() (synced func() bool, err error) {
 	return reg.HasSynced, nil
 }
 
-// versionOrder puts v2 before v1 before v1beta1.
+// versionOrder compares versions: v2 comes before v1, and v1 before v1beta1.
 func versionOrder(x, y string) int { return version.CompareKubeAwareVersionStrings(y, x) }

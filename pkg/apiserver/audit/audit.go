@@ -22,28 +22,27 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// Deps are what a Log does not make itself.
+// Deps are the dependencies of a Log.
 type Deps struct {
 	Clock   clock.Clock
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
-	// Stdout is the log named "-".
+	// Stdout is where a log with the path "-" is written.
 	Stdout io.Writer
 }
 
-// Log takes down requests.
+// Log records audit events.
 type Log struct {
-	// Policy says how much of a request is taken down.
+	// Policy decides how much of a request is recorded.
 	Policy audit.PolicyRuleEvaluator
-	// Sink takes the events of requests. It may be used before Run.
+	// Sink receives events. It can be used before Run.
 	Sink audit.Sink
 
 	backend audit.Backend
 	closers []io.Closer
 }
 
-// New reads the policy and opens what events go to. It returns nil where
-// nothing is to be taken down.
+// New reads the policy and opens the backends. It returns nil if auditing is off.
 func New(cfg config.Audit, dataDir string, deps Deps) (*Log, error) {
 	if cfg.PolicyFile == "" {
 		return nil, nil
@@ -87,18 +86,18 @@ func New(cfg config.Audit, dataDir string, deps Deps) (*Log, error) {
 	return l, nil
 }
 
-// Run delivers events until ctx is done, and then those that are left.
+// Run delivers events until ctx is done, and then the remaining ones.
 func (l *Log) Run(ctx context.Context) error {
 	err := l.backend.Run(ctx.Done())
 	<-ctx.Done()
 	l.backend.Shutdown()
 	for _, c := range l.closers {
-		_ = c.Close() // every event has been written by a call of its own
+		_ = c.Close() // each event has already been written
 	}
 	return err
 }
 
-// builder puts the parts of a backend together.
+// builder builds the backends.
 type builder struct {
 	cfg     *config.Audit
 	deps    Deps
@@ -121,7 +120,7 @@ func (b *builder) backend(t target, batch *config.AuditBatching, cut *config.Aud
 	return out
 }
 
-// openLog opens the log file, which is the owner's alone.
+// openLog opens the log file, which only its owner can read.
 func openLog(cfg *config.AuditLog, stdout io.Writer) (io.Writer, error) {
 	if cfg.Path == "-" {
 		if stdout == nil {

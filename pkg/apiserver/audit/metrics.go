@@ -5,7 +5,7 @@ package audit
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// metrics are of the queues. The library counts events, levels and errors.
+// metrics are the metrics of queues. The library counts events, levels and errors.
 type metrics struct {
 	waiting, bytes            *prometheus.GaugeVec
 	spilled, dropped, retried *prometheus.CounterVec
@@ -36,7 +36,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// queueMetrics are those of one queue.
+// queueMetrics are the metrics of one queue.
 type queueMetrics struct {
 	waiting, bytes            prometheus.Gauge
 	spilled, dropped, retried prometheus.Counter

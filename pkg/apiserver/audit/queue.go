@@ -24,38 +24,37 @@ import (
 )
 
 const (
-	// maxMemory bounds the bytes of bodies that wait in memory.
+	// maxMemory is the maximum size of event bodies that wait in memory.
 	maxMemory = 32 << 20
-	// eventCost is what an event takes beside its bodies, about.
+	// eventCost is the approximate size of an event without its bodies.
 	eventCost = 2 << 10
-	// attempts is how often a batch is sent before it goes to disk.
+	// attempts is how often a batch is sent before it is written to disk.
 	attempts = 5
-	// maxPause is the longest pause between attempts.
+	// maxPause is the maximum pause between attempts.
 	maxPause = time.Minute
-	// tries is how often what is on disk has its turn before the receiver, who
-	// answers it with an error each time and takes other events, is believed that
-	// it will never take it.
+	// tries is how often events on disk are sent to a receiver that answers them with an error,
+	// while it accepts other events. After that, they are dropped.
 	tries = 3
 )
 
-// queue gathers events and delivers them in batches.
+// queue collects events and delivers them in batches.
 type queue struct {
 	target  target
 	cfg     config.AuditBatching
 	clock   clock.Clock
 	log     *slog.Logger
 	metrics queueMetrics
-	limit   flowcontrol.PassiveRateLimiter // nil: none
-	wake    chan struct{}                  // holds one element when there is something to do
+	limit   flowcontrol.PassiveRateLimiter // nil if there is no limit
+	wake    chan struct{}                  // has one element if there is work
 	done    chan struct{}                  // closed when Run's goroutine has ended
-	sending chan struct{}                  // holds one element for each delivery on its way
+	sending chan struct{}                  // has one element for each delivery in progress
 
 	mu     sync.Mutex
 	events []*auditapi.Event // in memory
 	bytes  int
 	files  *ring
 	closed bool
-	taken  uint64 // deliveries that succeeded
+	taken  uint64 // number of successful deliveries
 }
 
 var _ audit.Backend = &queue{}
@@ -82,7 +81,7 @@ func (q *queue) ProcessEvents(events ...*auditapi.Event) bool {
 	q.mu.Lock()
 	for _, e := range events {
 		size := cost(e)
-		// Behind what is on disk, or the order would be lost.
+		// Keep the order: append to the disk if older events are there.
 		if q.closed || len(over) > 0 || !q.files.empty() || len(q.events) >= q.cfg.BufferSize || q.bytes+size > maxMemory {
 			over = append(over, e)
 			continue
@@ -106,7 +105,7 @@ func (q *queue) notify() {
 	}
 }
 
-// cost is what an event takes of memory.
+// cost returns the approximate size of an event in memory.
 func cost(e *auditapi.Event) int {
 	n := eventCost
 	if e.RequestObject != nil {
@@ -118,7 +117,7 @@ func cost(e *auditapi.Event) int {
 	return n
 }
 
-// spill puts events on disk.
+// spill writes events to disk.
 func (q *queue) spill(events []*auditapi.Event) {
 	if len(events) == 0 {
 		return
@@ -202,7 +201,7 @@ func (q *queue) Shutdown() {
 	q.metrics.waiting.Set(0)
 }
 
-// lastDelivery is how long a batch may take when the process ends.
+// lastDelivery limits the delivery of a batch at the end of the process.
 const lastDelivery = 5 * time.Second
 
 // loop delivers until stop is closed.
@@ -235,8 +234,7 @@ func (q *queue) putBack(batch []*auditapi.Event) {
 	q.events = append(batch, q.events...)
 }
 
-// gather waits for a batch in memory. It returns none when it is the turn of
-// what is on disk.
+// gather waits for a batch in memory. It returns none if events on disk are next.
 func (q *queue) gather(stop <-chan struct{}) []*auditapi.Event {
 	var full <-chan time.Time
 	for {
@@ -291,7 +289,7 @@ func (q *queue) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// send delivers a batch, or puts it on disk.
+// send delivers a batch, or writes it to disk.
 func (q *queue) send(ctx context.Context, batch []*auditapi.Event) {
 	if err := q.insist(ctx, batch); err != nil {
 		if ctx.Err() == nil {
@@ -302,7 +300,7 @@ func (q *queue) send(ctx context.Context, batch []*auditapi.Event) {
 	}
 }
 
-// deliver makes one attempt, and counts those that succeed.
+// deliver makes one attempt, and counts successful ones.
 func (q *queue) deliver(ctx context.Context, batch []*auditapi.Event) error {
 	err := q.target.deliver(ctx, batch...)
 	if err == nil {
@@ -313,7 +311,7 @@ func (q *queue) deliver(ctx context.Context, batch []*auditapi.Event) error {
 	return err
 }
 
-// insist delivers a batch, after several attempts if need be.
+// insist delivers a batch with up to attempts attempts.
 func (q *queue) insist(ctx context.Context, batch []*auditapi.Event) error {
 	wait := q.target.retry()
 	for i := 1; ; i++ {
@@ -327,9 +325,9 @@ func (q *queue) insist(ctx context.Context, batch []*auditapi.Event) error {
 	}
 }
 
-// divide delivers a batch. Of one that is refused for what is in it, all is
-// delivered but the events that are refused alone: they would be for ever, and
-// must not hold up what comes behind them.
+// divide delivers a batch. If the receiver rejects its content, divide splits it, and drops only
+// the events that are rejected alone. They would be rejected forever and would hold up later
+// events.
 func (q *queue) divide(ctx context.Context, batch []*auditapi.Event) error {
 	q.throttle(ctx)
 	err := q.insist(ctx, batch)
@@ -347,14 +345,13 @@ func (q *queue) divide(ctx context.Context, batch []*auditapi.Event) error {
 	return q.divide(ctx, batch[half:])
 }
 
-// drop gives up an event that the receiver will not have.
+// drop discards an event that the receiver does not accept.
 func (q *queue) drop(e *auditapi.Event, why error) {
 	q.log.Error("Audit event refused", "auditID", e.AuditID, "err", why)
 	q.metrics.dropped.Inc()
 }
 
-// each delivers the events of a batch one by one, with one attempt for each, and
-// gives up those at which the receiver errs.
+// each delivers the events of a batch one by one, with one attempt each, and drops those that fail.
 func (q *queue) each(ctx context.Context, batch []*auditapi.Event) error {
 	for _, e := range batch {
 		q.throttle(ctx)
@@ -369,14 +366,14 @@ func (q *queue) each(ctx context.Context, batch []*auditapi.Event) error {
 	return nil
 }
 
-// answered reports whether it was the receiver who said that something was wrong.
+// answered reports whether an error is an answer of the receiver.
 func answered(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status)
 }
 
-// refused reports whether a receiver has answered that it will never take what it
-// was sent: it is wrong, or too large.
+// refused reports whether the receiver will never accept what it was sent, because it is invalid or
+// too large.
 func refused(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -389,7 +386,7 @@ func refused(err error) bool {
 	return false
 }
 
-// settle waits until no delivery is on its way.
+// settle waits until no delivery is in progress.
 func (q *queue) settle() {
 	for range cap(q.sending) {
 		q.sending <- struct{}{}
@@ -399,10 +396,10 @@ func (q *queue) settle() {
 	}
 }
 
-// drain delivers the oldest file of the ring. If that fails the others have their
-// turn first, and the file stays, or goes when the ring is full.
+// drain delivers the oldest file of the ring. If that fails, the other files come first, and the
+// file stays until the ring is full.
 func (q *queue) drain(ctx context.Context) {
-	q.settle() // what is in files came later
+	q.settle() // events in files are newer
 	q.mu.Lock()
 	f, rows, err := q.files.oldest()
 	q.mu.Unlock()
@@ -433,7 +430,7 @@ func (q *queue) drain(ctx context.Context) {
 	q.metrics.bytes.Set(float64(q.files.size))
 }
 
-// empty delivers the events of a file that have not been delivered yet.
+// empty delivers the remaining events of a file.
 func (q *queue) empty(ctx context.Context, f *ringFile, events []*auditapi.Event) error {
 	for f != nil && f.done < len(events) {
 		batch := events[f.done:min(len(events), f.done+q.cfg.MaxSize)]
@@ -449,9 +446,8 @@ func (q *queue) empty(ctx context.Context, f *ringFile, events []*auditapi.Event
 	return nil
 }
 
-// hopeless takes down that the receiver erred at the next events of a file, and
-// reports whether it is to be believed: it has erred often, and took others
-// in the meantime.
+// hopeless records a failed delivery of a file. It reports whether to drop the events: the receiver
+// has rejected them tries times and has accepted others in between.
 func (q *queue) hopeless(f *ringFile) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -462,14 +458,14 @@ func (q *queue) hopeless(f *ringFile) bool {
 	return f.failed >= tries && q.taken > f.taken
 }
 
-// postpone has the other files come before f.
+// postpone moves f behind the other files.
 func (q *queue) postpone(f *ringFile) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.files.postpone(f)
 }
 
-// decode reads rows; a row that a killed process did not finish is broken.
+// decode decodes rows. broken counts rows that a killed process did not complete.
 func decode(rows [][]byte) (events []*auditapi.Event, broken int) {
 	decoder := audit.Codecs.UniversalDecoder(auditapi.SchemeGroupVersion)
 	for _, row := range rows {

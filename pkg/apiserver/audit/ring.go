@@ -15,16 +15,16 @@ import (
 	"strings"
 )
 
-// ringFiles is how many files a full ring has.
+// ringFiles is the number of files of a full ring.
 const ringFiles = 16
 
-// ring keeps lines in files, first in first out. When they exceed max bytes the
-// oldest file goes. It is used by one goroutine at a time.
+// ring keeps lines in files, first in, first out. When they exceed max bytes, the oldest file is
+// deleted. It is not safe for concurrent use.
 type ring struct {
 	dir   string
 	max   int64
 	files []*ringFile // oldest first
-	open  *os.File    // the last of files, while lines are added to it
+	open  *os.File    // the last file, while it accepts lines
 	size  int64
 	next  int
 }
@@ -34,12 +34,12 @@ type ringFile struct {
 	size  int64
 	lines int
 
-	done   int    // events that have been delivered
-	failed int    // how often the receiver erred at the next ones
-	taken  uint64 // what it had taken of others when it erred first
+	done   int    // number of delivered events
+	failed int    // failed deliveries of the next events
+	taken  uint64 // deliveries of other events before the first failure
 }
 
-// newRing finds what a former process has left in dir. It creates nothing.
+// newRing returns a ring with the files that an earlier process left in dir. It creates nothing.
 func newRing(dir string, max int64) *ring {
 	r := &ring{dir: dir, max: max}
 	entries, err := os.ReadDir(dir)
@@ -68,8 +68,8 @@ func (r *ring) empty() bool { return len(r.files) == 0 }
 
 var errNoRing = errors.New("no room on disk")
 
-// add appends lines, each of which ends in a newline, and reports how many older
-// ones were dropped for them.
+// add appends lines, which end in a newline, and returns the number of older ones that were dropped
+// for them.
 func (r *ring) add(lines ...[]byte) (dropped int, err error) {
 	for _, l := range lines {
 		if int64(len(l)) > r.max/ringFiles {
@@ -93,7 +93,7 @@ func (r *ring) add(lines ...[]byte) (dropped int, err error) {
 	return dropped, nil
 }
 
-// room opens the next file where the present one is full.
+// room opens the next file if the current one is full.
 func (r *ring) room(n int64) error {
 	if r.open != nil && r.files[len(r.files)-1].size+n <= r.max/ringFiles {
 		return nil
@@ -126,7 +126,7 @@ func (r *ring) close() error {
 	return nil
 }
 
-// oldest returns the first file, to which no more is added, and its lines.
+// oldest closes the first file for further lines and returns it with its lines.
 func (r *ring) oldest() (*ringFile, [][]byte, error) {
 	if len(r.files) == 0 {
 		return nil, nil, nil
@@ -144,7 +144,7 @@ func (r *ring) oldest() (*ringFile, [][]byte, error) {
 	return f, slices.Collect(bytes.Lines(data)), nil
 }
 
-// postpone makes a file the last, to which no more is added.
+// postpone makes a file the last one, which accepts no more lines.
 func (r *ring) postpone(f *ringFile) error {
 	i := slices.Index(r.files, f)
 	if i < 0 || i == len(r.files)-1 {
@@ -157,7 +157,7 @@ func (r *ring) postpone(f *ringFile) error {
 	return nil
 }
 
-// remove forgets a file. One that has gone already is no error.
+// remove deletes a file. It is no error if the file does not exist.
 func (r *ring) remove(f *ringFile) error {
 	i := slices.Index(r.files, f)
 	if i < 0 {

@@ -22,14 +22,14 @@ import (
 	"keelson.dev/keelson/pkg/outbound"
 )
 
-// target is where events go.
+// target is a receiver of events.
 type target interface {
 	name() string
-	// deliver takes all events or none; ctx ends the wait for it.
+	// deliver sends all events or none. It stops when ctx is done.
 	deliver(ctx context.Context, events ...*auditapi.Event) error
-	// retry is how long to wait before a failed delivery is tried again.
+	// retry returns the delay before a failed delivery is repeated.
 	retry() time.Duration
-	// senders is how many deliveries may be on their way at once.
+	// senders returns the maximum number of concurrent deliveries.
 	senders() int
 }
 
@@ -55,7 +55,7 @@ func (t *logTarget) deliver(_ context.Context, events ...*auditapi.Event) error 
 	return nil
 }
 
-// lines keeps lines whole that several requests write.
+// lines serializes the writes of concurrent requests.
 type lines struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -68,7 +68,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// maxSenders bounds the requests to a server that are on their way at once.
+// maxSenders is the maximum number of concurrent requests to a server.
 const maxSenders = 8
 
 // webhookTarget posts events to a server.
@@ -82,7 +82,7 @@ func newWebhookTarget(cfg *config.AuditWebhook) (*webhookTarget, error) {
 	if err != nil {
 		return nil, fmt.Errorf("audit webhook: %w", err)
 	}
-	client.Wrap(outbound.NoRedirects) // what is in events is for this server alone
+	client.Wrap(outbound.NoRedirects) // events are for this server only
 	hook, err := webhook.NewGenericWebhook(audit.Scheme, audit.Codecs, client,
 		[]schema.GroupVersion{auditv1.SchemeGroupVersion}, webhook.DefaultRetryBackoffWithInitialDelay(cfg.InitialBackoff))
 	if err != nil {
@@ -95,7 +95,7 @@ func (*webhookTarget) name() string           { return "webhook" }
 func (t *webhookTarget) retry() time.Duration { return t.backoff }
 func (*webhookTarget) senders() int           { return maxSenders }
 
-// deliver posts one list.
+// deliver sends one EventList.
 func (t *webhookTarget) deliver(ctx context.Context, events ...*auditapi.Event) error {
 	list := auditapi.EventList{Items: make([]auditapi.Event, len(events))}
 	for i, e := range events {
@@ -108,16 +108,16 @@ func (t *webhookTarget) deliver(ctx context.Context, events ...*auditapi.Event) 
 	return nil
 }
 
-// blocking delivers within the request.
+// blocking delivers events within their request.
 type blocking struct {
 	target target
-	strict bool // a failure is the request's
+	strict bool // a failed delivery fails the request
 }
 
 // ProcessEvents implements audit.Sink.
 func (b *blocking) ProcessEvents(events ...*auditapi.Event) bool {
 	if err := b.target.deliver(context.Background(), events...); err != nil {
-		if !errors.Is(err, errLog) { // the log has told of it itself
+		if !errors.Is(err, errLog) { // the log has already reported it
 			audit.HandlePluginError(b.target.name(), err, events...)
 		}
 		return !b.strict

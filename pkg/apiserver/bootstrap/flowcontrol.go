@@ -19,13 +19,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// flowControlManager owns the fields of the default objects.
+// flowControlManager is the field manager of the default objects.
 const flowControlManager = "api-priority-and-fairness-config-producer-v1"
 
-// FlowControl keeps the default flow schemas and priority levels: those that
-// every server needs as they have to be, the others as long as their annotation
-// says, or nobody has changed them. Defaults of other versions go. What the
-// informers know is not asked for again.
+// FlowControl maintains the default flow schemas and priority levels. Mandatory ones are always
+// reset. Suggested ones are updated unless their annotation or an edit by a user says otherwise.
+// Defaults of other versions are deleted. It reads the informers where they are synced.
 func FlowControl(ctx context.Context, client kubernetes.Interface, known informers.Interface) error {
 	api := client.FlowcontrolV1()
 	knownSchemas, knownLevels := known.FlowSchemas(), known.PriorityLevelConfigurations()
@@ -72,7 +71,7 @@ func FlowControl(ctx context.Context, client kubernetes.Interface, known informe
 	))
 }
 
-// all returns what the informer knows, or asks as long as it does not know all.
+// all returns the objects from the informer, or from the server until the informer is synced.
 func all[T any](informer cache.SharedInformer, known func(labels.Selector) ([]T, error), ask func() ([]T, error)) ([]T, error) {
 	if informer.HasSynced() {
 		return known(labels.Everything())
@@ -80,8 +79,8 @@ func all[T any](informer cache.SharedInformer, known func(labels.Selector) ([]T,
 	return ask()
 }
 
-// sameLevel compares priority levels. The share of the exempt one is the
-// administrator's.
+// sameLevel compares priority levels. It ignores the shares of the exempt level, which
+// administrators may set.
 func sameLevel(want, have *flowcontrolv1.PriorityLevelConfiguration) bool {
 	a, b := want.Spec, have.Spec
 	if want.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt {
@@ -90,24 +89,24 @@ func sameLevel(want, have *flowcontrolv1.PriorityLevelConfiguration) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// defaults keeps the default objects of a kind.
+// defaults maintains the default objects of a kind.
 type defaults[T flowControlObject[T]] struct {
 	kind string
 	api  flowControlClient[T]
-	// known returns what an informer knows, if it does.
+	// known returns an object from the informer.
 	known func(name string) (T, error)
-	// same reports whether two objects have the same spec; take copies it.
+	// same reports whether two objects have the same spec, and take copies the spec.
 	same func(want, have T) bool
 	take func(into, from T)
 }
 
-// flowControlObject is what they have in common.
+// flowControlObject is the common interface of the kinds.
 type flowControlObject[T any] interface {
 	metav1.Object
 	DeepCopy() T
 }
 
-// flowControlClient is what is needed of the client of a kind.
+// flowControlClient is the part of a client that is needed.
 type flowControlClient[T any] interface {
 	Get(ctx context.Context, name string, options metav1.GetOptions) (T, error)
 	Create(ctx context.Context, obj T, options metav1.CreateOptions) (T, error)
@@ -115,8 +114,8 @@ type flowControlClient[T any] interface {
 	Delete(ctx context.Context, name string, options metav1.DeleteOptions) error
 }
 
-// ensure returns what has want be there. Mandatory objects have to be as they
-// are wanted.
+// ensure returns tasks that create or update the objects of want. Mandatory objects are reset to
+// want.
 func (d *defaults[T]) ensure(ctx context.Context, want []T, mandatory bool) []func() error {
 	var tasks []func() error
 	for _, w := range want {
@@ -139,7 +138,7 @@ func (d *defaults[T]) ensure(ctx context.Context, want []T, mandatory bool) []fu
 	return tasks
 }
 
-// revise makes have what it ought to be, and reports whether it was not.
+// revise updates have to match want if allowed, and reports whether it changed have.
 func (d *defaults[T]) revise(have, want T, mandatory bool) bool {
 	ours, err := strconv.ParseBool(have.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey])
 	known := err == nil
@@ -161,7 +160,7 @@ func (d *defaults[T]) revise(have, want T, mandatory bool) bool {
 	return changed
 }
 
-// drop returns what deletes those of have that once were defaults.
+// drop returns tasks that delete former defaults from have.
 func (d *defaults[T]) drop(ctx context.Context, have, want []T) []func() error {
 	var tasks []func() error
 	for _, h := range have {

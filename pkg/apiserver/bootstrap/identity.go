@@ -32,11 +32,11 @@ const (
 	identityDuration = time.Hour
 )
 
-// Identity keeps the Lease by which clients count the servers of the cluster,
-// and deletes those of servers that have been silent for long.
+// Identity maintains the Lease by which clients count the servers of the cluster, and deletes the
+// leases of servers that have stopped renewing them.
 type Identity struct {
 	client  kubernetes.Interface
-	address string // by which other servers reach this one
+	address string // address at which other servers reach this one
 	clock   clock.Clock
 	log     *slog.Logger
 
@@ -57,7 +57,7 @@ func NewIdentity(client kubernetes.Interface, address string, clk clock.Clock, l
 	}, nil
 }
 
-// Renew says that the server runs.
+// Renew creates or renews the lease.
 func (i *Identity) Renew(ctx context.Context) error {
 	api := i.client.CoordinationV1().Leases(metav1.NamespaceSystem)
 	lease, err := api.Get(ctx, i.name, metav1.GetOptions{})
@@ -122,7 +122,7 @@ func (i *Identity) clean(ctx context.Context) error {
 			continue
 		}
 		err := api.Delete(ctx, lease.Name, metav1.DeleteOptions{
-			Preconditions: &metav1.Preconditions{ResourceVersion: &lease.ResourceVersion}, // it may be renewed just now
+			Preconditions: &metav1.Preconditions{ResourceVersion: &lease.ResourceVersion}, // keep the lease if it was renewed in the meantime
 		})
 		if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			failed = append(failed, named("lease", lease.Name, err))
@@ -131,7 +131,7 @@ func (i *Identity) clean(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// expired says that a lease has run out; one that says nothing of its time has.
+// expired reports whether a lease has run out. A lease without times has.
 func expired(lease *coordinationv1.Lease, now time.Time) bool {
 	s := lease.Spec
 	if s.RenewTime == nil || s.LeaseDurationSeconds == nil {

@@ -34,17 +34,17 @@ import (
 const (
 	kubernetesService = "kubernetes"
 
-	// serviceCIDRController manages the status of the object of the service ranges.
+	// serviceCIDRController is the field manager of the status of the service ranges.
 	serviceCIDRController = "kubernetes-service-cidr-controller"
 )
 
-// Kubernetes keeps the service default/kubernetes and its endpoints: the
-// addresses of the servers that run. Each server keeps a short-lived record of
-// itself; the endpoints are those that have one, unless Config says otherwise.
+// Kubernetes maintains the service default/kubernetes and its endpoints, which are the addresses of
+// the running servers. Each server maintains a short-lived record of itself. The endpoints are the
+// servers with a record, unless Config says otherwise.
 type Kubernetes struct {
 	Config     config.Endpoints
 	Client     kubernetes.Interface
-	Members    store.ReadWriter // the records, by address
+	Members    store.Interface // the records by address
 	Address    net.IP
 	Port       int
 	Ranges     []netip.Prefix
@@ -53,8 +53,7 @@ type Kubernetes struct {
 	Log        *slog.Logger
 }
 
-// Ensure brings service, record and endpoints about. Of a service that is there already
-// type and ports are made what this server would have them be.
+// Ensure creates service, record and endpoints. It resets type and ports of an existing service.
 func (k Kubernetes) Ensure(ctx context.Context) error {
 	if err := k.service(ctx, true); err != nil {
 		return err
@@ -62,7 +61,8 @@ func (k Kubernetes) Ensure(ctx context.Context) error {
 	return k.publish(ctx)
 }
 
-// keep is Ensure for a server that has started: other servers may have changed the service since.
+// keep is Ensure after the start: it resets the service again, which other servers may have
+// changed.
 func (k Kubernetes) keep(ctx context.Context) error {
 	if err := k.service(ctx, false); err != nil {
 		return err
@@ -70,8 +70,8 @@ func (k Kubernetes) keep(ctx context.Context) error {
 	return k.publish(ctx)
 }
 
-// silent tells that endpoints are not for this server to keep. Nobody else reaches a loopback
-// address: there is nothing to publish.
+// silent reports whether this server must not write endpoints. A loopback address is never
+// published, because clients elsewhere cannot reach it.
 func (k Kubernetes) silent() bool {
 	return k.Address.IsLoopback() || k.Config.Reconciler == config.EndpointsNone
 }
@@ -91,7 +91,7 @@ func (k Kubernetes) publish(ctx context.Context) error {
 	return k.endpointsOfMembers(ctx)
 }
 
-// Run keeps them until ctx is done.
+// Run maintains service, record and endpoints until ctx is done.
 func (k Kubernetes) Run(ctx context.Context) {
 	ticker := k.Clock.NewTicker(k.Renew)
 	defer ticker.Stop()
@@ -107,7 +107,7 @@ func (k Kubernetes) Run(ctx context.Context) {
 	}
 }
 
-// Leave takes this server off the endpoints.
+// Leave removes this server from the endpoints.
 func (k Kubernetes) Leave(ctx context.Context) error {
 	switch {
 	case k.silent():
@@ -123,7 +123,7 @@ func (k Kubernetes) Leave(ctx context.Context) error {
 	return k.endpointsOfMembers(ctx)
 }
 
-// service makes the service, or with change has one that is there be what is wanted.
+// service creates the service. With change, it also resets an existing one.
 func (k Kubernetes) service(ctx context.Context, change bool) error {
 	kind := corev1.ServiceTypeClusterIP
 	ports := []corev1.ServicePort{{
@@ -157,8 +157,7 @@ func (k Kubernetes) service(ctx context.Context, change bool) error {
 	return named("service", kubernetesService, ignoreExists(err))
 }
 
-// enlist writes this server's record. Each write is a new revision, so that the
-// record's life begins anew.
+// enlist writes this server's record. Each write restarts the lifetime of the record.
 func (k Kubernetes) enlist(ctx context.Context) error {
 	key := k.Address.String()
 	record := func(generation int64) *corev1.Endpoints {
@@ -187,7 +186,7 @@ func wrapped(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// members are the addresses of the servers that run, in order.
+// members returns the addresses of the running servers, sorted.
 func (k Kubernetes) members(ctx context.Context) ([]string, error) {
 	page, err := k.Members.List(ctx, store.ListOptions{})
 	if err != nil {
@@ -201,7 +200,7 @@ func (k Kubernetes) members(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// revise has the endpoints be what change makes of the addresses that they have.
+// revise replaces the published addresses by the result of change.
 func (k Kubernetes) revise(ctx context.Context, change func(published []string) []string) error {
 	cur, err := k.Client.CoreV1().Endpoints(metav1.NamespaceDefault).Get(ctx, kubernetesService, metav1.GetOptions{})
 	if ignoreNotFound(err) != nil {
@@ -218,8 +217,8 @@ func (k Kubernetes) revise(ctx context.Context, change func(published []string) 
 	return k.endpoints(ctx, change(published))
 }
 
-// counted adds own to addresses, and takes those that come after it, in a circle, until there
-// are no more than count.
+// counted adds own to addresses, and keeps at most count of them: own and the ones before it, in a
+// circle.
 func counted(addresses []string, own string, count int) []string {
 	if !slices.Contains(addresses, own) {
 		addresses = append(addresses, own)
@@ -271,7 +270,7 @@ func (k Kubernetes) legacyEndpoints(ctx context.Context, addresses []string) err
 		}
 		want.Subsets = []corev1.EndpointSubset{subset}
 	}
-	api := k.Client.CoreV1().Endpoints(metav1.NamespaceDefault) // deprecated, and still read by many
+	api := k.Client.CoreV1().Endpoints(metav1.NamespaceDefault) // deprecated, but clients still read it
 	cur, err := api.Get(ctx, kubernetesService, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		_, err = api.Create(ctx, want, metav1.CreateOptions{})
@@ -331,7 +330,7 @@ func ServiceCIDR(ctx context.Context, client kubernetes.Interface, ranges []neti
 			want.Spec.CIDRs = append(want.Spec.CIDRs, r.String())
 		}
 		if cur, err = api.Create(ctx, want, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
-			return nil // another server is at it
+			return nil // another server has created it
 		}
 	}
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// SystemNamespaces are the namespaces that every cluster has.
+// SystemNamespaces returns the namespaces that every cluster has.
 func SystemNamespaces() []string {
 	return []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease, metav1.NamespaceDefault}
 }
@@ -36,7 +36,7 @@ func Namespaces(ctx context.Context, client kubernetes.Interface) error {
 	return parallel(ctx, 4, tasks)
 }
 
-// systemPriorityClasses are the classes of pods that a cluster cannot do without.
+// systemPriorityClasses returns the priority classes of critical pods.
 func systemPriorityClasses() []*schedulingv1.PriorityClass {
 	lower := corev1.PreemptLowerPriority
 	return []*schedulingv1.PriorityClass{{
@@ -68,9 +68,8 @@ func PriorityClasses(ctx context.Context, client kubernetes.Interface) error {
 	return parallel(ctx, 2, tasks)
 }
 
-// AuthenticationConfig tells extension servers whom this server believes: the
-// ConfigMap kube-system/extension-apiserver-authentication is kept to have at
-// least data.
+// AuthenticationConfig ensures that the ConfigMap kube-system/extension-apiserver-authentication
+// contains data. Extension servers read from it which certificates this server trusts.
 func AuthenticationConfig(ctx context.Context, client kubernetes.Interface, data map[string]string) error {
 	const name = "extension-apiserver-authentication"
 	api := client.CoreV1().ConfigMaps(metav1.NamespaceSystem)

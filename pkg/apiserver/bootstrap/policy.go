@@ -1,14 +1,11 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bootstrap brings about the objects that every cluster has: system
-// namespaces, priority classes, the default RBAC policy, the "kubernetes"
-// service and its endpoints, flow control defaults, the authentication
-// configuration of extension servers.
+// Package bootstrap creates the objects that every cluster has: system namespaces, priority
+// classes, the default RBAC policy, the "kubernetes" service and its endpoints, flow control
+// defaults, and the authentication configuration of extension servers.
 //
-// Everything is idempotent and done by every server at its start: objects that
-// exist are only completed, and what an administrator has opted out of (the
-// autoupdate annotation) is left alone.
+// All steps are idempotent, and every server of a cluster runs them.
 package bootstrap
 
 import (
@@ -42,8 +39,7 @@ type Policy struct {
 	RoleBindings        []*rbacv1.RoleBinding
 }
 
-// DefaultPolicy reads the policy that this server was built with, and what there is
-// beside it for features that are not always enabled.
+// DefaultPolicy returns the embedded policy, with the additions for enabled features.
 func DefaultPolicy(enabled func(feature string) bool) (*Policy, error) {
 	files, err := fs.Glob(policyFiles, "policy/*.yaml")
 	if err != nil {
@@ -109,7 +105,7 @@ func decode[T any](doc []byte, into *[]*T, meta func(*T) *metav1.ObjectMeta) err
 
 const controllerPrefix = "system:controller:"
 
-// bindControllers binds each controller's role to its service account.
+// bindControllers adds a binding of each controller's role to its service account.
 func (p *Policy) bindControllers() {
 	for _, role := range p.ClusterRoles {
 		account, ok := strings.CutPrefix(role.Name, controllerPrefix)
@@ -128,7 +124,7 @@ func (p *Policy) bindControllers() {
 	}
 }
 
-// NodeRules are the rules of the role system:node.
+// NodeRules returns the rules of the role system:node.
 func NodeRules() ([]rbacv1.PolicyRule, error) {
 	p, err := DefaultPolicy(func(string) bool { return false })
 	if err != nil {
@@ -142,13 +138,13 @@ func NodeRules() ([]rbacv1.PolicyRule, error) {
 	return nil, errors.New("RBAC policy: no role system:node")
 }
 
-// Known is a view of roles and bindings; namespace is empty for those of the cluster.
+// Known looks up roles and bindings. namespace is empty for cluster-wide ones.
 type Known interface {
 	HasRole(namespace, name string) bool
 	HasBinding(namespace, name string) bool
 }
 
-// KnownTo reports whether a view has everything of p.
+// KnownTo reports whether k has all objects of p.
 func (p *Policy) KnownTo(k Known) bool {
 	return !slices.ContainsFunc(p.ClusterRoles, func(r *rbacv1.ClusterRole) bool { return !k.HasRole("", r.Name) }) &&
 		!slices.ContainsFunc(p.Roles, func(r *rbacv1.Role) bool { return !k.HasRole(r.Namespace, r.Name) }) &&
@@ -156,9 +152,8 @@ func (p *Policy) KnownTo(k Known) bool {
 		!slices.ContainsFunc(p.RoleBindings, func(b *rbacv1.RoleBinding) bool { return !k.HasBinding(b.Namespace, b.Name) })
 }
 
-// Reconcile creates what is missing of p, and adds missing rules and subjects
-// to what is there. It needs the namespaces of p's roles. It goes on after a
-// failure and reports them all.
+// Reconcile creates the missing objects of p, and adds missing rules and subjects to existing ones.
+// The namespaces of p's roles must exist. It continues after a failure and returns all errors.
 func (p *Policy) Reconcile(ctx context.Context, client kubernetes.Interface) error {
 	c := client.RbacV1()
 	var tasks []func() error
@@ -208,8 +203,8 @@ func named(kind, name string, err error) error {
 	return fmt.Errorf("%s %s: %w", kind, name, err)
 }
 
-// parallel runs tasks, at most n at a time, each again while it conflicts with
-// another server that does the same. It returns all their errors.
+// parallel runs tasks, at most n at a time. It repeats a task while it conflicts with another
+// server. It returns all errors.
 func parallel(ctx context.Context, n int, tasks []func() error) error {
 	var (
 		wg   sync.WaitGroup

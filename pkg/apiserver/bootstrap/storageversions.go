@@ -18,21 +18,21 @@ import (
 	"keelson.dev/keelson/pkg/api/apiserverinternal"
 )
 
-// StorageVersions tells the cluster in which versions this server stores the
-// objects of rows, in a StorageVersion for each. Who wants to stop serving a
-// version sees there whether all servers have left it.
+// StorageVersions publishes in which versions this server stores objects, as one StorageVersion
+// object per resource. Before a version is removed, operators can check there that no server uses
+// it.
 type StorageVersions struct {
 	identity *Identity
 	rows     []*resource.Row
 }
 
-// NewStorageVersions returns what the server of an identity tells of rows.
+// NewStorageVersions returns the StorageVersions of rows for the server with the given identity.
 func NewStorageVersions(identity *Identity, rows []*resource.Row) *StorageVersions {
 	return &StorageVersions{identity, rows}
 }
 
-// Publish writes what has not been told. The server's lease has to be there: what is
-// told in the name of a server without one is cleaned up.
+// Publish writes the objects that are not up to date. The server's lease must exist, because
+// entries of servers without a lease are garbage collected.
 func (s *StorageVersions) Publish(ctx context.Context) error {
 	if _, err := s.identity.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, s.identity.name, metav1.GetOptions{}); err != nil {
 		return named("lease", s.identity.name, err)
@@ -44,7 +44,7 @@ func (s *StorageVersions) Publish(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// stored are the rows whose objects are stored, one for each place.
+// stored returns the rows whose objects are stored, one for each place.
 func stored(rows []*resource.Row) []*resource.Row {
 	var out []*resource.Row
 	places := map[string]bool{}
@@ -89,7 +89,7 @@ func (s *StorageVersions) publish(ctx context.Context, row *resource.Row) error 
 	return named("storage version", name, err)
 }
 
-// own is what this server says of a row.
+// own returns this server's entry for a row.
 func (s *StorageVersions) own(row *resource.Row) apiserverinternalv1alpha1.ServerStorageVersion {
 	as := row.StoredAs
 	if as.Empty() {

@@ -20,8 +20,8 @@ const (
 	trackingKey  = "since"
 )
 
-// TokenTracking keeps the config map that says since when the use of tokens in
-// secrets is noted: what has not been noted since has not been used.
+// TokenTracking maintains the config map with the date since which the use of tokens in secrets is
+// recorded. A token without a recorded use has not been used since.
 func TokenTracking(ctx context.Context, client kubernetes.Interface, clk clock.Clock) error {
 	api := client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
 	today := clk.Now().UTC().Format(time.DateOnly)

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// accepted are flags of Kubernetes' server whose subject there is not in this one: they are checked, that
-// one command line starts either, and their usage says why they have no effect.
+// accepted has the flags of Kubernetes' server that have no effect in this one. They are validated,
+// so that one command line starts either server, and their help says why they have no effect.
 type accepted struct {
 	kubeletTimeout                            time.Duration
 	kubeletPort, kubeletReadOnlyPort          uint
@@ -24,18 +24,18 @@ func defaultAccepted() accepted {
 }
 
 func (a *accepted) addFlags(fs *pflag.FlagSet) {
-	fs.DurationVar(&a.kubeletTimeout, "kubelet-timeout", 5*time.Second, "without effect, as in Kubernetes: requests to kubelets take as long as those that they are made for")
-	fs.UintVar(&a.kubeletPort, "kubelet-port", 10250, "without effect: nodes say where their kubelets are")
-	fs.UintVar(&a.kubeletReadOnlyPort, "kubelet-read-only-port", 10255, "without effect: kubelets have no such port")
+	fs.DurationVar(&a.kubeletTimeout, "kubelet-timeout", 5*time.Second, "no effect, as in Kubernetes: a request to a kubelet may take as long as the request that caused it")
+	fs.UintVar(&a.kubeletPort, "kubelet-port", 10250, "no effect: the port of a kubelet is read from its node")
+	fs.UintVar(&a.kubeletReadOnlyPort, "kubelet-read-only-port", 10255, "no effect: kubelets have no read-only port")
 	for flag, message := range map[string]string{
 		"kubelet-port":           "kubelet-port is deprecated and will be removed.",
 		"kubelet-read-only-port": "kubelet-read-only-port is deprecated and will be removed.",
 	} {
-		_ = fs.MarkDeprecated(flag, message) // which there is
+		_ = fs.MarkDeprecated(flag, message) // cannot fail: the flag exists
 	}
-	fs.StringVar(&a.peerCA, "peer-ca-file", "", "authority of other servers; without effect: all servers of a cluster serve the same APIs, and none asks another")
-	fs.StringVar(&a.peerIP, "peer-advertise-ip", "", "address for other servers; without effect, as --peer-ca-file")
-	fs.StringVar(&a.peerPort, "peer-advertise-port", "", "port for other servers; without effect, as --peer-ca-file")
+	fs.StringVar(&a.peerCA, "peer-ca-file", "", "CA of the other API servers; no effect: all servers of a cluster serve the same APIs and do not forward requests to each other")
+	fs.StringVar(&a.peerIP, "peer-advertise-ip", "", "address for other API servers; no effect, see --peer-ca-file")
+	fs.StringVar(&a.peerPort, "peer-advertise-port", "", "port for other API servers; no effect, see --peer-ca-file")
 	const election = "; without effect: components elect their leaders themselves"
 	fs.DurationVar(&a.leaseDuration, "coordinated-leadership-lease-duration", a.leaseDuration, "life of the Lease of a leader that the server has chosen"+election)
 	fs.DurationVar(&a.renewDeadline, "coordinated-leadership-renew-deadline", a.renewDeadline, "how long such a leader tries to renew its Lease"+election)
@@ -51,7 +51,7 @@ func (a *accepted) validate(add func(format string, args ...any)) {
 	}
 }
 
-// validateUse tells what cannot be done though it may be said.
+// validateUse rejects values that Kubernetes accepts and this server cannot honour.
 func (a *accepted) validateUse(proxyCert string) error {
 	if a.peerCA != "" && proxyCert == "" {
 		return errors.New("error building peer proxy handler, proxy-cert-file not specified")

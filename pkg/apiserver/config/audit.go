@@ -11,13 +11,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// How the events of an audit backend reach it.
+// Modes of an audit backend.
 const (
-	// AuditBatch sends them later, several at once.
+	// AuditBatch sends events later, several at once.
 	AuditBatch = "batch"
-	// AuditBlocking sends them before the request goes on.
+	// AuditBlocking sends events before the request continues.
 	AuditBlocking = "blocking"
-	// AuditBlockingStrict does as well, and refuses the request where it fails.
+	// AuditBlockingStrict is AuditBlocking, and fails the request if an event cannot be sent.
 	AuditBlockingStrict = "blocking-strict"
 )
 
@@ -27,7 +27,7 @@ const (
 	AuditLegacy = "legacy"
 )
 
-// auditVersion is the only version that audit events have.
+// auditVersion is the only API version of audit events.
 const auditVersion = "audit.k8s.io/v1"
 
 // Audit says what is taken down of requests, and where it goes. Without a
@@ -102,45 +102,45 @@ func defaultAudit() Audit {
 }
 
 func (a *Audit) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&a.PolicyFile, "audit-policy-file", "", "audit policy: which requests are taken down, and how much of them")
-	fs.StringVar(&a.SpillDir, "audit-spill-path", "", "where events wait that a backend in batch mode does not take in time; empty: below --data-dir")
-	fs.IntVar(&a.SpillSize, "audit-spill-maxsize", a.SpillSize, "most MiB of waiting events on disk, for each backend; 0: none")
+	fs.StringVar(&a.PolicyFile, "audit-policy-file", "", "audit policy, which selects the requests to log and their level of detail; empty: auditing is off")
+	fs.StringVar(&a.SpillDir, "audit-spill-path", "", "directory for events that a backend in batch mode does not accept in time; empty: a directory in --data-dir")
+	fs.IntVar(&a.SpillSize, "audit-spill-maxsize", a.SpillSize, "maximum size, in MiB, of the events on disk of each backend; 0: no events are kept on disk")
 	l := &a.Log
-	fs.StringVar(&l.Path, "audit-log-path", "", "audit log; -: standard output")
-	fs.IntVar(&l.MaxAge, "audit-log-maxage", l.MaxAge, "most days to keep old audit logs; 0: no limit")
-	fs.IntVar(&l.MaxBackups, "audit-log-maxbackup", l.MaxBackups, "most old audit logs to keep; 0: no limit")
-	fs.IntVar(&l.MaxSize, "audit-log-maxsize", l.MaxSize, "most megabytes of the audit log before it is rotated; 0: it is not")
-	fs.StringVar(&l.Format, "audit-log-format", l.Format, "format of the audit log: json, legacy")
+	fs.StringVar(&l.Path, "audit-log-path", "", "file of the audit log; -: standard output; empty: no audit log")
+	fs.IntVar(&l.MaxAge, "audit-log-maxage", l.MaxAge, "maximum age, in days, of rotated audit logs; 0: no limit")
+	fs.IntVar(&l.MaxBackups, "audit-log-maxbackup", l.MaxBackups, "maximum number of rotated audit logs; 0: no limit")
+	fs.IntVar(&l.MaxSize, "audit-log-maxsize", l.MaxSize, "size, in megabytes, at which the audit log is rotated; 0: it is not rotated")
+	fs.StringVar(&l.Format, "audit-log-format", l.Format, "format of the audit log: json or legacy")
 	fs.StringVar(&l.Version, "audit-log-version", l.Version, "API version of events in the audit log")
-	fs.BoolVar(&l.Compress, "audit-log-compress", false, "compress rotated audit logs by gzip")
+	fs.BoolVar(&l.Compress, "audit-log-compress", false, "compress rotated audit logs with gzip")
 	l.Batch.addFlags(fs, "log")
 	l.Truncate.addFlags(fs, "log")
 	w := &a.Webhook
-	fs.StringVar(&w.ConfigFile, "audit-webhook-config-file", "", "kubeconfig of the server that audit events are sent to")
-	fs.DurationVar(&w.InitialBackoff, "audit-webhook-initial-backoff", w.InitialBackoff, "how long to wait before a failed batch is sent again")
-	fs.DurationVar(&w.InitialBackoff, "audit-webhook-batch-initial-backoff", w.InitialBackoff, "as --audit-webhook-initial-backoff")
-	_ = fs.MarkDeprecated("audit-webhook-batch-initial-backoff", "Deprecated, use --audit-webhook-initial-backoff instead.") // which there is
-	fs.StringVar(&w.Version, "audit-webhook-version", w.Version, "API version of events that are sent")
+	fs.StringVar(&w.ConfigFile, "audit-webhook-config-file", "", "kubeconfig of the server to send audit events to; empty: none")
+	fs.DurationVar(&w.InitialBackoff, "audit-webhook-initial-backoff", w.InitialBackoff, "delay before the first retry of a failed request to the audit webhook")
+	fs.DurationVar(&w.InitialBackoff, "audit-webhook-batch-initial-backoff", w.InitialBackoff, "same as --audit-webhook-initial-backoff")
+	_ = fs.MarkDeprecated("audit-webhook-batch-initial-backoff", "Deprecated, use --audit-webhook-initial-backoff instead.") // cannot fail: the flag exists
+	fs.StringVar(&w.Version, "audit-webhook-version", w.Version, "API version of events sent to the audit webhook")
 	w.Batch.addFlags(fs, "webhook")
 	w.Truncate.addFlags(fs, "webhook")
 }
 
 func (b *AuditBatching) addFlags(fs *pflag.FlagSet, name string) {
 	prefix := "audit-" + name + "-"
-	fs.StringVar(&b.Mode, prefix+"mode", b.Mode, "how events reach the backend: batch, blocking, blocking-strict")
-	fs.IntVar(&b.BufferSize, prefix+"batch-buffer-size", b.BufferSize, "most events that wait in memory (batch mode)")
-	fs.IntVar(&b.MaxSize, prefix+"batch-max-size", b.MaxSize, "most events of one batch (batch mode)")
-	fs.DurationVar(&b.MaxWait, prefix+"batch-max-wait", b.MaxWait, "how long a batch waits to become full (batch mode)")
+	fs.StringVar(&b.Mode, prefix+"mode", b.Mode, "how events are sent: batch (later, several at once), blocking (before the request continues) or blocking-strict (blocking, and requests fail with the backend)")
+	fs.IntVar(&b.BufferSize, prefix+"batch-buffer-size", b.BufferSize, "maximum number of events waiting in memory (batch mode)")
+	fs.IntVar(&b.MaxSize, prefix+"batch-max-size", b.MaxSize, "maximum number of events in a batch (batch mode)")
+	fs.DurationVar(&b.MaxWait, prefix+"batch-max-wait", b.MaxWait, "how long to wait for a batch to fill (batch mode)")
 	fs.BoolVar(&b.ThrottleEnable, prefix+"batch-throttle-enable", b.ThrottleEnable, "limit the rate of batches (batch mode)")
-	fs.Float32Var(&b.ThrottleQPS, prefix+"batch-throttle-qps", b.ThrottleQPS, "most batches per second (batch mode)")
-	fs.IntVar(&b.ThrottleBurst, prefix+"batch-throttle-burst", b.ThrottleBurst, "most batches at once after a quiet time (batch mode)")
+	fs.Float32Var(&b.ThrottleQPS, prefix+"batch-throttle-qps", b.ThrottleQPS, "maximum number of batches per second (batch mode)")
+	fs.IntVar(&b.ThrottleBurst, prefix+"batch-throttle-burst", b.ThrottleBurst, "maximum number of batches sent at once after an idle time (batch mode)")
 }
 
 func (t *AuditTruncation) addFlags(fs *pflag.FlagSet, name string) {
 	prefix := "audit-" + name + "-truncate-"
-	fs.BoolVar(&t.Enabled, prefix+"enabled", false, "leave out bodies of large events, and split large batches")
-	fs.Int64Var(&t.MaxBatchSize, prefix+"max-batch-size", t.MaxBatchSize, "most bytes of one batch")
-	fs.Int64Var(&t.MaxEventSize, prefix+"max-event-size", t.MaxEventSize, "most bytes of one event")
+	fs.BoolVar(&t.Enabled, prefix+"enabled", false, "omit bodies of large events and split large batches")
+	fs.Int64Var(&t.MaxBatchSize, prefix+"max-batch-size", t.MaxBatchSize, "maximum size of a batch, in bytes")
+	fs.Int64Var(&t.MaxEventSize, prefix+"max-event-size", t.MaxEventSize, "maximum size of an event, in bytes")
 }
 
 func (a *Audit) validate(add func(format string, args ...any)) {

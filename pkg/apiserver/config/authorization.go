@@ -13,17 +13,17 @@ import (
 
 // Authorization says who decides what users may do, beside AuthorizationModes.
 type Authorization struct {
-	// File is an AuthorizationConfiguration, in the place of modes and webhook. It
-	// is followed.
+	// File is an AuthorizationConfiguration that replaces modes and webhook. It is reloaded when it
+	// changes.
 	File string
 	// PolicyFile has the policies of mode ABAC.
 	PolicyFile string
 	Webhook    AccessWebhook
-	// flagged says that flags were given that File replaces.
+	// flagged is true if flags were given that File replaces.
 	flagged bool
 }
 
-// AccessWebhook is the server that mode Webhook asks.
+// AccessWebhook is the server that authorization mode Webhook calls.
 type AccessWebhook struct {
 	ConfigFile      string
 	Version         string // of SubjectAccessReview
@@ -36,13 +36,13 @@ func defaultAuthorization() Authorization {
 }
 
 func (a *Authorization) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&a.File, "authorization-config", "", "AuthorizationConfiguration: the authorizers in order; reloaded when it changes; instead of --authorization-mode and --authorization-webhook-*")
-	fs.StringVar(&a.PolicyFile, "authorization-policy-file", "", "policies of authorization mode ABAC, one on each line")
+	fs.StringVar(&a.File, "authorization-config", "", "AuthorizationConfiguration with the authorizers in order; reloaded when it changes; replaces --authorization-mode and --authorization-webhook-*")
+	fs.StringVar(&a.PolicyFile, "authorization-policy-file", "", "policies of authorization mode ABAC, one JSON object per line")
 	w := &a.Webhook
-	fs.StringVar(&w.ConfigFile, "authorization-webhook-config-file", "", "kubeconfig of the server that authorization mode Webhook asks")
-	fs.StringVar(&w.Version, "authorization-webhook-version", w.Version, "version of SubjectAccessReview to ask with: v1, v1beta1")
-	fs.DurationVar(&w.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", w.AuthorizedTTL, "how long the server's consent is believed")
-	fs.DurationVar(&w.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", w.UnauthorizedTTL, "how long the server's refusal is believed")
+	fs.StringVar(&w.ConfigFile, "authorization-webhook-config-file", "", "kubeconfig of the server that authorization mode Webhook calls")
+	fs.StringVar(&w.Version, "authorization-webhook-version", w.Version, "API version of SubjectAccessReview for the authorization webhook: v1 or v1beta1")
+	fs.DurationVar(&w.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", w.AuthorizedTTL, "how long the authorization webhook's allowed answers are cached")
+	fs.DurationVar(&w.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", w.UnauthorizedTTL, "how long the authorization webhook's denied answers are cached")
 }
 
 // note remembers which flags were given.

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config is what an API server can be told: one plain struct, its
-// flags (by Kubernetes' names, with Kubernetes' defaults) and its validation.
+// Package config is the configuration of an API server: one plain struct, its flags (with
+// Kubernetes' names and defaults) and its validation.
 //
 // It reads no files and starts nothing.
 package config
@@ -19,12 +19,12 @@ import (
 	"keelson.dev/keelson/pkg/daemon"
 )
 
-// Config is everything an API server is told from outside.
+// Config is the configuration of an API server.
 type Config struct {
-	// Flags are the values of all flags by name, as /flagz tells them.
+	// Flags are the values of all flags by name, as /flagz shows them.
 	Flags map[string]string
 
-	// Storage. No EtcdServers: an embedded etcd keeps its files in DataDir.
+	// Storage. Without EtcdServers, the server runs an embedded etcd with its files in DataDir.
 	EtcdServers  []string
 	EtcdCAFile   string
 	EtcdCertFile string
@@ -32,40 +32,41 @@ type Config struct {
 	EtcdPrefix   string
 	DataDir      string
 	Etcd         Etcd
-	// EncryptionConfig says how values are encrypted in etcd; empty: they are not.
+	// EncryptionConfig is the file that configures the encryption of values in etcd. Empty: no
+	// encryption.
 	EncryptionConfig string
-	EncryptionReload bool // follow EncryptionConfig
+	EncryptionReload bool // reload EncryptionConfig when it changes
 
 	// Serving.
 	BindAddress      string
-	AdvertiseAddress string // empty: BindAddress, or the host's address when that is unspecified
+	AdvertiseAddress string // empty: BindAddress, or the host's address if BindAddress is unspecified
 	SecurePort       int
 	TLSCertFile      string
 	TLSKeyFile       string
-	SNICerts         []cliflag.NamedCertKey // for single names
+	SNICerts         []cliflag.NamedCertKey // certificates for single names
 	ClientCAFile     string
 	RequestTimeout   time.Duration
-	MinRequestWatch  time.Duration // shortest life of a watch without timeoutSeconds
+	MinRequestWatch  time.Duration // minimum duration of a watch without timeoutSeconds
 	ShutdownDelay    time.Duration // how long readyz fails before the listener closes
 	ShutdownTimeout  time.Duration
 	MaxReads         int // non-mutating requests in flight; 0: no limit
 	MaxWrites        int // mutating requests in flight; 0: no limit
 	MaxHTTP2Streams  int // 0: 250
-	// PriorityAndFairness shares MaxReads and MaxWrites together between flows of
-	// requests, instead of limiting each.
+	// PriorityAndFairness shares the sum of MaxReads and MaxWrites between flows of requests,
+	// instead of enforcing each limit.
 	PriorityAndFairness bool
 	Profiling           bool
 	HTTP                HTTP
 	Serving             Serving
 
-	// Who is asking.
+	// Authentication.
 	AnonymousAuth           bool
-	AnonymousAuthSet        bool // the flag was given
+	AnonymousAuthSet        bool // the flag AnonymousAuth was given
 	TokenAuthFile           string
 	BootstrapTokenAuth      bool
 	ServiceAccountKeyFiles  []string
 	ServiceAccountSignKey   string
-	ServiceAccountSigner    string // socket of a signer, in the place of keys
+	ServiceAccountSigner    string // socket of an external signer, which replaces the keys
 	ServiceAccountIssuers   []string
 	ServiceAccountJWKSURI   string
 	ServiceAccountMaxExpiry time.Duration
@@ -75,27 +76,28 @@ type Config struct {
 	RequestHeader           RequestHeader
 	Authentication          Authentication
 
-	// What they may do.
+	// Authorization and admission.
 	AuthorizationModes []string
 	Authorization      Authorization
 	EnableAdmission    []string
 	DisableAdmission   []string
-	// OnlyAdmission are the plugins that run, instead of the default ones and those two.
+	// OnlyAdmission are the plugins that run. It replaces the default plugins, EnableAdmission and
+	// DisableAdmission.
 	OnlyAdmission   []string
-	AdmissionConfig string // a file
+	AdmissionConfig string // path of an AdmissionConfiguration
 	AllowPrivileged bool
-	// NotReadySeconds and UnreachableSeconds are how long pods stay on a node that is
-	// not ready or does not answer, unless they say otherwise.
+	// NotReadySeconds and UnreachableSeconds are how long pods without tolerations of their own
+	// stay on a node that is not ready or not reachable.
 	NotReadySeconds, UnreachableSeconds int64
 	EventTTL                            time.Duration
 
-	// What is taken down of requests.
+	// Auditing.
 	Audit Audit
 
 	// Services.
 	ServiceClusterIPRanges []netip.Prefix
 	ServiceNodePorts       PortRange
-	Endpoints              Endpoints // of the kubernetes service
+	Endpoints              Endpoints // endpoints of the kubernetes service
 
 	// Kubelets.
 	KubeletClientCert   string
@@ -103,55 +105,55 @@ type Config struct {
 	KubeletCAFile       string
 	KubeletAddressTypes []string
 
-	// RuntimeConfig has APIs served that are not by default, and others not (api.Served).
+	// RuntimeConfig turns APIs on and off, relative to the defaults of api.Served.
 	RuntimeConfig map[string]bool
-	// Features says which features are not as they are by default.
+	// Features are the feature gates that differ from their defaults.
 	Features features.Options
 
 	// Aggregation.
 	AggregatorRouting bool
 	// PassRedirects passes redirects of extension servers on to clients.
 	PassRedirects bool
-	// ResourceMetrics has the server answer metrics.k8s.io itself, from what kubelets say.
+	// ResourceMetrics serves metrics.k8s.io from the statistics of kubelets.
 	ResourceMetrics bool
 	ProxyClientCert string
 	ProxyClientKey  string
 
-	// Transport is how connections are made.
+	// Transport configures TLS and outbound connections.
 	Transport Transport
 
-	// TracingConfig is the file that says where spans of requests go; empty: nowhere.
+	// TracingConfig is the file that configures the export of request spans. Empty: no tracing.
 	TracingConfig string
 
-	// Debug says what is told who looks into the server, Metrics what is told of it.
+	// Debug configures debugging endpoints, and Metrics filters /metrics.
 	Debug   Debug
 	Metrics Metrics
-	// EgressSelector is a file that says how connections are made; empty: directly.
+	// EgressSelector is an EgressSelectorConfiguration. Empty: connections are direct.
 	EgressSelector string
 
-	// Verbosity of the log, as klog's -v; administrators may change it.
+	// Verbosity is the log verbosity, like klog's -v. Administrators can change it at run time.
 	Verbosity *daemon.Verbosity
 
-	// Log says in which format the log is.
+	// Log is the format of the log.
 	Log daemon.LogFlags
 
 	accepted accepted
-	flagged  bool // made of flags
+	flagged  bool // set by Parse, and not in code
 }
 
 // PortRange is an inclusive range of ports.
 type PortRange struct{ First, Last int }
 
-// Size is the number of ports in r.
+// Size returns the number of ports in r.
 func (r PortRange) Size() int { return r.Last - r.First + 1 }
 
 // Contains reports whether port lies in r.
 func (r PortRange) Contains(port int) bool { return port >= r.First && port <= r.Last }
 
-// String is "first-last".
+// String returns r as "first-last".
 func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
 
-// Default is the configuration of a server without flags.
+// Default returns the configuration of a server without flags.
 func Default() Config {
 	return Config{
 		EtcdPrefix:            "/registry",
@@ -197,8 +199,8 @@ const (
 	ModeWebhook     = "Webhook"
 )
 
-// Anonymous reports whether requests without credentials may be anybody's: never where
-// everything is allowed, for then it would be to all the world.
+// Anonymous reports whether requests without credentials are accepted. They never are with the mode
+// AlwaysAllow alone, because everybody could then do everything.
 func (c *Config) Anonymous() bool {
 	everything := c.Authorization.File == "" && slices.Contains(c.AuthorizationModes, ModeAlwaysAllow)
 	return c.AnonymousAuth && !everything

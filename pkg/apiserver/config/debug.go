@@ -5,20 +5,20 @@ package config
 
 import "github.com/spf13/pflag"
 
-// Debug says what the server tells who looks into it.
+// Debug configures debugging endpoints.
 type Debug struct {
-	// Contention has profiles tell of what blocks.
+	// Contention records blocking for the profiles.
 	Contention bool
-	// Socket is a unix socket at which profiles are for who may open it; empty: there is none.
+	// Socket is a unix socket that serves profiles to every user who can open it. Empty: none.
 	Socket string
 	// Logs serves the files of /var/log.
 	Logs bool
 }
 
 func (d *Debug) addFlags(fs *pflag.FlagSet) {
-	fs.BoolVar(&d.Contention, "contention-profiling", false, "have profiles tell of what blocks, with --profiling")
-	fs.StringVar(&d.Socket, "debug-socket-path", "", "unix socket at which /debug/pprof and /debug/flags are for everybody who may open it")
+	fs.BoolVar(&d.Contention, "contention-profiling", false, "record blocking in profiles; requires --profiling")
+	fs.StringVar(&d.Socket, "debug-socket-path", "", "unix socket that serves /debug/pprof and /debug/flags to every user who can open it; empty: none")
 	fs.BoolVar(&d.Logs, "enable-logs-handler", false, "serve the files of /var/log at /logs/")
-	_ = fs.MarkDeprecated("enable-logs-handler", "Log handler functionality is deprecated") // which there is
+	_ = fs.MarkDeprecated("enable-logs-handler", "Log handler functionality is deprecated") // cannot fail: the flag exists
 	fs.Lookup("enable-logs-handler").Hidden = false
 }

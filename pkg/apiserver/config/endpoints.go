@@ -10,30 +10,30 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// The ways in which servers agree on the endpoints of the kubernetes service.
+// Values of Endpoints.Reconciler.
 const (
-	EndpointsLease       = "lease"        // those whose records are fresh
-	EndpointsNone        = "none"         // nobody writes them
-	EndpointsMasterCount = "master-count" // the last Count that wrote themselves in
+	EndpointsLease       = "lease"        // servers that have renewed their lease
+	EndpointsNone        = "none"         // the server does not write endpoints
+	EndpointsMasterCount = "master-count" // the last Count servers that registered
 )
 
-// Endpoints says how the kubernetes service leads to the servers.
+// Endpoints configures the endpoints and the port of the kubernetes service.
 type Endpoints struct {
 	// Reconciler is one of the constants Endpoints...; empty is EndpointsLease.
 	Reconciler string
-	// Count is how many servers there are, for EndpointsMasterCount.
+	// Count is the number of servers, for EndpointsMasterCount.
 	Count int
-	// NodePort is the service's port on every node; 0: it has none.
+	// NodePort is the service's port on every node. 0: none.
 	NodePort int
 }
 
 func defaultEndpoints() Endpoints { return Endpoints{Reconciler: EndpointsLease, Count: 1} }
 
 func (e *Endpoints) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&e.Reconciler, "endpoint-reconciler-type", e.Reconciler, "how the endpoints of the kubernetes service are kept: lease (servers that renewed their record), master-count (the last --apiserver-count that came; deprecated), none")
-	fs.IntVar(&e.Count, "apiserver-count", e.Count, "servers in the cluster, for --endpoint-reconciler-type=master-count")
-	_ = fs.MarkDeprecated("apiserver-count", "apiserver-count is deprecated and will be removed in a future version.") // which there is
-	fs.IntVar(&e.NodePort, "kubernetes-service-node-port", 0, "port of every node that leads to the kubernetes service, which is of type NodePort then; 0: ClusterIP")
+	fs.StringVar(&e.Reconciler, "endpoint-reconciler-type", e.Reconciler, "how the endpoints of the kubernetes service are maintained: lease (servers that renew their lease), master-count (the last --apiserver-count servers that registered; deprecated) or none")
+	fs.IntVar(&e.Count, "apiserver-count", e.Count, "number of API servers in the cluster, for --endpoint-reconciler-type=master-count")
+	_ = fs.MarkDeprecated("apiserver-count", "apiserver-count is deprecated and will be removed in a future version.") // cannot fail: the flag exists
+	fs.IntVar(&e.NodePort, "kubernetes-service-node-port", 0, "port of the kubernetes service on every node; the service then has type NodePort; 0: type ClusterIP")
 }
 
 func (e *Endpoints) validate(nodePorts PortRange, add func(format string, args ...any)) {
@@ -48,10 +48,10 @@ func (e *Endpoints) validate(nodePorts PortRange, add func(format string, args .
 	}
 }
 
-// validateUse tells what does not work though it may be said.
+// validateUse rejects values that Kubernetes accepts and this server cannot honour.
 func (e *Endpoints) validateUse() error {
 	if !slices.Contains([]string{"", EndpointsLease, EndpointsNone, EndpointsMasterCount}, e.Reconciler) {
-		return fmt.Errorf("Reconciler not implemented: %s", e.Reconciler) //nolint:staticcheck // Kubernetes' words
+		return fmt.Errorf("Reconciler not implemented: %s", e.Reconciler) //nolint:staticcheck // Kubernetes' message
 	}
 	return nil
 }

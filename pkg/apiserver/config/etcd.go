@@ -16,25 +16,26 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// storedType is the encoding of what is stored, which is that of Kubernetes.
+// storedType is the media type of stored objects. It is Kubernetes' default.
 const storedType = "application/vnd.kubernetes.protobuf"
 
-// Etcd says how the server treats its store.
+// Etcd configures how the server uses its store.
 type Etcd struct {
-	// CompactionInterval is how often history is dropped, and how much is kept; not
-	// positive: somebody else drops it.
+	// CompactionInterval is how often the server compacts the history, and how much history it
+	// keeps. Not positive: the server never compacts.
 	CompactionInterval time.Duration
-	// HealthTimeout and ReadyTimeout are how long it may take to answer /livez and /readyz.
+	// HealthTimeout and ReadyTimeout limit the checks of the store for /livez and /readyz.
 	HealthTimeout, ReadyTimeout time.Duration
-	// CountPeriod has metrics tell of its objects; 0: they do not.
+	// CountPeriod enables the metrics of object counts if it is not 0.
 	CountPeriod time.Duration
-	// LeaseReuse is for how many seconds a lease takes in further keys.
+	// LeaseReuse is for how many seconds further keys are attached to an etcd lease.
 	LeaseReuse int64
 
-	// GarbageCollector says that there is one: what a delete has it do is taken down.
+	// GarbageCollector says that a garbage collector runs. Deletes then record in finalizers what
+	// it has to do.
 	GarbageCollector bool
-	// ServersOverrides are etcd servers of single resources, as "group/resource#servers",
-	// where servers are URLs with semicolons between them.
+	// ServersOverrides are etcd servers of single resources, as "group/resource#servers", where
+	// servers are URLs separated by semicolons.
 	ServersOverrides []string
 
 	backend, mediaType string
@@ -55,34 +56,34 @@ func defaultEtcd() Etcd {
 }
 
 func (e *Etcd) addFlags(fs *pflag.FlagSet) {
-	fs.DurationVar(&e.CompactionInterval, "etcd-compaction-interval", e.CompactionInterval, "how often history is dropped from etcd, and how much is kept; 0: somebody else drops it")
-	fs.DurationVar(&e.HealthTimeout, "etcd-healthcheck-timeout", e.HealthTimeout, "how long etcd may take to answer for /livez and /healthz")
-	fs.DurationVar(&e.ReadyTimeout, "etcd-readycheck-timeout", e.ReadyTimeout, "how long etcd may take to answer for /readyz")
-	fs.DurationVar(&e.CountPeriod, "etcd-count-metric-poll-period", e.CountPeriod, "0: no metrics of how many objects there are; else without effect: they are counted as they change")
-	fs.DurationVar(&e.sizePeriod, "etcd-db-metric-poll-interval", 30*time.Second, "how often etcd is asked for the size of its database; without effect: it is when somebody asks for metrics")
-	fs.Int64Var(&e.LeaseReuse, "lease-reuse-duration-seconds", e.LeaseReuse, "for how many seconds a lease of etcd takes in further events")
-	fs.StringVar(&e.backend, "storage-backend", "", "what objects are stored in: etcd3")
-	fs.StringVar(&e.mediaType, "storage-media-type", e.mediaType, "encoding of stored objects: application/vnd.kubernetes.protobuf; objects that are stored as JSON are read")
-	fs.StringSliceVar(&e.ServersOverrides, "etcd-servers-overrides", nil, "etcd servers of single resources that are built in: group/resource#URL;URL, separated by commas; the resource * is all of a group")
-	fs.DurationVar(&e.initialization, "storage-initialization-timeout", time.Minute, "how long a server waits for its storage before it is ready nevertheless; without effect: it is not ready before")
-	fs.BoolVar(&e.watchCache, "watch-cache", true, "keep objects in memory for lists and watches; without effect: the store has one cache, whose answers are as fresh as etcd's")
-	fs.StringSliceVar(&e.watchCacheSizes, "watch-cache-sizes", []string{"events#0", "events.events.k8s.io#0"}, "resource[.group]#size; without effect: the store has one cache")
-	fs.IntVar(&e.watchCacheSize, "default-watch-cache-size", 100, "without effect, as in Kubernetes")
-	_ = fs.MarkDeprecated("default-watch-cache-size", "watch caches are sized automatically and this flag will be removed in a future version") // which there is
-	fs.IntVar(&e.deleteWorkers, "delete-collection-workers", 1, "how many objects of a collection are deleted at once; without effect: many are deleted in one transaction")
-	fs.BoolVar(&e.GarbageCollector, "enable-garbage-collector", e.GarbageCollector, "have deletes ask the garbage collector for what they say of dependents; to be as the controller manager has it")
+	fs.DurationVar(&e.CompactionInterval, "etcd-compaction-interval", e.CompactionInterval, "how often the server compacts etcd's history, and how much history it keeps; 0: it does not compact")
+	fs.DurationVar(&e.HealthTimeout, "etcd-healthcheck-timeout", e.HealthTimeout, "timeout of the etcd check of /livez and /healthz")
+	fs.DurationVar(&e.ReadyTimeout, "etcd-readycheck-timeout", e.ReadyTimeout, "timeout of the etcd check of /readyz")
+	fs.DurationVar(&e.CountPeriod, "etcd-count-metric-poll-period", e.CountPeriod, "0 turns off the metrics of object counts; other values have no effect: counts are always current")
+	fs.DurationVar(&e.sizePeriod, "etcd-db-metric-poll-interval", 30*time.Second, "no effect: the size of etcd's database is read when /metrics is read")
+	fs.Int64Var(&e.LeaseReuse, "lease-reuse-duration-seconds", e.LeaseReuse, "how many seconds an etcd lease is reused for further events")
+	fs.StringVar(&e.backend, "storage-backend", "", "storage backend; only etcd3; empty: etcd3")
+	fs.StringVar(&e.mediaType, "storage-media-type", e.mediaType, "encoding of stored objects; only application/vnd.kubernetes.protobuf; objects stored as JSON can be read")
+	fs.StringSliceVar(&e.ServersOverrides, "etcd-servers-overrides", nil, "etcd servers of single built-in resources: group/resource#URL;URL, separated by commas; the resource * is the whole group")
+	fs.DurationVar(&e.initialization, "storage-initialization-timeout", time.Minute, "no effect: the server is not ready before its storage is")
+	fs.BoolVar(&e.watchCache, "watch-cache", true, "no effect: the store always has a cache, which answers lists and watches as fresh as etcd does")
+	fs.StringSliceVar(&e.watchCacheSizes, "watch-cache-sizes", []string{"events#0", "events.events.k8s.io#0"}, "resource[.group]#size; no effect: the store's cache has no size per resource")
+	fs.IntVar(&e.watchCacheSize, "default-watch-cache-size", 100, "no effect, as in Kubernetes")
+	_ = fs.MarkDeprecated("default-watch-cache-size", "watch caches are sized automatically and this flag will be removed in a future version") // cannot fail: the flag exists
+	fs.IntVar(&e.deleteWorkers, "delete-collection-workers", 1, "no effect: objects of a collection are deleted many at a time in one transaction")
+	fs.BoolVar(&e.GarbageCollector, "enable-garbage-collector", e.GarbageCollector, "honour propagationPolicy on deletes; must match the controller manager's --enable-garbage-collector")
 }
 
-// AllResources is the resource of an Override that is of all of a group.
+// AllResources is the resource of an Override for a whole group.
 const AllResources = "*"
 
-// Override says in which etcd servers the objects of a resource are.
+// Override is the etcd servers of one resource.
 type Override struct {
 	Resource schema.GroupResource
 	Servers  []string
 }
 
-// Overrides are the etcd servers of single resources, in the order in which they were named.
+// Overrides returns the etcd servers of single resources, in the order of the configuration.
 func (e *Etcd) Overrides() ([]Override, error) {
 	var out []Override
 	for _, s := range e.ServersOverrides {
@@ -97,7 +98,7 @@ func (e *Etcd) Overrides() ([]Override, error) {
 	return out, nil
 }
 
-// validateWatchCaches looks at sizes that have no effect here.
+// validateWatchCaches validates cache sizes, which have no effect here.
 func (e *Etcd) validateWatchCaches() error {
 	for _, size := range e.watchCacheSizes {
 		tokens := strings.Split(size, "#")
@@ -130,7 +131,7 @@ func (e *Etcd) validate(encryptionWithoutFile bool, add func(format string, args
 	}
 }
 
-// validateUse tells what cannot be done though it may be said.
+// validateUse rejects values that Kubernetes accepts and this server cannot honour.
 func (e *Etcd) validateUse() error {
 	if e.mediaType != storedType {
 		return fmt.Errorf("--storage-media-type %s is not supported: objects are stored as %s", cmp.Or(e.mediaType, "application/json"), storedType)

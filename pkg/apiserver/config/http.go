@@ -13,45 +13,46 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// maxGoawayChance keeps clients from being busy with connections alone.
+// maxGoawayChance is the maximum of GoawayChance. With more, clients would spend their time on
+// connections.
 const maxGoawayChance = 0.02
 
-// originsHelp is Kubernetes' help, which is part of what it says of an origin that is none.
+// originsHelp is Kubernetes' help text, which is also part of the error for an invalid origin.
 const originsHelp = "List of allowed origins for CORS, comma separated. An allowed origin can be a regular expression to support subdomain matching. " +
 	"If this list is empty CORS will not be enabled. Please ensure each expression matches the entire hostname by anchoring to the start with '^' or including the '//' prefix, " +
 	"and by anchoring to the end with '$' or including the ':' port separator suffix. Examples of valid expressions are '//example\\.com(:|$)' and '^https://example\\.com(:|$)'"
 
-// HTTP says what clients and load balancers are told beside the answers.
+// HTTP configures headers and the behaviour at start and shutdown.
 type HTTP struct {
-	// CORSOrigins are expressions for origins whose pages may read answers.
+	// CORSOrigins are regular expressions of the origins whose pages may read answers.
 	CORSOrigins []string
-	// TransportSecurity are the directives of Strict-Transport-Security.
+	// TransportSecurity are the directives of the header Strict-Transport-Security.
 	TransportSecurity []string
-	// GoawayChance is the share of HTTP/2 requests that end their connection.
+	// GoawayChance is the probability that an HTTP/2 request ends its connection.
 	GoawayChance float64
-	// ExternalHostname is the server's name in documents, with or without a port;
-	// empty: its address.
+	// ExternalHostname is the name of the server in documents, with or without a port. Empty: its
+	// address.
 	ExternalHostname string
-	// LivezGrace is how long after the start /livez holds whatever is amiss.
+	// LivezGrace is how long after the start /livez succeeds even if checks fail.
 	LivezGrace time.Duration
-	// WatchGrace is how long watches may go on when the server drains. They end at once.
+	// WatchGrace has no effect: watches end as soon as all other requests have drained.
 	WatchGrace time.Duration
-	// RetryAfterShutdown has requests that come while the server drains be told to
-	// try again instead of being refused.
+	// RetryAfterShutdown answers new requests during the drain with 429 and Retry-After, instead of
+	// closing the listener.
 	RetryAfterShutdown bool
 }
 
 func (h *HTTP) addFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&h.CORSOrigins, "cors-allowed-origins", nil, originsHelp)
-	fs.StringSliceVar(&h.TransportSecurity, "strict-transport-security-directives", nil, "what browsers are told in Strict-Transport-Security: max-age=expireTime, includeSubDomains, preload; empty: nothing")
-	fs.Float64Var(&h.GoawayChance, "goaway-chance", 0, "share of HTTP/2 requests after which a client has to make another connection, so that clients spread over several servers; at most 0.02; 0: none")
-	fs.StringVar(&h.ExternalHostname, "external-hostname", "", "name of this server in discovery and in the document of its issuer; empty: its address")
-	fs.DurationVar(&h.LivezGrace, "livez-grace-period", 0, "how long after the start /livez holds whatever is amiss")
-	fs.DurationVar(&h.WatchGrace, "shutdown-watch-termination-grace-period", 0, "longest time that watches take to end when the server drains; without effect: they end at once when all other requests have")
-	fs.BoolVar(&h.RetryAfterShutdown, "shutdown-send-retry-after", false, "answer requests that come while the server drains by 429, to be tried again")
+	fs.StringSliceVar(&h.TransportSecurity, "strict-transport-security-directives", nil, "directives of the header Strict-Transport-Security: max-age=SECONDS, includeSubDomains, preload; empty: no header")
+	fs.Float64Var(&h.GoawayChance, "goaway-chance", 0, "probability, at most 0.02, that an HTTP/2 request ends its connection, so that clients spread over several servers; 0: never")
+	fs.StringVar(&h.ExternalHostname, "external-hostname", "", "host name of this server in discovery and in the issuer's discovery document; empty: the address of the server")
+	fs.DurationVar(&h.LivezGrace, "livez-grace-period", 0, "how long after the start /livez succeeds even if checks fail")
+	fs.DurationVar(&h.WatchGrace, "shutdown-watch-termination-grace-period", 0, "no effect: watches end as soon as all other requests have drained")
+	fs.BoolVar(&h.RetryAfterShutdown, "shutdown-send-retry-after", false, "answer new requests during shutdown with 429 and Retry-After instead of refusing connections")
 }
 
-// Origins are the expressions of CORSOrigins.
+// Origins returns the compiled expressions of CORSOrigins.
 func (h *HTTP) Origins() ([]*regexp.Regexp, error) {
 	var out []*regexp.Regexp
 	for _, o := range h.CORSOrigins {
@@ -79,7 +80,7 @@ func parseOrigin(o string) (*regexp.Regexp, error) {
 	return re, nil
 }
 
-// validateBrowsers looks at what the pages of browsers are told.
+// validateBrowsers validates the headers for browsers.
 func (h *HTTP) validateBrowsers(add func(format string, args ...any)) {
 	for _, d := range h.TransportSecurity {
 		if strings.TrimSpace(d) == "" {

@@ -14,24 +14,24 @@ import (
 	"keelson.dev/keelson/pkg/daemon"
 )
 
-// Metrics says what /metrics leaves out.
+// Metrics filters /metrics.
 type Metrics struct {
-	// Disabled are the names of metrics that are not told.
+	// Disabled are the names of metrics that /metrics omits.
 	Disabled []string
-	// AllowLabels are, by "metric,label", the values of a label that are told, separated by
-	// commas; others are "unexpected".
+	// AllowLabels are the allowed values of a label, separated by commas, by "metric,label". Other
+	// values are replaced by "unexpected".
 	AllowLabels map[string]string
-	// AllowLabelsFile is a file of more of them.
+	// AllowLabelsFile is a file with more AllowLabels.
 	AllowLabelsFile string
 
 	showHidden string
 }
 
 func (m *Metrics) addFlags(fs *pflag.FlagSet) {
-	fs.StringSliceVar(&m.Disabled, "disabled-metrics", nil, "names of metrics that /metrics does not tell")
-	fs.StringToStringVar(&m.AllowLabels, "allow-metric-labels", nil, "values of labels that /metrics tells, others are \"unexpected\": metric,label='value,value'")
-	fs.StringVar(&m.AllowLabelsFile, "allow-metric-labels-manifest", "", "file with a map of what --allow-metric-labels says")
-	fs.StringVar(&m.showHidden, "show-hidden-metrics-for-version", "", "version whose metrics are told though they are hidden since; without effect: none is hidden")
+	fs.StringSliceVar(&m.Disabled, "disabled-metrics", nil, "names of metrics that /metrics omits")
+	fs.StringToStringVar(&m.AllowLabels, "allow-metric-labels", nil, "allowed values of metric labels, other values are replaced by \"unexpected\": metric,label='value,value'")
+	fs.StringVar(&m.AllowLabelsFile, "allow-metric-labels-manifest", "", "YAML file with a map of further --allow-metric-labels")
+	fs.StringVar(&m.showHidden, "show-hidden-metrics-for-version", "", "no effect: no metric is hidden")
 }
 
 func (m *Metrics) validate(add func(format string, args ...any)) {
@@ -44,7 +44,7 @@ func (m *Metrics) validate(add func(format string, args ...any)) {
 	for _, d := range m.Disabled {
 		if !name.MatchString(d) {
 			add("%w", field.Invalid(at.Child("disabledMetrics"), m.Disabled, fmt.Sprintf("must be fully qualified metric names matching %q, got %q", name, d)))
-			break // the first is told
+			break // report only the first error
 		}
 	}
 	if err := CheckLabels(at.Child("allowListMapping"), m.AllowLabels); err != nil {
@@ -52,7 +52,7 @@ func (m *Metrics) validate(add func(format string, args ...any)) {
 	}
 }
 
-// CheckLabels tells whether the keys of AllowLabels, which are at a place, are what they have to be.
+// CheckLabels validates the keys of AllowLabels. at is their position for errors.
 func CheckLabels(at *field.Path, labels map[string]string) error {
 	key := regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*,[a-zA-Z_][a-zA-Z0-9_]*$`)
 	for k := range labels {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// RequestHeader says which proxies may name the user in headers.
+// RequestHeader configures which proxies may name the user in headers.
 type RequestHeader struct {
 	ClientCAFile        string
 	AllowedNames        []string

@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// switches are names that are each on or off: "a=true,b=false,c", where c is on.
-// What is said of them is looked at once everything has been said.
+// switches is a flag value: names that are each on or off, such as "a=true,b=false,c", where c is
+// on. The values are validated after all flags are parsed.
 type switches map[string]string
 
-// Set adds to what was said before.
+// Set adds names to earlier ones.
 func (s *switches) Set(v string) error {
 	for pair := range strings.SplitSeq(v, ",") {
 		if pair == "" {
@@ -30,7 +30,7 @@ func (s *switches) Set(v string) error {
 	return nil
 }
 
-// String is what Set takes, in order.
+// String returns the value in the format of Set, sorted.
 func (s *switches) String() string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(*s)) {
@@ -42,8 +42,8 @@ func (s *switches) String() string {
 // Type names the flag's value in usage.
 func (*switches) Type() string { return "mapStringString" }
 
-// states tells which are on, and what is wrong with the first that is neither on nor off.
-// Names of many ("api/all") are to be said to be one of the two in full.
+// states returns which names are on, and an error for the first value that is not a boolean. Names
+// of whole groups of APIs ("api/all") need an explicit value.
 func (s *switches) states() (map[string]bool, error) {
 	out := make(map[string]bool, len(*s))
 	var wrong error

@@ -14,15 +14,15 @@ import (
 	"keelson.dev/keelson/pkg/outbound"
 )
 
-// Transport says how connections are made: those of clients, and the server's
-// own to webhooks, aggregated servers, nodes, pods and services.
+// Transport configures TLS of the listener, and the addresses that the server connects to for
+// webhooks, extension servers, nodes, pods and services.
 type Transport struct {
 	MinTLSVersion string   // empty: TLS 1.2
 	CipherSuites  []string // empty: Go's default
-	Curves        []int32  // key exchanges, by Go's numbers; empty: Go's default
+	Curves        []int32  // key exchanges as Go's tls.CurveID; empty: Go's default
 
-	// Deny and Allow are ranges, as outbound.ParseRanges reads them: what the
-	// server does not connect to for a user's object, and what of it it does.
+	// Deny and Allow are address ranges in the format of outbound.ParseRanges. The server does not
+	// connect to addresses in Deny on behalf of a user's object, unless they are in Allow.
 	Deny, Allow []string
 	// NodeRanges are the ranges that node addresses must be in, in the format of
 	// outbound.ParseRanges; empty allows any address.
@@ -30,17 +30,17 @@ type Transport struct {
 }
 
 func (t *Transport) add(fs *pflag.FlagSet) {
-	fs.StringVar(&t.MinTLSVersion, "tls-min-version", "", "lowest version of TLS to speak: VersionTLS12, VersionTLS13")
-	fs.StringSliceVar(&t.CipherSuites, "tls-cipher-suites", nil, "cipher suites of TLS 1.2; empty: Go's default")
-	fs.Int32SliceVar(&t.Curves, "tls-curve-preferences", nil, "key exchanges, by the numbers of Go's tls.CurveID, in no order; empty: Go's default")
+	fs.StringVar(&t.MinTLSVersion, "tls-min-version", "", "minimum TLS version: VersionTLS12 or VersionTLS13; empty: VersionTLS12")
+	fs.StringSliceVar(&t.CipherSuites, "tls-cipher-suites", nil, "cipher suites of TLS 1.2; empty: Go's default suites")
+	fs.Int32SliceVar(&t.Curves, "tls-curve-preferences", nil, "key exchanges as numbers of Go's tls.CurveID, in any order; empty: Go's default")
 	fs.StringSliceVar(&t.Deny, "outbound-deny", nil,
 		"ranges (CIDR) that webhooks, aggregated servers and node addresses may not be in; "+outbound.SpecialName+": loopback, link-local, metadata and the like")
-	fs.StringSliceVar(&t.Allow, "outbound-allow", nil, "ranges that --outbound-deny does not forbid")
+	fs.StringSliceVar(&t.Allow, "outbound-allow", nil, "ranges that the server may connect to although --outbound-deny contains them")
 	fs.StringSliceVar(&t.NodeRanges, "node-address-ranges", nil,
 		"CIDR ranges that the addresses reported by nodes must be in; checked by the admission plugin NodeOwnership. Empty allows any address that is not reserved")
 }
 
-// TLS sets the version, the suites and the key exchanges of c.
+// TLS applies version, cipher suites and key exchanges to c.
 func (t *Transport) TLS(c *tls.Config) error {
 	suites, err := cliflag.TLSCipherSuites(t.CipherSuites)
 	if err != nil {
@@ -57,7 +57,7 @@ func (t *Transport) TLS(c *tls.Config) error {
 	return err
 }
 
-// Outbound is the policy for the server's own connections.
+// Outbound returns the policy for the server's own connections.
 func (t *Transport) Outbound() (outbound.Policy, error) {
 	deny, err := outbound.ParseRanges(t.Deny)
 	if err != nil {

@@ -16,17 +16,16 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 )
 
-// minHostBits is what the smallest first range of services leaves for addresses:
-// eight of them.
+// minHostBits is the minimum number of host bits of the first service range: at least eight
+// addresses.
 const minHostBits = 3
 
-// Validate reports everything that is wrong with c, in the order and the words of
-// Kubernetes' server.
+// Validate reports all errors in c, with the messages and in the order of Kubernetes' server.
 func (c *Config) Validate() error {
 	var errs []error
 	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	// What is wrong with ranges, with who signs and with sizes is told alone, and what does not
-	// work though it may be said last.
+	// Errors about ranges, signers and sizes are reported alone. Unsupported values are reported
+	// last.
 	for _, alone := range []func() error{c.validateRanges, c.validateSigner, c.Etcd.validateWatchCaches} {
 		if err := alone(); err != nil {
 			return err
@@ -62,7 +61,7 @@ func (c *Config) Validate() error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// validateLimits looks at what bounds requests.
+// validateLimits validates the limits on requests.
 func (c *Config) validateLimits(add func(format string, args ...any)) {
 	notNegative := func(flag string, negative bool) {
 		if negative {
@@ -86,7 +85,7 @@ func (c *Config) validateLimits(add func(format string, args ...any)) {
 	}
 }
 
-// validateFairness looks at what priority and fairness needs.
+// validateFairness validates the requirements of priority and fairness.
 func (c *Config) validateFairness(add func(format string, args ...any)) {
 	if !c.PriorityAndFairness {
 		return
@@ -98,7 +97,7 @@ func (c *Config) validateFairness(add func(format string, args ...any)) {
 	}
 }
 
-// validateUse tells the first thing that does not work though it may be said.
+// validateUse reports the first value that Kubernetes accepts and this server cannot honour.
 func (c *Config) validateUse(add func(format string, args ...any)) {
 	err := c.Transport.validateTLS()
 	reconciler, etcd, beside := c.Endpoints.validateUse(), c.Etcd.validateUse(), c.accepted.validateUse(c.ProxyClientCert)
@@ -119,13 +118,13 @@ func (c *Config) validateUse(add func(format string, args ...any)) {
 }
 
 func (c *Config) validateServing(add func(format string, args ...any)) {
-	// Who makes a configuration without flags may want any free port.
+	// A configuration that is not made from flags may use port 0, which is any free port.
 	if c.SecurePort < 0 || c.SecurePort > 65535 || c.SecurePort == 0 && c.flagged {
 		add("--secure-port %d must be between 1 and 65535, inclusive. It cannot be turned off with 0", c.SecurePort)
 	}
 }
 
-// validateTokens looks at whose service account tokens are accepted.
+// validateTokens validates the issuers and keys of service account tokens.
 func (c *Config) validateTokens(add func(format string, args ...any)) {
 	if len(c.ServiceAccountIssuers) == 0 {
 		add("service-account-issuer is a required flag")
@@ -160,7 +159,7 @@ func (c *Config) validateTokens(add func(format string, args ...any)) {
 	}
 }
 
-// validateTokenRequest looks at what issuing tokens needs.
+// validateTokenRequest validates what issuing tokens requires.
 func (c *Config) validateTokenRequest(add func(format string, args ...any)) {
 	signs := c.ServiceAccountSignKey != "" || c.ServiceAccountSigner != ""
 	issues := len(c.ServiceAccountIssuers) > 0 && c.ServiceAccountIssuers[0] != ""
@@ -173,7 +172,7 @@ func (c *Config) validateTokenRequest(add func(format string, args ...any)) {
 	}
 }
 
-// validateRanges looks at the ranges of services, and at the size of the first.
+// validateRanges validates the service ranges and the size of the first one.
 func (c *Config) validateRanges() error {
 	ranges := c.ServiceClusterIPRanges
 	if len(ranges) == 0 {
@@ -192,7 +191,7 @@ func (c *Config) validateRanges() error {
 	return nil
 }
 
-// validateSigner looks at who signs tokens, and for how long.
+// validateSigner validates the signer of tokens and their lifetime.
 func (c *Config) validateSigner() error {
 	if m := c.ServiceAccountMaxExpiry; m != 0 && (m < time.Hour || m > 1<<32*time.Second) {
 		return errors.New("the service-account-max-token-expiration must be between 1 hour and 2^32 seconds")
@@ -203,7 +202,7 @@ func (c *Config) validateSigner() error {
 	return nil
 }
 
-// validateServices looks at the addresses and ports of services.
+// validateServices validates the addresses and ports of services.
 func (c *Config) validateServices(add func(format string, args ...any)) {
 	ranges := c.ServiceClusterIPRanges
 	if len(ranges) == 0 {
@@ -225,8 +224,8 @@ func (c *Config) validateServices(add func(format string, args ...any)) {
 	c.Endpoints.validate(c.ServiceNodePorts, add)
 }
 
-// publicAddress is the address of the server that members of the cluster know; it
-// is not known here when it is the machine's.
+// publicAddress returns the address by which members of the cluster reach the server. It is unknown
+// here if it is an address of the machine.
 func (c *Config) publicAddress() (netip.Addr, bool) {
 	for _, s := range []string{c.AdvertiseAddress, c.BindAddress} {
 		ip := net.ParseIP(s)

@@ -1,12 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package connect takes clients through to kubelets, pods and services: logs,
-// exec, attach, port-forward and the proxies.
+// Package connect connects clients to kubelets, pods and services: logs, exec, attach, port-forward
+// and the proxies.
 //
-// It follows no redirect, sends no client credentials on, and connects only to
-// addresses that the API's own objects name and that are not the machine's own
-// (loopback, link-local, multicast).
+// It does not follow redirects and does not forward client credentials. It connects only to
+// addresses that API objects name and that are not the machine's own (loopback, link-local,
+// multicast).
 package connect
 
 import (
@@ -35,31 +35,31 @@ const (
 	handshakeTimeout   = 30 * time.Second
 )
 
-// KubeletConfig says how kubelets are reached.
+// KubeletConfig configures connections to kubelets.
 type KubeletConfig struct {
-	CertFile, KeyFile string // client certificate; empty: none
-	CAFile            string // authority of serving certificates; empty: not verified
+	CertFile, KeyFile string // client certificate; may be empty
+	CAFile            string // CA of serving certificates; empty: they are not verified
 	AddressTypes      []string
-	// Outbound says which addresses may be connected to.
+	// Outbound limits the addresses to connect to.
 	Outbound outbound.Policy
 }
 
-// Kubelets finds the kubelet of a node and carries requests to it.
+// Kubelets looks up the kubelets of nodes and sends requests to them.
 type Kubelets struct {
 	client   kubernetes.Interface
 	types    []corev1.NodeAddressType
 	verified *http.Transport
 	insecure *http.Transport
-	// streams dials for upgraded connections; its connections are those of halfclose.
+	// streams dials upgraded connections.
 	streams *http.Transport
-	// proxied carries whole requests of users: never to the machine's own
+	// proxied sends requests of users to the node proxy. It never connects to the machine's own
 	// addresses, whatever the policy is.
 	proxied *http.Transport
-	policy  outbound.Policy // of proxied
+	policy  outbound.Policy // policy of proxied
 }
 
-// NewKubelets reads the files that cfg names. The client certificate is read
-// again for every connection, so that it may be renewed.
+// NewKubelets reads the files that cfg names. The client certificate is read again for every
+// connection, so that it can be renewed.
 func NewKubelets(cfg KubeletConfig, client kubernetes.Interface) (*Kubelets, error) {
 	k := &Kubelets{client: client, policy: cfg.Outbound.With(outbound.SpecialRanges())}
 	dialer := outbound.NewDialer(cfg.Outbound)
@@ -78,7 +78,7 @@ func NewKubelets(cfg KubeletConfig, client kubernetes.Interface) (*Kubelets, err
 		}
 	}
 	insecure := base.Clone()
-	insecure.InsecureSkipVerify = true // asked for by the client, or by the configuration without an authority
+	insecure.InsecureSkipVerify = true // requested by the client, or configured by leaving out the CA
 	k.insecure = transport(insecure, dialer)
 	k.verified = k.insecure
 	if cfg.CAFile != "" {
@@ -94,8 +94,8 @@ func NewKubelets(cfg KubeletConfig, client kubernetes.Interface) (*Kubelets, err
 	return k, nil
 }
 
-// readable reads those of the files that have names, in order, and returns the first. Also
-// half of a pair, which has no effect, is to be there.
+// readable reads the files with names in order and returns the first. Even one file of a pair,
+// which has no effect, must be readable.
 func readable(files ...string) (first []byte, err error) {
 	for i, file := range files {
 		if file == "" {
@@ -112,7 +112,7 @@ func readable(files ...string) (first []byte, err error) {
 	return first, nil
 }
 
-// transport speaks HTTP/1.1 only: upgrades have no other form.
+// transport returns a transport for HTTP/1.1 only, because upgrades need it.
 func transport(c *tls.Config, d *outbound.Dialer) *http.Transport {
 	return &http.Transport{
 		TLSClientConfig:     c,
@@ -124,7 +124,7 @@ func transport(c *tls.Config, d *outbound.Dialer) *http.Transport {
 	}
 }
 
-// kubelet is where one node's kubelet serves.
+// kubelet is the address of a node's kubelet.
 type kubelet struct {
 	host, port string
 }
@@ -133,7 +133,7 @@ func (k kubelet) url(path string, query url.Values) *url.URL {
 	return &url.URL{Scheme: "https", Host: net.JoinHostPort(k.host, k.port), Path: path, RawQuery: query.Encode()}
 }
 
-// of finds the kubelet of a node.
+// of looks up the kubelet of a node.
 func (k *Kubelets) of(ctx context.Context, node string) (kubelet, error) {
 	obj, err := k.client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
 	if err != nil {

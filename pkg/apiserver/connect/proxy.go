@@ -31,7 +31,7 @@ import (
 	"keelson.dev/keelson/pkg/outbound"
 )
 
-// Proxies carries HTTP requests to nodes, pods and services.
+// Proxies forwards HTTP requests to nodes, pods and services.
 type Proxies struct {
 	client    kubernetes.Interface
 	kubelets  *Kubelets
@@ -43,27 +43,27 @@ type Proxies struct {
 	random *rand.Rand
 }
 
-// NewProxies returns proxies that choose endpoints by random, which they own.
-// authz is asked about streams to nodes; nil: they need no more than the request.
-// Upgraded connections are bounded to limit bytes per second each way; 0: they are not.
-// Serving certificates of pods are not verified: nobody vouches for them.
+// NewProxies returns proxies that own random and use it to choose endpoints. authz authorizes
+// streams to nodes; nil requires no more rights than the request itself. Upgraded connections are
+// limited to limit bytes per second in each direction; 0 means no limit. Serving certificates of
+// pods are not verified, because no CA signs them.
 func NewProxies(client kubernetes.Interface, kubelets *Kubelets, authz authorizer.Authorizer, limit int64, random *rand.Rand) *Proxies {
-	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} // as Kubernetes: the names of pods are not certified
+	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} // as in Kubernetes, because pods have no certified names
 	t := transport(insecure, outbound.NewDialer(kubelets.policy))
 	return &Proxies{client: client, kubelets: kubelets, transport: t, authz: authz, limit: limit, random: random}
 }
 
-// Nodes answers nodes/proxy.
+// Nodes returns the handler of nodes/proxy.
 func (p *Proxies) Nodes() resource.ConnectFunc {
 	return p.connector(func() runtime.Object { return &corev1.NodeProxyOptions{} }, p.node)
 }
 
-// Pods answers pods/proxy.
+// Pods returns the handler of pods/proxy.
 func (p *Proxies) Pods() resource.ConnectFunc {
 	return p.connector(func() runtime.Object { return &corev1.PodProxyOptions{} }, p.pod)
 }
 
-// Services answers services/proxy.
+// Services returns the handler of services/proxy.
 func (p *Proxies) Services() resource.ConnectFunc {
 	return p.connector(func() runtime.Object { return &corev1.ServiceProxyOptions{} }, p.service)
 }
@@ -77,8 +77,8 @@ func (p *Proxies) connector(newOptions func() runtime.Object, where find) resour
 		setPath(opts, subpath(req))
 		_, node := opts.(*corev1.NodeProxyOptions)
 		if node && httpstream.IsUpgradeRequest(r) {
-			// A stream to a kubelet is a command in somebody's container. By WebSocket it
-			// begins with GET, which is not to pass as reading.
+			// A stream to a kubelet runs commands in containers. WebSockets begin with GET, which
+			// must not count as reading.
 			if err := mayCreate(r.Context(), p.authz); err != nil {
 				return err
 			}
@@ -104,7 +104,7 @@ func (p *Proxies) connector(newOptions func() runtime.Object, where find) resour
 	}
 }
 
-// subpath is what follows ".../proxy" in the request's path.
+// subpath returns the part of the request's path after ".../proxy".
 func subpath(req *resource.Request) string {
 	parts := req.Info.Parts
 	if len(parts) <= 3 {
@@ -131,8 +131,8 @@ func setPath(opts runtime.Object, path string) {
 	}
 }
 
-// allowed refuses the addresses by which a proxy would reach the machine's own
-// services instead of the cluster's.
+// allowed rejects addresses at which a proxy would reach services of the machine instead of the
+// cluster.
 func allowed(ip string) error {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil || !addr.IsGlobalUnicast() || addr.Is4In6() {
@@ -150,8 +150,7 @@ func (p *Proxies) node(ctx context.Context, _, id string) (*url.URL, http.RoundT
 	if err != nil {
 		return nil, nil, err
 	}
-	// This look-up is for the answer to the user; what is connected to is
-	// checked by the dialer, of whatever the name is then.
+	// This lookup only serves the error message. The dialer checks the address that it connects to.
 	addresses, err := net.DefaultResolver.LookupIPAddr(ctx, k.host)
 	if err != nil || len(addresses) == 0 {
 		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("no addresses for hostname: %v", err))
@@ -219,9 +218,9 @@ func (p *Proxies) service(ctx context.Context, namespace, id string) (*url.URL, 
 	if err != nil {
 		return nil, nil, err
 	}
-	eps, err := p.client.CoreV1().Endpoints(namespace).Get(ctx, name, metav1.GetOptions{}) // what the proxy is defined by
+	eps, err := p.client.CoreV1().Endpoints(namespace).Get(ctx, name, metav1.GetOptions{}) // Kubernetes defines the proxy by Endpoints
 	if apierrors.IsNotFound(err) {
-		err = apierrors.NewNotFound(schema.GroupResource{Resource: "services"}, name) // the request's resource
+		err = apierrors.NewNotFound(schema.GroupResource{Resource: "services"}, name) // Kubernetes reports the resource of the request
 	}
 	if err != nil {
 		return nil, nil, err
@@ -245,7 +244,7 @@ func (p *Proxies) service(ctx context.Context, namespace, id string) (*url.URL, 
 	return nil, nil, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", id))
 }
 
-// portName turns a service port's number into its name.
+// portName returns the name of the service port with a number.
 func (p *Proxies) portName(ctx context.Context, namespace, name, port string) (string, error) {
 	svc, err := p.client.CoreV1().Services(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {

@@ -15,9 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// decodeQuery reads the fields of an options object, a pointer to a struct, from
-// a query, as Kubernetes does: by their JSON names, the first value of a single
-// one, true for a flag that is given with no value or any but "false" and "0".
+// decodeQuery decodes a query into options, a pointer to a struct, like Kubernetes: by JSON names,
+// with the first value of a scalar field. A boolean is true unless it is "false" or "0".
 func decodeQuery(q url.Values, into any) error {
 	v := reflect.ValueOf(into).Elem()
 	for i := range v.NumField() {
@@ -27,7 +26,7 @@ func decodeQuery(q url.Values, into any) error {
 			continue
 		}
 		if err := setField(v.Field(i), values); err != nil {
-			return err // in the words of what reads the value, which are the answer
+			return err // the message of the parser is the answer
 		}
 	}
 	return nil
@@ -66,7 +65,7 @@ func setField(f reflect.Value, values []string) error {
 	return nil
 }
 
-// setSlice takes all values; those of numbers may be separated by commas.
+// setSlice sets all values. Numbers may also be separated by commas.
 func setSlice(f reflect.Value, values []string) error {
 	switch into := f.Addr().Interface().(type) {
 	case *[]string:

@@ -35,17 +35,17 @@ import (
 	"keelson.dev/keelson/pkg/halfclose"
 )
 
-// Pods connects clients to containers, through the kubelet of their node.
+// Pods connects clients to containers through the kubelet of their node.
 type Pods struct {
 	Client     kubernetes.Interface
 	Kubelets   *Kubelets
 	Authorizer authorizer.Authorizer
 	Clock      clock.Clock
-	// MaxBytesPerSecond bounds each upgraded connection to a kubelet; 0 does not.
+	// MaxBytesPerSecond limits each upgraded connection to a kubelet. 0: no limit.
 	MaxBytesPerSecond int64
 }
 
-// options reads a request's options from its query.
+// options decodes a request's options from its query.
 func options(r *http.Request, into runtime.Object) error {
 	if err := decodeQuery(r.URL.Query(), into); err != nil {
 		return apierrors.NewBadRequest(err.Error())
@@ -53,7 +53,7 @@ func options(r *http.Request, into runtime.Object) error {
 	return nil
 }
 
-// container is the container that name means in pod.
+// container returns the container that name selects in pod.
 func container(name string, pod *corev1.Pod) (string, error) {
 	var names []string
 	for _, c := range pod.Spec.InitContainers {
@@ -82,7 +82,7 @@ func container(name string, pod *corev1.Pod) (string, error) {
 	return "", apierrors.NewBadRequest(fmt.Sprintf("a container name must be specified for pod %s, choose one of: %s", pod.Name, names))
 }
 
-// Log answers pods/log.
+// Log handles pods/log.
 func (p *Pods) Log(w http.ResponseWriter, r *http.Request, req *resource.Request) error {
 	opts := &corev1.PodLogOptions{}
 	if err := options(r, opts); err != nil {
@@ -136,7 +136,7 @@ func checkLog(o *corev1.PodLogOptions, q url.Values) field.ErrorList {
 	case o.SinceSeconds != nil && *o.SinceSeconds < 1:
 		errs = append(errs, field.Invalid(field.NewPath("sinceSeconds"), *o.SinceSeconds, "must be greater than 0"))
 	}
-	if q.Has("stream") { // however empty; one stream alone is an alpha feature that is off
+	if q.Has("stream") { // even if empty: the selection of a stream is an alpha feature that is off
 		errs = append(errs, field.Forbidden(field.NewPath("stream"), "may not be specified"))
 	}
 	return errs
@@ -166,8 +166,8 @@ func logQuery(o *corev1.PodLogOptions) url.Values {
 	return q
 }
 
-// stream copies what a kubelet answers, each piece as it comes; to clients that
-// speak WebSocket as messages, after an empty one that says that it begins.
+// stream copies a kubelet's answer as it arrives. WebSocket clients get messages, after an empty
+// one that marks the beginning.
 func stream(w http.ResponseWriter, r *http.Request, location *url.URL, transport http.RoundTripper, name string) error {
 	out, err := http.NewRequestWithContext(r.Context(), http.MethodGet, location.String(), nil)
 	if err != nil {
@@ -176,16 +176,16 @@ func stream(w http.ResponseWriter, r *http.Request, location *url.URL, transport
 	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(out)
 	if err != nil {
-		return err // as it is: Kubernetes has no reason for it
+		return err // Kubernetes returns it without a reason
 	}
-	defer resp.Body.Close() // read to its end, or given up
+	defer resp.Body.Close() // fully read, or abandoned
 	if resp.StatusCode != http.StatusOK {
 		return backendError(resp, name)
 	}
 	if wsstream.IsWebSocketRequest(r) {
-		// A buffer larger than the reader's own gives the end apart from the last
-		// bytes, which would be lost otherwise. An error is the client's leaving or
-		// the kubelet's: nobody is left to be told.
+		// The buffer is larger than the reader's own, so that the last bytes and the end arrive
+		// separately. Otherwise the last bytes would be lost. Errors mean that the client or the
+		// kubelet is gone.
 		body := bufio.NewReaderSize(resp.Body, 16<<10)
 		_ = wsstream.NewReader(body, true, wsstream.NewDefaultReaderProtocols()).Copy(w, r)
 		return nil
@@ -203,12 +203,12 @@ func stream(w http.ResponseWriter, r *http.Request, location *url.URL, transport
 			_ = flush()
 		}
 		if err != nil {
-			return nil // the header is sent: there is no other way to tell
+			return nil // the header has been sent, so no error can be reported
 		}
 	}
 }
 
-// backendError is what a kubelet refused with, as a Status.
+// backendError converts a kubelet's error answer to a Status.
 func backendError(resp *http.Response, name string) error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 2048))
 	message := string(body)
@@ -226,8 +226,8 @@ func backendError(resp *http.Response, name string) error {
 	return apierrors.NewGenericServerResponse(resp.StatusCode, "", schema.GroupResource{Resource: "pods/log"}, name, message, 0, false)
 }
 
-// kubelet finds the kubelet that runs a pod. A node that is missing is told of as the
-// request's resource.
+// kubelet looks up the kubelet that runs a pod. As in Kubernetes, the error for a missing node has
+// the resource of the request.
 func (p *Pods) kubelet(ctx context.Context, pod *corev1.Pod) (kubelet, error) {
 	k, err := p.Kubelets.of(ctx, pod.Spec.NodeName)
 	if apierrors.IsNotFound(err) {
@@ -236,7 +236,7 @@ func (p *Pods) kubelet(ctx context.Context, pod *corev1.Pod) (kubelet, error) {
 	return k, err
 }
 
-// location finds where the kubelet serves a container's stream.
+// location returns the kubelet's URL of a container's stream.
 func (p *Pods) location(ctx context.Context, req *resource.Request, name, path string, query url.Values) (*url.URL, error) {
 	pod, err := p.Client.CoreV1().Pods(req.Namespace).Get(ctx, req.Name, metav1.GetOptions{})
 	if err != nil {
@@ -258,8 +258,8 @@ func (p *Pods) location(ctx context.Context, req *resource.Request, name, path s
 	return k.url("/"+path+"/"+pod.Namespace+"/"+pod.Name+name, query), nil
 }
 
-// mayCreate asks for the right to create, whatever the method: a WebSocket
-// begins with GET, and would otherwise pass as reading.
+// mayCreate checks the right to create, whatever the method is: a WebSocket begins with GET and
+// would otherwise need only the right to read.
 func mayCreate(ctx context.Context, authz authorizer.Authorizer) error {
 	attrs, err := filters.GetAuthorizerAttributes(ctx)
 	if err != nil {
@@ -281,7 +281,7 @@ func mayCreate(ctx context.Context, authz authorizer.Authorizer) error {
 
 type asCreate struct{ authorizer.Attributes }
 
-// GetVerb is always create.
+// GetVerb returns "create".
 func (asCreate) GetVerb() string { return "create" }
 
 func streams(stdin, stdout, stderr, tty bool) url.Values {
@@ -297,7 +297,7 @@ func streams(stdin, stdout, stderr, tty bool) url.Values {
 	return q
 }
 
-// Exec answers pods/exec.
+// Exec handles pods/exec.
 func (p *Pods) Exec(w http.ResponseWriter, r *http.Request, req *resource.Request) error {
 	opts := &corev1.PodExecOptions{}
 	if err := options(r, opts); err != nil {
@@ -310,7 +310,7 @@ func (p *Pods) Exec(w http.ResponseWriter, r *http.Request, req *resource.Reques
 	return p.terminal(w, r, req, opts, opts.Container, "exec", q, translator.Options{Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, Tty: opts.TTY})
 }
 
-// Attach answers pods/attach.
+// Attach handles pods/attach.
 func (p *Pods) Attach(w http.ResponseWriter, r *http.Request, req *resource.Request) error {
 	opts := &corev1.PodAttachOptions{}
 	if err := options(r, opts); err != nil {
@@ -320,8 +320,8 @@ func (p *Pods) Attach(w http.ResponseWriter, r *http.Request, req *resource.Requ
 	return p.terminal(w, r, req, opts, opts.Container, "attach", q, translator.Options{Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, Tty: opts.TTY})
 }
 
-// terminal carries exec and attach. Clients that speak WebSocket are translated
-// to what kubelets speak.
+// terminal handles exec and attach. It translates the WebSocket protocol of clients to the protocol
+// of kubelets.
 func (p *Pods) terminal(w http.ResponseWriter, r *http.Request, req *resource.Request, opts runtime.Object, name, path string, q url.Values, o translator.Options) error {
 	if err := mayCreate(r.Context(), p.Authorizer); err != nil {
 		return err
@@ -340,7 +340,7 @@ func (p *Pods) terminal(w http.ResponseWriter, r *http.Request, req *resource.Re
 	return nil
 }
 
-// PortForward answers pods/portforward.
+// PortForward handles pods/portforward.
 func (p *Pods) PortForward(w http.ResponseWriter, r *http.Request, req *resource.Request) error {
 	opts := &corev1.PodPortForwardOptions{}
 	if err := options(r, opts); err != nil {
@@ -370,14 +370,14 @@ func (p *Pods) PortForward(w http.ResponseWriter, r *http.Request, req *resource
 	return nil
 }
 
-// upgrading carries a connection to a kubelet that both sides agree to use otherwise.
+// upgrading returns a handler that upgrades a connection to a kubelet.
 func (p *Pods) upgrading(location *url.URL) http.Handler {
 	h := proxy.NewUpgradeAwareHandler(location, p.Kubelets.streams, false, true, responder{})
 	h.MaxBytesPerSec = p.MaxBytesPerSecond
 	return h
 }
 
-// responder writes what the proxy could not do.
+// responder answers with the proxy's errors.
 type responder struct{}
 
 // Error answers with err as a Status.

@@ -14,11 +14,10 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// maxSummary bounds what a kubelet may say of itself and its pods.
+// maxSummary is the maximum size of a kubelet's summary.
 const maxSummary = 16 << 20
 
-// Summary asks the kubelet of a node what the node and its pods use of processors and
-// memory.
+// Summary returns the CPU and memory usage of a node and its pods from its kubelet.
 func (k *Kubelets) Summary(ctx context.Context, node string) (*statsapi.Summary, error) {
 	at, err := k.of(ctx, node)
 	if err != nil {
@@ -33,7 +32,7 @@ func (k *Kubelets) Summary(ctx context.Context, node string) (*statsapi.Summary,
 	if err != nil {
 		return nil, fmt.Errorf("kubelet of %s: %w", node, err)
 	}
-	defer func() { _ = resp.Body.Close() }() // read to its end, or of no use
+	defer func() { _ = resp.Body.Close() }() // fully read, or useless
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("kubelet of %s: %s", node, resp.Status)
 	}

@@ -16,14 +16,14 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// Audit is where requests are taken down, and how much of them.
+// Audit is the audit policy and the sink of events.
 type Audit struct {
 	Policy audit.PolicyRuleEvaluator
 	Sink   audit.Sink
 }
 
-// withAuditID gives every request an ID, which audit events and the answer
-// carry. Where nothing is taken down, notes for it cost nothing.
+// withAuditID gives every request an ID, which audit events and the answer carry. If auditing is
+// off, audit annotations of the request are discarded cheaply.
 func withAuditID(next http.Handler, cfg Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := audit.WithAuditContext(r.Context())
@@ -33,7 +33,7 @@ func withAuditID(next http.Handler, cfg Config) http.Handler {
 		}
 		audit.WithAuditID(ctx, types.UID(id))
 		if cfg.Audit == nil {
-			// A context is made once, and initialized by nobody else.
+			// The context is new, so Init cannot fail.
 			_ = audit.AuditContextFrom(ctx).Init(audit.RequestAuditConfig{Level: auditapi.LevelNone}, nil)
 		} else {
 			ctx = request.WithReceivedTimestamp(ctx, cfg.Clock.Now())
@@ -43,8 +43,8 @@ func withAuditID(next http.Handler, cfg Config) http.Handler {
 	})
 }
 
-// anew has requests be taken down apart from the requests that made them: the
-// server's own ones come with the context of those that they are made for.
+// anew audits the server's own requests apart from the requests that caused them, whose context
+// they carry.
 func anew(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r.WithContext(Unaudited(r.Context())))
@@ -67,7 +67,7 @@ func (c unaudited) Value(key any) any {
 	return v
 }
 
-// withAudit takes down requests of which it is known who sent them.
+// withAudit audits requests of authenticated users.
 func withAudit(next http.Handler, cfg Config) http.Handler {
 	if cfg.Audit == nil {
 		return next
@@ -75,12 +75,12 @@ func withAudit(next http.Handler, cfg Config) http.Handler {
 	return genericfilters.WithAudit(next, cfg.Audit.Sink, cfg.Audit.Policy, LongRunning)
 }
 
-// refused answers requests of which it is not known, and takes them down as well.
+// refused answers requests that failed authentication, and audits them.
 func refused(cfg Config) http.Handler {
 	return failed(cfg, apierrors.NewUnauthorized("Unauthorized"))
 }
 
-// failed answers requests that get no further than here with err.
+// failed answers requests with err.
 func failed(cfg Config, err error) http.Handler {
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { cfg.WriteError(w, r, err) })
 	if cfg.Audit == nil {

@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package filters is what every request passes before it reaches the API:
-// recovery, deadline, authentication, impersonation, limits, authorization.
-// Chain states the order; each filter is a file-local function.
+// Package filters is the chain of filters before the API: recovery, deadline, authentication,
+// impersonation, limits, authorization and others. Chain defines their order. Each filter is a
+// function of its own.
 package filters
 
 import (
@@ -24,48 +24,48 @@ import (
 	"keelson.dev/api/storage/v1alpha1"
 )
 
-// Config is what the chain needs. Authenticator and Authorizer are required.
+// Config has the dependencies and settings of the chain. Authenticator and Authorizer are required.
 type Config struct {
 	Authenticator authenticator.Request
 	Authorizer    authorizer.Authorizer
 	Audiences     authenticator.Audiences
-	// ProxyHeaders are removed from requests once the user is known.
+	// ProxyHeaders are removed from requests after authentication.
 	ProxyHeaders ProxyHeaders
-	// Serializer writes the errors of the impersonation filter.
+	// Serializer encodes the errors of the impersonation filter.
 	Serializer runtime.NegotiatedSerializer
 	// WriteError answers a request with a Status.
 	WriteError func(http.ResponseWriter, *http.Request, error)
 
 	RequestTimeout              time.Duration
 	MaxReadsInFlight, MaxWrites int
-	// Fairness shares the server between requests; nil: their number is limited.
+	// Fairness queues requests by priority and fairness. Nil: MaxReads and MaxWrites limit them.
 	Fairness *Fairness
 	Clock    clock.Clock
 	Log      *slog.Logger
 	Metrics  *Metrics
-	// Audit takes down requests; nil: nobody does.
+	// Audit audits requests. Nil: auditing is off.
 	Audit *Audit
-	// Spans makes a span of each request; nil: there are none.
+	// Spans records a span of each request. Nil: tracing is off.
 	Spans trace.TracerProvider
-	// CORSOrigins are those whose pages may read answers.
+	// CORSOrigins are the origins whose pages may read answers.
 	CORSOrigins []*regexp.Regexp
 	// TransportSecurity are the directives of Strict-Transport-Security.
 	TransportSecurity []string
-	// GoawayChance is the share of HTTP/2 requests that end their connection, by Random,
-	// which is safe for concurrent use.
+	// GoawayChance is the probability that an HTTP/2 request ends its connection. Random must be
+	// safe for concurrent use.
 	GoawayChance float64
 	Random       func() float64
-	// RetryAfterShutdown has requests that come while InFlight drains be told to try again.
+	// RetryAfterShutdown answers requests with 429 and Retry-After while InFlight drains.
 	RetryAfterShutdown bool
-	// InFlight counts ordinary requests, which a shutdown waits for.
+	// InFlight counts the requests that a shutdown waits for.
 	InFlight *InFlight
 }
 
-// ProxyHeaders are the request headers a front proxy names the user by.
+// ProxyHeaders are the request headers in which a front proxy names the user.
 type ProxyHeaders struct{ Names, ExtraPrefixes []string }
 
-// Chain puts the filters before api. The last one named here is the first a
-// request meets; the order is that of Kubernetes.
+// Chain returns api behind all filters. The filter named last is the first to see a request. The
+// order is Kubernetes'.
 func Chain(api http.Handler, cfg Config) http.Handler {
 	h := withoutDeadline(api)
 	h = withAuthorization(h, cfg)
@@ -93,8 +93,8 @@ func Chain(api http.Handler, cfg Config) http.Handler {
 	return h
 }
 
-// Trusted is the part of the chain that requests of the process itself pass:
-// they come with a user, and are not limited.
+// Trusted returns api behind the filters for requests of the process itself, which are already
+// authenticated and not limited.
 func Trusted(api http.Handler, cfg Config) http.Handler {
 	h := withTracing(withWarnings(api), cfg)
 	if cfg.Audit != nil {
@@ -104,7 +104,7 @@ func Trusted(api http.Handler, cfg Config) http.Handler {
 	return withRecovery(withRequestInfo(h, cfg), cfg)
 }
 
-// Resolver reads a request's meaning from its path.
+// Resolver parses the path of a request into verb, resource and name.
 func Resolver() *request.RequestInfoFactory {
 	return &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
 }

@@ -87,14 +87,14 @@ func endBody(ctx context.Context, w http.ResponseWriter, r *http.Request) (_ htt
 // otherwise reads of the body end by ConnectionTimeouts.
 type lastAnswer struct {
 	http.ResponseWriter
-	over     func() error // that of the request's context
+	over     func() error // Err of the request's context
 	endReads func()
 
 	mu           sync.Mutex
 	begun, ended bool
 }
 
-// end ends reads of the connection, unless the answer has begun.
+// end makes reads of the connection fail, unless the answer has begun.
 func (l *lastAnswer) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,7 +104,7 @@ func (l *lastAnswer) end() {
 	}
 }
 
-// begin is called before the header is sent.
+// begin marks the answer as begun. The caller sends the header next.
 func (l *lastAnswer) begin() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,7 +115,7 @@ func (l *lastAnswer) begin() {
 	if l.over() == nil {
 		return
 	}
-	if !l.ended { // the handler has noticed first
+	if !l.ended { // the handler has noticed the end of its context first
 		l.endReads()
 	}
 	l.Header().Set("Connection", "close")

@@ -24,16 +24,16 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// maxWait is how long a request waits for its turn at most.
+// maxWait is the maximum time that a request waits in a queue.
 const maxWait = time.Minute
 
-// Fairness shares the server between requests: which flow they are of, and how
-// many of a flow's priority level run at once, is what FlowSchemas and
-// PriorityLevelConfigurations say. The queues are the library's.
+// Fairness limits concurrent requests by priority level. FlowSchemas and
+// PriorityLevelConfigurations define the level and flow of a request, and the limit of each level.
+// The queues are the library's.
 type Fairness struct {
 	Controller flowcontrol.Interface
-	// Objects is how many objects a resource ("deployments.apps") has, and of how
-	// many bytes; false: that is not known.
+	// Objects returns the number and total size of the objects of a resource ("deployments.apps"),
+	// and false if they are unknown.
 	Objects func(resource string) (objects, bytes int64, ok bool)
 }
 
@@ -48,9 +48,8 @@ type fairness struct {
 	turns    *turns
 }
 
-// withFairness has requests wait for their turn, and refuses those for which
-// there is no room. Streams are none of its business, and of a watch only the
-// beginning is.
+// withFairness queues requests until they may run, and rejects them if their queue is full. It
+// ignores streams, and limits only the start of watches.
 func withFairness(next http.Handler, cfg Config) http.Handler {
 	f := &fairness{next: next, cfg: cfg, control: cfg.Fairness.Controller, dropped: flowcontrol.NewDroppedRequestsTracker(), clock: cfg.Clock, turns: newTurns(runtime.GOMAXPROCS(0), cfg.Clock)}
 	count := func(resource string) (storage.Stats, error) {
@@ -64,14 +63,13 @@ func withFairness(next http.Handler, cfg Config) http.Handler {
 	return f
 }
 
-// class is what a request is of.
+// class is the flow schema and priority level of a request.
 type class struct {
 	schema *flowcontrolv1.FlowSchema
 	level  *flowcontrolv1.PriorityLevelConfiguration
 }
 
-// tell names the class to the client by its UIDs: its names are the
-// administrator's.
+// tell sets the headers with the UIDs of the class. Its names are visible to administrators only.
 func (c *class) tell(h http.Header) {
 	if c.schema != nil {
 		h.Set(flowcontrolv1.ResponseHeaderMatchedPriorityLevelConfigurationUID, string(c.level.UID))
@@ -79,7 +77,7 @@ func (c *class) tell(h http.Header) {
 	}
 }
 
-// ServeHTTP serves r in its turn.
+// ServeHTTP serves r when it may run.
 func (f *fairness) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok {
@@ -100,7 +98,7 @@ func (f *fairness) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ordinary serves a request that ends.
+// ordinary serves a request that is not a watch.
 func (f *fairness) ordinary(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
 	c, served := &class{}, false
 	if u, _ := request.UserFrom(r.Context()); f.large(r, info) && !slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
@@ -123,7 +121,7 @@ func (f *fairness) ordinary(w http.ResponseWriter, r *http.Request, info *reques
 	}
 }
 
-// handle runs execute when it is r's turn, or not at all.
+// handle calls execute when r may run, or not at all.
 func (f *fairness) handle(r *http.Request, info *request.RequestInfo, c *class, execute func()) {
 	u, _ := request.UserFrom(r.Context())
 	ctx, cancel := f.patience(r.Context())
@@ -136,8 +134,8 @@ func (f *fairness) handle(r *http.Request, info *request.RequestInfo, c *class, 
 		func(bool) {}, execute)
 }
 
-// patience ends when a request has waited for long enough: for a quarter of the
-// time that it has.
+// patience returns a context for waiting, which ends after a quarter of the request's remaining
+// time.
 func (f *fairness) patience(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := f.cfg.RequestTimeout / 4
 	if deadline, ok := ctx.Deadline(); ok {
@@ -146,8 +144,8 @@ func (f *fairness) patience(ctx context.Context) (context.Context, context.Cance
 	return context.WithTimeout(ctx, min(limit, maxWait))
 }
 
-// watch serves a watch, which has its turn until it has begun: from then on it
-// costs what others write.
+// watch serves a watch, which holds its seat only until it has begun. After that, its cost is
+// charged to the writes that it reports.
 func (f *fairness) watch(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
 	c := &class{}
 	turn, begun, done := make(chan struct{}), newSignal(), make(chan struct{})
@@ -162,7 +160,7 @@ func (f *fairness) watch(w http.ResponseWriter, r *http.Request, info *request.R
 	}()
 	select {
 	case <-turn:
-	case <-done: // without a turn: one ends with the signal
+	case <-done: // the seat has been released
 		f.refuse(w, info, c)
 		return
 	}
@@ -177,7 +175,7 @@ func (f *fairness) watch(w http.ResponseWriter, r *http.Request, info *request.R
 	f.next.ServeHTTP(responsewriter.WrapForHTTP1Or2(&beginning{w, begun.send}), r)
 }
 
-// refuse tells the client to come again.
+// refuse answers 429 with Retry-After.
 func (f *fairness) refuse(w http.ResponseWriter, info *request.RequestInfo, c *class) {
 	c.tell(w.Header())
 	kind, level := "mutating", ""
@@ -193,7 +191,7 @@ func (f *fairness) refuse(w http.ResponseWriter, info *request.RequestInfo, c *c
 	http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
 }
 
-// signal is given once.
+// signal is a channel that can be closed more than once.
 type signal struct {
 	once sync.Once
 	c    chan struct{}

@@ -21,7 +21,7 @@ import (
 
 var errNoUser = errors.New("no User found in the context")
 
-// withRecovery answers 500 where a handler panics, and goes on serving.
+// withRecovery answers 500 if a handler panics, and keeps the server running.
 func withRecovery(next http.Handler, cfg Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -30,7 +30,7 @@ func withRecovery(next http.Handler, cfg Config) http.Handler {
 				return
 			}
 			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-				panic(p) // the server's way to cut a connection
+				panic(p) // http.ErrAbortHandler: the HTTP server closes the connection
 			}
 			cfg.Log.Error("Panic while serving", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			http.Error(w, "This request caused apiserver to panic. Look in the logs for details.", http.StatusInternalServerError)
@@ -64,14 +64,13 @@ func withCacheControl(next http.Handler) http.Handler {
 	})
 }
 
-// withWarnings collects warnings for the answer's headers. The library's filter
-// bounds and deduplicates them.
+// withWarnings collects warnings for the headers of the answer. The library limits and deduplicates
+// them.
 func withWarnings(next http.Handler) http.Handler { return genericfilters.WithWarningRecorder(next) }
 
-// withTracing makes a span of each request of somebody who is known. A trace that
-// it comes with goes on, sampled or not, if the user is trusted with that decision
-// (system:masters, system:monitoring); else the span begins one of its own that
-// only refers to it.
+// withTracing records a span of each authenticated request. If the user is trusted (system:masters,
+// system:monitoring), the span continues the request's trace and its sampling decision. Otherwise
+// the span starts a new trace with a link to the request's.
 func withTracing(next http.Handler, cfg Config) http.Handler {
 	if cfg.Spans == nil {
 		return next
@@ -106,8 +105,8 @@ func withAuthentication(next http.Handler, cfg Config) http.Handler {
 	})
 }
 
-// leave ends an HTTP/2 connection with this answer. Nobody keeps one: a flood
-// of its streams ends with it.
+// leave ends an HTTP/2 connection with this answer. Rejected clients lose their connection, so that
+// a flood of streams ends with it.
 func leave(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor >= 2 {
 		w.Header().Set("Connection", "close")

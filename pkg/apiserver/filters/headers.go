@@ -10,15 +10,15 @@ import (
 	"strings"
 )
 
-// What pages of other origins may do, and see of an answer.
+// Values of the CORS headers.
 const (
 	corsMethods = "POST, GET, OPTIONS, PUT, DELETE, PATCH"
 	corsHeaders = "Content-Type, Content-Length, Accept-Encoding, X-CSRF-Token, Authorization, X-Requested-With, If-Modified-Since"
 	corsExposed = "Date"
 )
 
-// withCORS lets pages of the origins that match read answers. A browser asks for
-// leave by OPTIONS, without credentials.
+// withCORS lets pages of matching origins read answers. Browsers ask first with an OPTIONS request,
+// which has no credentials.
 func withCORS(next http.Handler, origins []*regexp.Regexp) http.Handler {
 	if len(origins) == 0 {
 		return next
@@ -43,7 +43,7 @@ func withCORS(next http.Handler, origins []*regexp.Regexp) http.Handler {
 	})
 }
 
-// withTransportSecurity tells browsers to come by HTTPS alone.
+// withTransportSecurity tells browsers to use only HTTPS.
 func withTransportSecurity(next http.Handler, directives []string) http.Handler {
 	if len(directives) == 0 {
 		return next
@@ -55,8 +55,8 @@ func withTransportSecurity(next http.Handler, directives []string) http.Handler 
 	})
 }
 
-// withGoaway has a share of HTTP/2 requests end their connection, so that clients
-// spread over the servers behind a load balancer; what is in flight goes on.
+// withGoaway makes a share of HTTP/2 requests end their connection, so that clients spread over the
+// servers behind a load balancer. Requests in flight continue.
 func withGoaway(next http.Handler, chance float64, random func() float64) http.Handler {
 	if chance <= 0 {
 		return next
@@ -69,8 +69,8 @@ func withGoaway(next http.Handler, chance float64, random func() float64) http.H
 	})
 }
 
-// withRetryAfter tells who comes while the server drains to try again, which will be
-// with another server. Health checks and metrics go on.
+// withRetryAfter answers new requests during the drain with 429 and Retry-After, so that clients
+// retry with another server. Health checks and metrics are still served.
 func withRetryAfter(next http.Handler, cfg Config) http.Handler {
 	if !cfg.RetryAfterShutdown || cfg.InFlight == nil {
 		return next

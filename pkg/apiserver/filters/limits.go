@@ -14,9 +14,9 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// withMaxInFlight refuses what exceeds the limits of reads and of writes in
-// flight. Long-running requests and system:masters are exempt, so that an
-// administrator gets through to an overrun server.
+// withMaxInFlight rejects requests that exceed the limits of concurrent reads and writes.
+// Long-running requests and system:masters are exempt, so that an administrator can reach an
+// overloaded server.
 func withMaxInFlight(next http.Handler, cfg Config) http.Handler {
 	reads, writes := slots(cfg.MaxReadsInFlight), slots(cfg.MaxWrites)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -64,7 +64,7 @@ type InFlight struct {
 	idle    chan struct{} // closed when closing and n is 0
 }
 
-// NewInFlight returns an open count.
+// NewInFlight returns an InFlight that accepts requests.
 func NewInFlight() *InFlight { return &InFlight{idle: make(chan struct{})} }
 
 func (f *InFlight) enter() bool {
@@ -92,7 +92,7 @@ func (f *InFlight) leave() {
 	}
 }
 
-// Drain refuses requests from now on and waits for those that are being served.
+// Drain rejects new requests and waits for those in flight.
 func (f *InFlight) Drain(ctx context.Context) error {
 	f.mu.Lock()
 	if !f.closing {

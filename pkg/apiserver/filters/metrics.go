@@ -5,12 +5,12 @@ package filters
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics are the filters' own, by Kubernetes' names.
+// Metrics are the metrics of filters, with Kubernetes' names.
 type Metrics struct {
 	rejected *prometheus.CounterVec
 }
 
-// NewMetrics registers with r; nil keeps none.
+// NewMetrics registers the metrics with r. If r is nil, they are not exported.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "apiserver_dropped_requests_total",

@@ -5,13 +5,12 @@ package filters
 
 import "net/http"
 
-// readRoom and writeRoom are how much stack most requests need: a write of a pod more
-// than the 16 KB that the first leads to. Watches read, and there may be many.
+// readRoom and writeRoom are the stack sizes that most reads and writes need. A write of a pod
+// needs more than the 16 KiB that readRoom leads to. Watches are reads, and there may be many.
 const readRoom, writeRoom = 8 << 10, 18 << 10
 
-// withStack makes the stack of a request's goroutine as large at once as it will
-// become. It would grow four times on the way down else, and be copied each time
-// with more frames on it: a fifteenth of the work of a small write.
+// withStack grows the stack of a request's goroutine once at the start. Otherwise it would grow
+// four times on the way down and be copied each time, which costs one fifteenth of a small write.
 func withStack(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet || r.Method == http.MethodHead {

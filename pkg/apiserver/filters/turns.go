@@ -18,42 +18,41 @@ import (
 )
 
 const (
-	// largeList is how many bytes a list has that takes turns with others of its
-	// user. A smaller one is over sooner than a turn is arranged.
+	// largeList is the size in bytes from which a list must take turns with other lists of its
+	// user. Smaller ones finish faster than a turn can be arranged.
 	largeList = 256 << 10
-	// slowReader is after how long the next list goes on although none has ended:
-	// those before it wait for their readers, and not for the processor.
+	// slowReader is how long no list may have finished before the next one starts anyway: the
+	// running ones then wait for their readers and not for the processor.
 	slowReader = time.Second
-	// maxLine is how many lists of one user may wait.
+	// maxLine is the maximum number of waiting lists of a user.
 	maxLine = 1000
 )
 
 var errLineFull = errors.New("too many lists are waiting")
 
-// turns has the large lists of each user take turns. Seats share a server between
-// requests that wait for something; but a large list computes all the time, and as
-// many as there are seats for would leave a small request of somebody else the
-// hundredth part of a processor.
+// turns limits how many large lists of a user run at once. Seats of priority and fairness suit
+// requests that mostly wait. A large list computes all the time, and as many as there are seats
+// would leave a small request of another user one hundredth of a processor.
 type turns struct {
-	limit int // lists of one user at once
+	limit int // concurrent lists of one user
 	clock clock.Clock
 
 	mu    sync.Mutex
-	lines map[string]*line // by user; none is idle
+	lines map[string]*line // by user; without idle ones
 }
 
-// line is of one user.
+// line is the running and waiting lists of one user.
 type line struct {
 	running int
-	waiting []chan struct{} // closed when it is their turn
-	last    time.Time       // of the last turn
+	waiting []chan struct{} // each is closed when its turn begins
+	last    time.Time       // when the last turn began or ended
 }
 
 func newTurns(processors int, clk clock.Clock) *turns {
 	return &turns{limit: max(1, processors/2), clock: clk, lines: map[string]*line{}}
 }
 
-// take waits for a turn of user, which ends with the function it returns.
+// take waits for a turn of user. The caller ends it with the returned function.
 func (t *turns) take(ctx context.Context, user string) (end func(), err error) {
 	t.mu.Lock()
 	l := t.lines[user]
@@ -97,7 +96,7 @@ func (t *turns) wait(ctx context.Context, user string, l *line, turn chan struct
 	}
 }
 
-// overtake begins a turn out of turn when nothing has moved for a while.
+// overtake begins a turn early if no turn has begun or ended for slowReader.
 func (t *turns) overtake(l *line, turn chan struct{}) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -110,7 +109,7 @@ func (t *turns) overtake(l *line, turn chan struct{}) bool {
 	return true
 }
 
-// leave gives up waiting.
+// leave stops waiting for a turn.
 func (t *turns) leave(ctx context.Context, user string, l *line, turn chan struct{}) error {
 	t.mu.Lock()
 	if i := slices.Index(l.waiting, turn); i >= 0 {
@@ -119,7 +118,7 @@ func (t *turns) leave(ctx context.Context, user string, l *line, turn chan struc
 		return ctx.Err()
 	}
 	t.mu.Unlock()
-	t.end(user, l) // the turn came at the last moment
+	t.end(user, l) // the turn began in the meantime
 	return ctx.Err()
 }
 

@@ -16,17 +16,17 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// Authorizer decides the requests of nodes: users system:node:<name> of the
-// group system:nodes. It has no opinion on others.
+// Authorizer decides requests of nodes, which are users system:node:<name> in the group
+// system:nodes. It has no opinion on others.
 type Authorizer struct {
 	graph  *Graph
 	rules  func(authorizer.Attributes) bool
 	synced func() bool
 }
 
-// NewAuthorizer returns an authorizer by graph. rules decides what is not
-// subdivided by node (the rules of the role system:node). Until synced, what
-// the graph would have to allow is refused.
+// NewAuthorizer returns an authorizer that uses graph. rules decides requests that do not depend on
+// the node (the rules of the role system:node). Until synced reports true, requests that depend on
+// the graph are denied.
 func NewAuthorizer(graph *Graph, rules func(authorizer.Attributes) bool, synced func() bool) *Authorizer {
 	return &Authorizer{graph, rules, synced}
 }
@@ -36,8 +36,8 @@ const (
 	nodesGroup = user.NodesGroup
 )
 
-// Identity returns the node that u is. isNode without a name is a member of
-// the nodes' group with another kind of user name.
+// Identity returns the node that u is. isNode without a name means a member of the group of nodes
+// whose user name is no node's.
 func Identity(u user.Info) (name string, isNode bool) {
 	if u == nil || !strings.HasPrefix(u.GetName(), userPrefix) || !slices.Contains(u.GetGroups(), nodesGroup) {
 		return "", false
@@ -45,7 +45,7 @@ func Identity(u user.Info) (name string, isNode bool) {
 	return strings.TrimPrefix(u.GetName(), userPrefix), true
 }
 
-// Authorize allows a node what is its own.
+// Authorize allows nodes access to their own objects.
 func (a *Authorizer) Authorize(_ context.Context, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
 	node, isNode := Identity(attrs.GetUser())
 	if !isNode {
@@ -65,7 +65,7 @@ func (a *Authorizer) Authorize(_ context.Context, attrs authorizer.Attributes) (
 	return no("")
 }
 
-// RulesFor cannot enumerate what a node may do.
+// RulesFor returns no rules: what a node may do cannot be enumerated.
 func (a *Authorizer) RulesFor(_ context.Context, u user.Info, _ string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
 	if _, isNode := Identity(u); isNode {
 		return nil, nil, true, errors.New("node authorizer does not support user rule resolution")
@@ -81,8 +81,7 @@ func no(reason string) (authorizer.Decision, string, error) {
 	return authorizer.DecisionNoOpinion, reason, nil
 }
 
-// subdivided returns how requests for a resource are decided that not every
-// node may see all of.
+// subdivided returns the decision for resources of which a node may see only some objects.
 func (a *Authorizer) subdivided(attrs authorizer.Attributes) decision {
 	switch attrs.GetAPIGroup() + "/" + attrs.GetResource() {
 	case "/secrets":
@@ -116,7 +115,7 @@ func (a *Authorizer) subdivided(attrs authorizer.Attributes) decision {
 	return nil
 }
 
-// related allows what the graph relates to the node.
+// related allows access to objects that the graph relates to the node.
 func (a *Authorizer) related(k kind, node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
 	if attrs.GetName() == "" {
 		return no("No Object name found")
@@ -174,7 +173,7 @@ func (a *Authorizer) account(node string, attrs authorizer.Attributes) (authoriz
 	return a.related(serviceAccount, node, attrs)
 }
 
-// ownWrite reports whether the verb is one of those on an object of the node's name.
+// ownWrite reports whether verb is one that a node may use on the object of its own name.
 func ownWrite(verb string) bool {
 	return slices.Contains([]string{"get", "create", "update", "patch", "delete"}, verb)
 }
@@ -185,7 +184,7 @@ func lease(node string, attrs authorizer.Attributes) (authorizer.Decision, strin
 		return no("can only get, create, update, patch, or delete a node lease")
 	case attrs.GetNamespace() != corev1.NamespaceNodeLease:
 		return no(fmt.Sprintf("can only access leases in the %q system namespace", corev1.NamespaceNodeLease))
-	case attrs.GetVerb() != "create" && attrs.GetName() != node: // the name of a create is NodeRestriction's to check
+	case attrs.GetVerb() != "create" && attrs.GetName() != node: // NodeRestriction checks the name of a create
 		return no("can only access node lease with the same name as the requesting node")
 	}
 	return yes()
@@ -203,7 +202,7 @@ func csiNode(node string, attrs authorizer.Attributes) (authorizer.Decision, str
 	return yes()
 }
 
-// selects reports whether the request is limited to field=node.
+// selects reports whether the request selects field=node.
 func selects(attrs authorizer.Attributes, field, node string) bool {
 	reqs, _ := attrs.GetFieldSelector()
 	for _, r := range reqs {

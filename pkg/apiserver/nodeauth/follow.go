@@ -17,17 +17,16 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// followAgain is how long after an error pods are followed again.
+// followAgain is the delay before pods are followed again after an error.
 const followAgain = time.Second
 
-// Pods tells a graph of the pods in a store. It hands over the store's own records:
-// what this server has written need not be decoded, and nobody keeps a second
-// copy of what is known of each pod.
+// Pods feeds a graph with the pods in a store. It passes on the store's own records, which saves
+// decoding pods that this server has written and a second copy of each pod.
 type Pods struct {
 	Graph *Graph
-	// Store has the pods; Run asks for it when it begins.
-	Store func() store.Reader
-	// Part decodes PodPaths of the bytes of a pod that has not been decoded, if it can.
+	// Store returns the store of pods. Run calls it.
+	Store func() store.Interface
+	// Part decodes PodPaths of a stored pod, if it can.
 	Part  func(data []byte) (store.Object, bool)
 	Clock clock.Clock
 	Log   *slog.Logger
@@ -47,7 +46,7 @@ func (p *Pods) Run(ctx context.Context) {
 			return
 		}
 		if apierrors.IsResourceExpired(err) {
-			continue // changes have been missed: from the present state again
+			continue // changes were missed: start again from the current state
 		}
 		p.Log.Error("Pods not followed", "err", err)
 		again := p.Clock.NewTimer(followAgain)
@@ -59,15 +58,15 @@ func (p *Pods) Run(ctx context.Context) {
 	}
 }
 
-// follow takes over the present pods, and then what changes, until an error.
+// follow processes the current pods and then their changes, until an error.
 func (p *Pods) follow(ctx context.Context) error {
-	// Without bookmarks the state would not say where it ends.
+	// A bookmark marks the end of the initial state.
 	watcher, err := p.Store().Watch(ctx, store.WatchOptions{SendInitialEvents: new(true), AllowBookmarks: true})
 	if err != nil {
 		return err
 	}
 	defer watcher.Stop()
-	var present map[string]string // of those that may have gone meanwhile; nil: there are none
+	var present map[string]string // initial pods by key; nil after the initial state
 	if p.Synced() {
 		present = map[string]string{}
 	}
@@ -97,7 +96,8 @@ func (p *Pods) follow(ctx context.Context) error {
 	}
 }
 
-// read decodes what the graph looks at in a pod; nil when it is not understood.
+// read decodes the fields of a pod that the graph uses. It returns nil if the pod cannot be
+// decoded.
 func (p *Pods) read(rec *store.Record) *corev1.Pod {
 	obj, err := rec.ReadPart(p.Part)
 	pod, ok := obj.(*corev1.Pod)
@@ -108,7 +108,7 @@ func (p *Pods) read(rec *store.Record) *corev1.Pod {
 	return pod
 }
 
-// PodPaths returns the fields that a graph looks at in a pod.
+// PodPaths returns the fields of a pod that a graph uses.
 func PodPaths() []string {
 	paths := []string{
 		"metadata.name", "metadata.namespace", "metadata.annotations",
@@ -123,11 +123,11 @@ func PodPaths() []string {
 	return paths
 }
 
-// podOf is the pod of a record's key.
+// podOf returns the pod with a record's key.
 func podOf(key string) object {
 	namespace, name, _ := strings.Cut(key, "/")
 	return object{pod, namespace, name}
 }
 
-// nodeOf is the node of a record's pod, or empty.
+// nodeOf returns the node of a record's pod, or "".
 func nodeOf(rec *store.Record) string { return rec.Fields["spec.nodeName"] }

@@ -23,7 +23,7 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// kind is a kind of object that nodes reach through others.
+// kind is a kind of object that nodes reach through other objects.
 type kind byte
 
 const (
@@ -44,35 +44,34 @@ type object struct {
 	namespace, name string
 }
 
-// shared returns o with strings that all equal objects share, and nothing else:
-// the pods of a Deployment refer to the same things.
+// shared returns o with strings that equal objects share. The pods of a Deployment refer to the
+// same objects.
 func (o object) shared() object {
 	return object{o.kind, shared(o.namespace), shared(o.name)}
 }
 
 func shared(s string) string { return unique.Make(s).Value() }
 
-// Graph relates objects to nodes. It is safe for concurrent use.
+// Graph records which objects belong to which nodes. It is safe for concurrent use.
 type Graph struct {
 	mu sync.RWMutex
-	// nodes counts, for each object, by how many pods (or attachments ...) of
-	// each node it is referred to.
+	// nodes counts, by object and node, how many pods (or attachments, or slices) of the node refer
+	// to the object.
 	nodes map[object]map[string]int
-	// direct is what each pod, attachment or slice contributes to nodes, beside
-	// itself.
+	// direct is what each pod, attachment or slice contributes to nodes.
 	direct map[object]contribution
-	// through leads from an object to the objects that refer to it in turn:
-	// secret to volumes, volume to claims.
+	// through has, by object, the objects that refer to it: the volumes of a secret, the claim of a
+	// volume.
 	through map[object][]object
-	volumes map[string][]object // what a volume contributes to through
+	volumes map[string][]object // objects by volume that have the volume in through
 
-	// unread are the pods, by node and key, that came since their node asked last.
-	// Few changes of a pod concern what it refers to, and many pods are of nodes
-	// that never ask this server: read makes them part of the graph when they do.
+	// unread are the pods, by node and key, that changed since their node's last request. They are
+	// processed when the node makes a request, because few changes of pods concern their
+	// references, and many nodes never ask this server.
 	unread map[string]map[string]*store.Record
-	read   func(*store.Record) *corev1.Pod // nil when the pod is not understood
+	read   func(*store.Record) *corev1.Pod // nil if the pod cannot be decoded
 
-	recent [16][]object // see alike
+	recent [16][]object // for the function alike
 	oldest int
 }
 
@@ -90,7 +89,7 @@ func NewGraph() *Graph {
 	}
 }
 
-// set replaces what source contributes. An empty node removes it.
+// set replaces the contribution of source. An empty node removes it.
 func (g *Graph) set(source object, node string, refs []object) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -126,8 +125,8 @@ func (g *Graph) setLocked(source object, node string, refs []object) {
 	}
 }
 
-// alike returns refs, or what lately came and equals it: the pods of a Deployment
-// refer to the same things.
+// alike returns an equal slice that was seen recently, or refs. The pods of a Deployment refer to
+// the same objects.
 func (g *Graph) alike(refs []object) []object {
 	if len(refs) == 0 {
 		return nil
@@ -153,7 +152,7 @@ func (g *Graph) reaches(node string, o object) bool {
 	return g.reachesLocked(node, o, 3)
 }
 
-// reachesLocked follows at most depth indirections: secret, volume, claim.
+// reachesLocked follows at most depth references, such as secret, volume, claim.
 func (g *Graph) reachesLocked(node string, o object, depth int) bool {
 	if g.nodes[o][node] > 0 || node != "" && g.direct[o].node == node {
 		return true
@@ -164,15 +163,15 @@ func (g *Graph) reachesLocked(node string, o object, depth int) bool {
 	return slices.ContainsFunc(g.through[o], func(next object) bool { return g.reachesLocked(node, next, depth-1) })
 }
 
-// readWith has pods read by read, which Graph calls one at a time.
+// readWith sets the function that decodes pods. Graph makes one call at a time.
 func (g *Graph) readWith(read func(*store.Record) *corev1.Pod) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.read = read
 }
 
-// readPods makes the pods of a node that are unread part of the graph. The lock is
-// held for all of them: nobody sees a part, and none is deleted meanwhile.
+// readPods processes the unread pods of a node. It holds the lock throughout, so that no reader
+// sees a part of them.
 func (g *Graph) readPods(node string) {
 	g.mu.RLock()
 	n := len(g.unread[node])
@@ -188,9 +187,9 @@ func (g *Graph) readPods(node string) {
 	clear(g.unread[node])
 }
 
-// setPod records what a pod refers to, without keeping any of p. A mirror pod refers to
-// nothing: its node makes up its contents. By one that is not understood (nil) its node
-// reaches nothing: a kubelet cannot read it either.
+// setPod records the references of a pod, and keeps nothing of p. A mirror pod has no references,
+// because its node chooses its contents. Neither has a pod that cannot be decoded (nil); a kubelet
+// cannot decode it either.
 func (g *Graph) setPod(o object, p *corev1.Pod) {
 	if p == nil || p.Spec.NodeName == "" {
 		g.setLocked(o, "", nil)
@@ -204,13 +203,13 @@ func (g *Graph) setPod(o object, p *corev1.Pod) {
 	g.setLocked(o, shared(p.Spec.NodeName), refs)
 }
 
-// pod takes over the state of a pod. Without a node it refers to nothing.
+// pod processes the state of a pod. A pod without a node has no references.
 func (g *Graph) pod(rec *store.Record) {
 	node, o := nodeOf(rec), podOf(rec.Key)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if known := g.direct[o].node; known != "" && known != node {
-		g.setLocked(o, "", nil) // another pod had this name
+		g.setLocked(o, "", nil) // an earlier pod had this name
 	}
 	if node == "" {
 		return
@@ -221,7 +220,7 @@ func (g *Graph) pod(rec *store.Record) {
 	g.unread[node][rec.Key] = rec
 }
 
-// deletePod forgets a pod, of which rec is the last state.
+// deletePod removes a pod whose last state is rec.
 func (g *Graph) deletePod(rec *store.Record) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -229,11 +228,11 @@ func (g *Graph) deletePod(rec *store.Record) {
 	node := nodeOf(rec)
 	delete(g.unread[node], rec.Key)
 	if len(g.unread[node]) == 0 {
-		delete(g.unread, node) // it may have gone too
+		delete(g.unread, node) // the node may be gone too
 	}
 }
 
-// retainPods forgets all pods but those in present, by key with their nodes.
+// retainPods removes all pods except those in present, which maps keys to nodes.
 func (g *Graph) retainPods(present map[string]string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -247,17 +246,17 @@ func (g *Graph) retainPods(present map[string]string) {
 	}
 }
 
-// SetAttachment records which node a volume attachment is for.
+// SetAttachment records the node of a volume attachment.
 func (g *Graph) SetAttachment(a *storagev1.VolumeAttachment) {
 	g.set(object{attachment, "", a.Name}, a.Spec.NodeName, nil)
 }
 
-// DeleteAttachment forgets a volume attachment.
+// DeleteAttachment removes a volume attachment.
 func (g *Graph) DeleteAttachment(a *storagev1.VolumeAttachment) {
 	g.set(object{attachment, "", a.Name}, "", nil)
 }
 
-// SetSlice records which node a resource slice is of.
+// SetSlice records the node of a resource slice.
 func (g *Graph) SetSlice(s *resourcev1.ResourceSlice) {
 	node := ""
 	if s.Spec.NodeName != nil {
@@ -266,10 +265,10 @@ func (g *Graph) SetSlice(s *resourcev1.ResourceSlice) {
 	g.set(object{slice, "", s.Name}, node, nil)
 }
 
-// DeleteSlice forgets a resource slice.
+// DeleteSlice removes a resource slice.
 func (g *Graph) DeleteSlice(s *resourcev1.ResourceSlice) { g.set(object{slice, "", s.Name}, "", nil) }
 
-// SetVolume records which claim a volume is bound to, and its secrets.
+// SetVolume records the claim and the secrets of a volume.
 func (g *Graph) SetVolume(v *corev1.PersistentVolume) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -286,7 +285,7 @@ func (g *Graph) SetVolume(v *corev1.PersistentVolume) {
 	}
 }
 
-// DeleteVolume forgets a volume.
+// DeleteVolume removes a volume.
 func (g *Graph) DeleteVolume(v *corev1.PersistentVolume) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

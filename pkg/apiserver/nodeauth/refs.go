@@ -28,7 +28,7 @@ func (r *refs) local(ref *corev1.LocalObjectReference) {
 	}
 }
 
-// podRefs is everything a pod makes its node need.
+// podRefs returns all objects that a pod's node needs for the pod.
 func podRefs(p *corev1.Pod) []object {
 	r := &refs{namespace: p.Namespace}
 	r.add(serviceAccount, p.Spec.ServiceAccountName)
@@ -55,8 +55,8 @@ func podRefs(p *corev1.Pod) []object {
 	return r.out
 }
 
-// claim adds the claim that c names; of one made from a template the pod's status has
-// the name. What else a status names is nobody's.
+// claim adds the resource claim that c names. The name of a claim made from a template is in the
+// pod's status; other names in the status are ignored.
 func (r *refs) claim(c corev1.PodResourceClaim, made []corev1.PodResourceClaimStatus) {
 	name := c.ResourceClaimName
 	if name == nil && c.ResourceClaimTemplateName != nil {
@@ -132,8 +132,8 @@ func (r *refs) volume(podName string, v *corev1.Volume) {
 	}
 }
 
-// volumeSecrets are the secrets that a node needs to mount a bound volume. Those of a CSI
-// driver's controller are not for nodes.
+// volumeSecrets returns the secrets that a node needs to mount a bound volume. Secrets of a CSI
+// driver's controller are not among them.
 func volumeSecrets(v *corev1.PersistentVolume) []object {
 	var out []object
 	add := func(namespace, name string) {
@@ -141,7 +141,7 @@ func volumeSecrets(v *corev1.PersistentVolume) []object {
 			out = append(out, object{secret, namespace, name})
 		}
 	}
-	claimed := func(ref *corev1.SecretReference) { // by default in the namespace of the claim
+	claimed := func(ref *corev1.SecretReference) { // the default is the namespace of the claim
 		if ref != nil {
 			add(cmp.Or(ref.Namespace, v.Spec.ClaimRef.Namespace), ref.Name)
 		}

@@ -33,19 +33,19 @@ import (
 )
 
 const (
-	// maxBatch bounds the body of a batch.
+	// maxBatch is the maximum size of the body of a batch.
 	maxBatch = 4 << 20
-	// batchWorkers bounds the parts of one batch that are under way at a time. The
-	// store makes their writes together.
+	// batchWorkers is the maximum number of concurrent parts of one batch. The store writes their
+	// changes together.
 	batchWorkers = 32
 )
 
 // Batch answers the batches of scheduling.keelson.dev.
 type Batch struct {
 	Binder *Binder
-	// Events is the registry of events, once the server has it.
+	// Events returns the registry of events. It can be called once the server handles requests.
 	Events func() *registry.Registry
-	// Admission judges each binding as it would one that came alone.
+	// Admission admits each binding as if it were a request of its own.
 	Admission interface {
 		admission.MutationInterface
 		admission.ValidationInterface
@@ -59,8 +59,8 @@ type Batch struct {
 
 var errNotRecorded = errors.New("failed to store audit event")
 
-// Bindings answers BindingBatches. The request is already authorized as a batch, but each binding
-// in it needs authorization of its own.
+// Bindings handles BindingBatches. The batch is already authorized; each of its bindings still
+// needs authorization.
 func (b *Batch) Bindings(w http.ResponseWriter, r *http.Request, req *resource.Request) error {
 	var batch v1alpha1.BindingBatch
 	if err := accept(w, r, req, &batch); err != nil {
@@ -104,7 +104,7 @@ func bounded(n, limit int, of string) error {
 	return nil
 }
 
-// each calls f for 0 to n-1, some at a time, who write together.
+// each calls f for 0 to n-1 concurrently. The store writes the changes of these calls together.
 func (b *Batch) each(ctx context.Context, n int, f func(ctx context.Context, i int)) {
 	var next atomic.Int64
 	var workers sync.WaitGroup
@@ -171,7 +171,7 @@ func (b *Batch) bindGang(ctx context.Context, from *sender, batch *v1alpha1.Bind
 	}
 }
 
-// repeated has an error for each binding of a pod that an earlier one is of.
+// repeated returns an error for each binding of a pod that is already in the batch.
 func repeated(batch *v1alpha1.BindingBatch) []error {
 	errs, seen := make([]error, len(batch.Bindings)), map[types.NamespacedName]bool{}
 	for i, in := range batch.Bindings {
@@ -184,9 +184,8 @@ func repeated(batch *v1alpha1.BindingBatch) []error {
 	return errs
 }
 
-// bindCarefully binds the pods of a gang that is too large for one transaction:
-// first it looks for what speaks against any. It is not cut off by a client that
-// goes away between.
+// bindCarefully binds the pods of a gang that is too large for one transaction. It first checks all
+// bindings. After that, it binds all pods even if the client disconnects.
 func (b *Batch) bindCarefully(ctx context.Context, from *sender, batch *v1alpha1.BindingBatch, bindings []*corev1.Binding, results []v1alpha1.Result) {
 	errs := make([]error, len(results))
 	b.each(ctx, len(results), func(ctx context.Context, i int) { errs[i] = b.Binder.check(ctx, bindings[i].Namespace, bindings[i]) })
@@ -199,8 +198,7 @@ func (b *Batch) bindCarefully(ctx context.Context, from *sender, batch *v1alpha1
 	})
 }
 
-// refuseAll tells what speaks against some bindings, and with them against all.
-// It returns false when nothing does.
+// refuseAll rejects all bindings if errs has an error for any, and reports whether it has.
 func (b *Batch) refuseAll(batch *v1alpha1.BindingBatch, errs []error, results []v1alpha1.Result) bool {
 	bad := 0
 	for i, err := range errs {
@@ -228,7 +226,7 @@ func bindingOf(in *v1alpha1.Binding) *corev1.Binding {
 	}
 }
 
-// assign binds a pod whose binding has been admitted.
+// assign binds a pod whose binding was admitted.
 func (b *Batch) assign(ctx context.Context, from *sender, batch *v1alpha1.BindingBatch, in *v1alpha1.Binding, binding *corev1.Binding) v1alpha1.Result {
 	if err := b.Binder.bind(ctx, in.Namespace, binding, false); err != nil {
 		return refused(err)
@@ -236,7 +234,7 @@ func (b *Batch) assign(ctx context.Context, from *sender, batch *v1alpha1.Bindin
 	return b.bound(ctx, from, batch, in)
 }
 
-// bound tells of a pod that has been bound.
+// bound writes the event of a bound pod and returns its result.
 func (b *Batch) bound(ctx context.Context, from *sender, batch *v1alpha1.BindingBatch, in *v1alpha1.Binding) v1alpha1.Result {
 	if batch.ReportingController != "" {
 		b.tell(ctx, from, &eventsv1.Event{
@@ -254,8 +252,8 @@ func refused(err error) v1alpha1.Result {
 	return v1alpha1.Result{Code: status.Code, Reason: string(status.Reason), Message: status.Message}
 }
 
-// tell writes an event, as Kubernetes' scheduler does. The event is dropped if it cannot be written
-// or the sender may not create it.
+// tell writes an event, like Kubernetes' scheduler. The event is dropped if it cannot be written or
+// the sender may not create it.
 func (b *Batch) tell(ctx context.Context, from *sender, e *eventsv1.Event) {
 	now := b.Binder.Clock.Now()
 	e.ObjectMeta = metav1.ObjectMeta{Namespace: e.Regarding.Namespace, Name: e.Regarding.Name + "." + strconv.FormatInt(now.UnixNano(), 16)}
@@ -283,9 +281,9 @@ func (b *Batch) admit(ctx context.Context, binding *corev1.Binding) error {
 		corev1.SchemeGroupVersion.WithResource("pods"), "binding", admission.Create, &metav1.CreateOptions{}, false, user)
 	objects := registry.SchemeInterfaces(b.Scheme)
 	if err := b.Admission.Admit(ctx, attrs, objects); err != nil {
-		return err // the client is told as it is
+		return err // returned as it is, like Kubernetes
 	}
-	return b.Admission.Validate(ctx, attrs, objects) // the client is told as it is
+	return b.Admission.Validate(ctx, attrs, objects) // returned as it is, like Kubernetes
 }
 
 func statusOf(err error) metav1.Status {

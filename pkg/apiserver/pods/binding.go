@@ -1,8 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pods answers what can be done to pods beside writing them: binding to
-// a node and eviction.
+// Package pods implements bindings and evictions of pods, and the batches of schedulers.
 package pods
 
 import (
@@ -25,19 +24,19 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// Binder assigns pods to nodes.
+// Binder binds pods to nodes.
 type Binder struct {
-	// Registry is that of pods, once the server has it.
+	// Registry returns the registry of pods. It can be called once the server handles requests.
 	Registry func() *registry.Registry
 	Clock    clock.Clock
 }
 
-// Creator answers pods/binding.
+// Creator returns the handler of pods/binding.
 func (b *Binder) Creator() *resource.Creator {
 	return &resource.Creator{New: func() runtime.Object { return &corev1.Binding{} }, Create: b.create, Preconditions: true}
 }
 
-// Collection answers bindings, which are about any pod of their name.
+// Collection returns the handler of bindings, which bind the pod of their own name.
 func (b *Binder) Collection() *resource.Creator {
 	return &resource.Creator{New: func() runtime.Object { return &corev1.Binding{} }, Create: b.create}
 }
@@ -65,12 +64,12 @@ func (b *Binder) create(ctx context.Context, req *resource.Request, obj runtime.
 	return &metav1.Status{Status: metav1.StatusSuccess}, nil
 }
 
-// bind assigns the pod, and says what is in the way as pods/binding does.
+// bind binds a pod, and returns errors with the messages of pods/binding.
 func (b *Binder) bind(ctx context.Context, namespace string, binding *corev1.Binding, dryRun bool) error {
 	return worded(binding, b.assign(ctx, namespace, binding, dryRun))
 }
 
-// worded is an error as pods/binding answers it.
+// worded converts an error to the answer of pods/binding.
 func worded(binding *corev1.Binding, err error) error {
 	var status *apierrors.StatusError
 	if err != nil && !errors.As(err, &status) {
@@ -79,8 +78,8 @@ func worded(binding *corev1.Binding, err error) error {
 	return err
 }
 
-// check tells what speaks against a binding. What is in the cache will do for a
-// yes; a no has to be of the present.
+// check returns an error if a binding is not possible. The cache is enough to allow it; a rejection
+// is based on the current pod.
 func (b *Binder) check(ctx context.Context, namespace string, binding *corev1.Binding) error {
 	var err error
 	for _, version := range []string{"0", ""} {
@@ -112,7 +111,7 @@ func validateBinding(b *corev1.Binding) field.ErrorList {
 	switch {
 	case b.Target.Name == "":
 		errs = append(errs, field.Required(name, ""))
-	case len(errs) == 0: // the target is a node; a pod on one of another name could never be updated
+	case len(errs) == 0: // a pod bound to an invalid node name could never be updated
 		for _, message := range naming.NameIsDNSSubdomain(b.Target.Name, false) {
 			errs = append(errs, field.Invalid(name, b.Target.Name, message))
 		}
@@ -120,8 +119,8 @@ func validateBinding(b *corev1.Binding) field.ErrorList {
 	return errs
 }
 
-// assign writes the node into the pod, if it has none and nothing speaks
-// against it. It goes past strategies: what it changes, updates may not.
+// assign sets the node of a pod that has none. It bypasses the update rules of pods, which do not
+// allow the change.
 func (b *Binder) assign(ctx context.Context, namespace string, binding *corev1.Binding, dryRun bool) error {
 	reg := b.Registry()
 	change := func(_ context.Context, cur *store.Record) (store.Object, error) {
@@ -139,7 +138,7 @@ func (b *Binder) assign(ctx context.Context, namespace string, binding *corev1.B
 	return err
 }
 
-// bindAll assigns all pods at once, or says what is in the way of which.
+// bindAll binds all pods in one transaction, or returns an error for each pod that cannot be bound.
 func (b *Binder) bindAll(ctx context.Context, bindings []*corev1.Binding) (refused []error, err error) {
 	keys := make([]string, len(bindings))
 	for i, binding := range bindings {
@@ -154,7 +153,7 @@ func (b *Binder) bindAll(ctx context.Context, bindings []*corev1.Binding) (refus
 	return refused, err
 }
 
-// assigned is a pod with the node that a binding gives it.
+// assigned returns the pod with the node of a binding.
 func (b *Binder) assigned(cur *store.Record, binding *corev1.Binding, dryRun bool) (store.Object, error) {
 	obj, err := cur.Object()
 	if err != nil {
@@ -181,7 +180,7 @@ func (b *Binder) assigned(cur *store.Record, binding *corev1.Binding, dryRun boo
 	return pod, nil
 }
 
-// bindable tells what speaks against a binding of pod.
+// bindable returns an error if pod cannot be bound.
 func (b *Binder) bindable(pod *corev1.Pod, binding *corev1.Binding, dryRun bool) error {
 	if err := b.Registry().CheckPreconditions(pod, meant(binding), dryRun); err != nil {
 		return err
@@ -197,7 +196,7 @@ func (b *Binder) bindable(pod *corev1.Pod, binding *corev1.Binding, dryRun bool)
 	return nil
 }
 
-// meant are the preconditions of a binding: which pod it is about.
+// meant returns the preconditions of a binding.
 func meant(binding *corev1.Binding) *metav1.Preconditions {
 	var p metav1.Preconditions
 	if binding.UID != "" {
@@ -209,8 +208,7 @@ func meant(binding *corev1.Binding) *metav1.Preconditions {
 	return &p
 }
 
-// setCondition replaces or adds a condition; its transition is now if its
-// status changes.
+// setCondition adds or replaces a condition. Its transition time is now if its status changes.
 func setCondition(status *corev1.PodStatus, c corev1.PodCondition, now metav1.Time) {
 	c.LastTransitionTime = now
 	for i := range status.Conditions {

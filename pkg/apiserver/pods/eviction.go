@@ -28,18 +28,18 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// maxDisrupted bounds the evictions of a budget that its controller has not
-// confirmed yet.
+// maxDisrupted is the maximum number of evicted pods of a budget that the disruption controller has
+// not processed.
 const maxDisrupted = 2000
 
-// Evicter deletes pods as far as disruption budgets allow.
+// Evicter deletes pods if their disruption budgets allow it.
 type Evicter struct {
-	Registry func() *registry.Registry // of pods
+	Registry func() *registry.Registry // returns the registry of pods
 	Client   kubernetes.Interface
 	Clock    clock.Clock
 }
 
-// Creator answers pods/eviction.
+// Creator returns the handler of pods/eviction.
 func (e *Evicter) Creator() *resource.Creator {
 	return &resource.Creator{New: func() runtime.Object { return &policyv1.Eviction{} }, Create: e.create}
 }
@@ -86,7 +86,8 @@ func (e *Evicter) create(ctx context.Context, req *resource.Request, obj runtime
 	return &metav1.Status{Status: metav1.StatusSuccess}, nil
 }
 
-// deleteOptions are the eviction's, which may not contradict the request's dry run.
+// deleteOptions returns the delete options of the eviction. Their dryRun must agree with that of
+// the request.
 func deleteOptions(ev *policyv1.Eviction, options *metav1.CreateOptions) (*metav1.DeleteOptions, error) {
 	if ev.DeleteOptions == nil {
 		return &metav1.DeleteOptions{DryRun: options.DryRun}, nil
@@ -96,18 +97,18 @@ func deleteOptions(ev *policyv1.Eviction, options *metav1.CreateOptions) (*metav
 		return ev.DeleteOptions.DeepCopy(), nil
 	}
 	if len(options.DryRun) > 0 && fmt.Sprint(options.DryRun) != fmt.Sprint(ev.DeleteOptions.DryRun) {
-		return nil, fmt.Errorf("Non-matching dry-run options in request and content: %v and %v", options.DryRun, ev.DeleteOptions.DryRun) // Kubernetes' words
+		return nil, fmt.Errorf("Non-matching dry-run options in request and content: %v and %v", options.DryRun, ev.DeleteOptions.DryRun) // Kubernetes' message
 	}
 	return ev.DeleteOptions.DeepCopy(), nil
 }
 
-// conditional reports whether the client names the pod's revision or identity: no
-// retry makes it another's.
+// conditional reports whether the client gave a revision or UID of the pod. A retry must then not
+// evict another pod.
 func (x *eviction) conditional() bool {
 	return x.hasVersion() || x.options.Preconditions != nil && x.options.Preconditions.UID != nil
 }
 
-// hasVersion reports whether the client names the pod's revision.
+// hasVersion reports whether the client gave a revision of the pod.
 func (x *eviction) hasVersion() bool {
 	return x.options.Preconditions != nil && x.options.Preconditions.ResourceVersion != nil
 }
@@ -125,7 +126,7 @@ func (x *eviction) run(ctx context.Context) error {
 		}
 		options := x.options
 		if !ended(pod) && !x.hasVersion() {
-			options = atVersion(options, pod.ResourceVersion) // it must not become ready meanwhile
+			options = atVersion(options, pod.ResourceVersion) // delete it only if it has not become ready in the meantime
 		}
 		if err := x.delete(ctx, options); err != nil {
 			return err
@@ -151,7 +152,7 @@ func (x *eviction) run(ctx context.Context) error {
 	return err
 }
 
-// unguarded pods are not protected by budgets: they serve nobody.
+// unguarded reports whether budgets do not protect a pod because it is not running.
 func unguarded(pod *corev1.Pod) bool {
 	return ended(pod) || pod.Status.Phase == corev1.PodPending
 }
@@ -178,8 +179,8 @@ func atVersion(options *metav1.DeleteOptions, version string) *metav1.DeleteOpti
 	return out
 }
 
-// ask obtains the consent of the pod's budget. exact means that it holds only
-// for the pod as it is.
+// ask charges the pod's budget. exact means that the consent holds only for the current revision of
+// the pod.
 func (x *eviction) ask(ctx context.Context, pod *corev1.Pod) (budget string, exact bool, err error) {
 	pdb, err := x.budget(ctx, pod)
 	if err != nil || pdb == nil {
@@ -209,7 +210,7 @@ func (x *eviction) ask(ctx context.Context, pod *corev1.Pod) (budget string, exa
 	return pdb.Name, false, err
 }
 
-// budget is the one budget that selects pod; nil when none does.
+// budget returns the only budget that selects pod, or nil if none does.
 func (x *eviction) budget(ctx context.Context, pod *corev1.Pod) (*policyv1.PodDisruptionBudget, error) {
 	list, err := x.Client.PolicyV1().PodDisruptionBudgets(x.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -232,8 +233,8 @@ func (x *eviction) budget(ctx context.Context, pod *corev1.Pod) (*policyv1.PodDi
 	return found, nil
 }
 
-// spend takes one disruption from the budget and notes the pod, so that its
-// controller does not count it.
+// spend subtracts one disruption from the budget and records the pod in it, so that the disruption
+// controller does not count the pod as healthy.
 func (x *eviction) spend(ctx context.Context, pod *corev1.Pod, pdb *policyv1.PodDisruptionBudget) error {
 	s := &pdb.Status
 	gr := schema.GroupResource{Group: policyv1.GroupName, Resource: "poddisruptionbudget"}
@@ -293,7 +294,7 @@ func refusal(pdb *policyv1.PodDisruptionBudget) error {
 	return tooMany(0, fmt.Sprintf("The disruption budget %s does not allow evicting pods currently", pdb.Name))
 }
 
-// atRevision is the part of preconditions that is of a revision.
+// atRevision returns the revision part of preconditions.
 func atRevision(p *metav1.Preconditions) *metav1.Preconditions {
 	if p == nil || p.ResourceVersion == nil {
 		return nil
@@ -314,7 +315,7 @@ func (x *eviction) delete(ctx context.Context, options *metav1.DeleteOptions) er
 					return nil, fmt.Errorf("unexpected object: %T", cur)
 				}
 				if p := options.Preconditions; p != nil && p.UID != nil && *p.UID != pod.UID {
-					return nil, apierrors.NewConflict(schema.GroupResource{Resource: "Pod"}, pod.Name, // Kubernetes names the kind here
+					return nil, apierrors.NewConflict(schema.GroupResource{Resource: "Pod"}, pod.Name, // Kubernetes uses the kind here
 						fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, pod.UID))
 				}
 				setCondition(&pod.Status, corev1.PodCondition{

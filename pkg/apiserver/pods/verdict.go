@@ -20,8 +20,8 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Verdicts answers VerdictBatches. The request is already authorized as a batch. Each write in it is
-// authorized, admitted and audited as if it were a request of its own.
+// Verdicts handles VerdictBatches. The batch is already authorized. Each write in it is authorized,
+// admitted and audited as if it were a request of its own.
 func (b *Batch) Verdicts(w http.ResponseWriter, r *http.Request, req *resource.Request) error {
 	var batch v1alpha1.VerdictBatch
 	if err := accept(w, r, req, &batch); err != nil {
@@ -43,8 +43,8 @@ func (b *Batch) Verdicts(w http.ResponseWriter, r *http.Request, req *resource.R
 	return nil
 }
 
-// pass carries one verdict out. The nomination comes before the victims go: were
-// that cut off, the room made would be kept all the same.
+// pass carries out one verdict. It nominates the node before it deletes victims: if the server
+// stops in between, the freed room is still reserved.
 func (b *Batch) pass(ctx context.Context, from *sender, batch *v1alpha1.VerdictBatch, v *v1alpha1.Verdict) v1alpha1.VerdictResult {
 	out := v1alpha1.VerdictResult{Result: v1alpha1.Result{Code: http.StatusOK}}
 	err := b.updateStatus(ctx, from, v)

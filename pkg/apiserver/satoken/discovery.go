@@ -13,20 +13,20 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// Paths at which issuer and keys are published.
+// Paths of the issuer's discovery document and keys.
 const (
 	DiscoveryPath = "/.well-known/openid-configuration"
 	JWKSPath      = "/openid/v1/jwks"
 )
 
-// The media types of what is published.
+// Media types of these documents.
 const (
 	DiscoveryType = "application/json"
 	JWKSType      = "application/jwk-set+json"
 )
 
-// Discovery returns the handlers of DiscoveryPath and JWKSPath. jwksURI may be
-// empty: the keys are then said to be at JWKSPath of this server's address.
+// Discovery returns the handlers of DiscoveryPath and JWKSPath. If jwksURI is empty, the document
+// refers to JWKSPath at address.
 func Discovery(issuer, jwksURI, address string, keys KeySource) (configuration, jwks http.Handler, err error) {
 	if u, err := url.Parse(issuer); err != nil || u.Scheme != "https" {
 		return nil, nil, fmt.Errorf("issuer %q is not an https URL: no discovery", issuer)
@@ -52,7 +52,7 @@ func Discovery(issuer, jwksURI, address string, keys KeySource) (configuration, 
 	return configuration, published(keys, JWKSType, func(set jose.JSONWebKeySet) any { return set }), nil
 }
 
-// published answers with what make makes of the keys of the moment.
+// published returns a handler that serves make's document of the current keys.
 func published(keys KeySource, contentType string, make func(jose.JSONWebKeySet) any) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		set, age := keys.Published()

@@ -28,31 +28,31 @@ import (
 )
 
 const (
-	// signerPatience is how long a signer may take to tell its keys.
+	// signerPatience limits a request for the signer's keys.
 	signerPatience = time.Minute
-	// signerRetry is when it is asked again after it did not.
+	// signerRetry is the delay before a failed request is repeated.
 	signerRetry = 10 * time.Second
-	// minRefetch is how soon an unknown key has the keys fetched again.
+	// minRefetch is the minimum interval between fetches caused by unknown keys.
 	minRefetch = time.Second
 	maxKeyID   = 1024
 )
 
-// External has a process beside this one sign tokens: the private key is nowhere
-// in here. Its keys are fetched as often as it says, and when a token names one
-// that is not known.
+// External signs tokens with an external process, so that this process does not have the private
+// key. It fetches the public keys at the interval that the signer requests, and when a token refers
+// to an unknown key.
 type External struct {
 	conn   *grpc.ClientConn
 	client externaljwt.ExternalJWTSignerClient
 	clock  clock.Clock
 	log    *slog.Logger
-	// MaxExpiry is the longest life of a token that the signer allows.
+	// MaxExpiry is the maximum lifetime of tokens that the signer allows.
 	MaxExpiry time.Duration
 
 	fetching sync.Mutex
 	keys     atomic.Pointer[externalKeys]
 }
 
-// externalKeys are what the signer has told at one time.
+// externalKeys are the keys of one fetch.
 type externalKeys struct {
 	byID    map[string]externalKey
 	set     jose.JSONWebKeySet
@@ -62,10 +62,10 @@ type externalKeys struct {
 
 type externalKey struct {
 	key    crypto.PublicKey
-	hidden bool // verifies, and signs no more
+	hidden bool // verifies tokens but no longer signs them, so it is not published
 }
 
-// DialExternal asks the signer on a socket for its keys and limits.
+// DialExternal connects to the signer on a unix socket and fetches its keys and limits.
 func DialExternal(ctx context.Context, socket string, clk clock.Clock, log *slog.Logger) (*External, error) {
 	conn, err := grpc.NewClient("passthrough:///"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
@@ -100,10 +100,10 @@ func (e *External) begin(ctx context.Context) error {
 	return nil
 }
 
-// minExpirySeconds is the shortest life that tokens may be asked for with.
+// minExpirySeconds is the minimum lifetime that a token request may have.
 const minExpirySeconds = 600
 
-// Issuer returns an issuer whose tokens the signer signs.
+// Issuer returns an issuer that signs with the external signer.
 func (e *External) Issuer(name string) *Issuer { return &Issuer{name: name, sign: e.sign} }
 
 func (e *External) sign(ctx context.Context, payload []byte) (string, error) {
@@ -121,7 +121,7 @@ func (e *External) sign(ctx context.Context, payload []byte) (string, error) {
 	return resp.Header + "." + body + "." + resp.Signature, nil
 }
 
-// checkHeader refuses signatures that nobody could verify.
+// checkHeader rejects signatures with a header that no verifier accepts.
 func (e *External) checkHeader(header string) error {
 	data, err := base64.RawURLEncoding.DecodeString(header)
 	if err != nil {
@@ -156,7 +156,7 @@ func (e *External) checkHeader(header string) error {
 	return nil
 }
 
-// fetch asks for the keys. On an error the former ones stay.
+// fetch fetches the keys. On an error, the previous keys stay.
 func (e *External) fetch(ctx context.Context) error {
 	resp, err := e.client.FetchKeys(ctx, &externaljwt.FetchKeysRequest{})
 	if err != nil {
@@ -218,8 +218,8 @@ func (e *External) Candidates(ctx context.Context, id string) []crypto.PublicKey
 	return nil
 }
 
-// refetch asks for the keys, but not more often than is good for the signer:
-// anybody can name keys.
+// refetch fetches the keys, at most once per minRefetch, because any client can send tokens with
+// unknown keys.
 func (e *External) refetch(ctx context.Context) *externalKeys {
 	e.fetching.Lock()
 	defer e.fetching.Unlock()
@@ -238,13 +238,13 @@ func (e *External) Published() (jose.JSONWebKeySet, time.Duration) {
 	return keys.set, max(0, keys.next.Sub(e.clock.Now()))
 }
 
-// Run keeps the keys until ctx is done.
+// Run refreshes the keys until ctx is done.
 func (e *External) Run(ctx context.Context) {
 	wait := e.keys.Load().next.Sub(e.clock.Now())
 	for {
 		select {
 		case <-ctx.Done():
-			_ = e.conn.Close() // calls have ended
+			_ = e.conn.Close() // no calls are left
 			return
 		case <-e.clock.After(wait):
 		}

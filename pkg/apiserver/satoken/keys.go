@@ -18,24 +18,23 @@ import (
 	"keelson.dev/keelson/pkg/tokenkey"
 )
 
-// KeySource has the keys that tokens verify with.
+// KeySource provides the keys that verify tokens.
 type KeySource interface {
-	// Candidates are the keys that may have signed a token with key ID id; all of
-	// them for an empty id.
+	// Candidates returns the keys that may have signed a token with key ID id, or all keys if id is
+	// empty.
 	Candidates(ctx context.Context, id string) []crypto.PublicKey
-	// Published are the keys that others are told of, and for how long what they
-	// hear is right.
+	// Published returns the keys to publish and how long clients may cache them.
 	Published() (jose.JSONWebKeySet, time.Duration)
 }
 
-// Keys verify tokens. They are immutable.
+// Keys are the keys that verify tokens. They are immutable.
 type Keys struct {
 	all  []crypto.PublicKey
 	byID map[string][]crypto.PublicKey
 	set  jose.JSONWebKeySet
 }
 
-// LoadKeys reads public (or private) keys from PEM files; duplicates are dropped.
+// LoadKeys reads public or private keys from PEM files and drops duplicates.
 func LoadKeys(files ...string) (*Keys, error) {
 	k := &Keys{byID: map[string][]crypto.PublicKey{}}
 	for _, file := range files {
@@ -78,26 +77,26 @@ func (k *Keys) candidates(id string) []crypto.PublicKey {
 }
 
 const (
-	// publishedFor is how long verifiers elsewhere may keep the keys of files.
+	// publishedFor is how long clients may cache the keys of files.
 	publishedFor = time.Hour
-	// keyReload is how often the files are looked at.
+	// keyReload is how often the files are checked for changes.
 	keyReload = time.Minute
 )
 
-// KeyFiles are the keys of files, and follow them: a key is added before it signs,
-// and taken away once its tokens have expired, without a restart.
+// KeyFiles are the keys in files, which are reloaded when they change. An operator can add a key
+// before it signs and remove it after its tokens have expired, without a restart.
 type KeyFiles struct {
 	files   []string
 	current atomic.Pointer[Keys]
 }
 
-// LoadKeyFiles reads the files.
+// LoadKeyFiles reads the files. Run reloads them.
 func LoadKeyFiles(files ...string) (*KeyFiles, error) {
 	k := &KeyFiles{files: files}
 	return k, k.Reload()
 }
 
-// Reload reads the files again; on an error the former keys stay.
+// Reload reads the files again. On an error, the previous keys stay.
 func (k *KeyFiles) Reload() error {
 	keys, err := LoadKeys(k.files...)
 	if err != nil {
@@ -110,7 +109,7 @@ func (k *KeyFiles) Reload() error {
 	return nil
 }
 
-// Run follows the files until ctx is done.
+// Run reloads the files until ctx is done.
 func (k *KeyFiles) Run(ctx context.Context, clk clock.Clock, log *slog.Logger) {
 	ticker := clk.NewTicker(keyReload)
 	defer ticker.Stop()

@@ -15,23 +15,23 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 )
 
-// Labels of secrets with tokens, by which it shows whether anybody uses them.
+// Labels of token secrets that record their use.
 const (
-	// LastUsedLabel is the day of the last use, YYYY-MM-DD.
+	// LastUsedLabel is the date of the last use, as YYYY-MM-DD.
 	LastUsedLabel = "kubernetes.io/legacy-token-last-used"
-	// InvalidSinceLabel is the day from which on the token is refused.
+	// InvalidSinceLabel is the date since which the token is rejected.
 	InvalidSinceLabel = "kubernetes.io/legacy-token-invalid-since"
 )
 
-// stored checks that a token is what its secret has, and that its account is still
-// the same. Use is told of: in audit events, to the client, and by Used.
+// stored checks that a token matches its secret and that its service account is unchanged. It
+// reports the use in audit events, in a warning to the client, and with Used.
 func (v *Verifier) stored(ctx context.Context, token string, c *legacyClaims) error {
 	secret, err := v.Get.Secret(ctx, c.Namespace, c.SecretName)
 	if err != nil || secret.DeletionTimestamp != nil {
-		return errors.New("Token has been invalidated") // Kubernetes' words: reviews show them
+		return errors.New("Token has been invalidated") // Kubernetes' message, which token reviews return
 	}
 	if subtle.ConstantTimeCompare(secret.Data[corev1.ServiceAccountTokenKey], []byte(token)) == 0 {
-		return errors.New("Token does not match server's copy") // as above
+		return errors.New("Token does not match server's copy") // Kubernetes' message, which token reviews return
 	}
 	account, err := v.Get.ServiceAccount(ctx, c.Namespace, c.ServiceAccountName)
 	switch {

@@ -24,18 +24,18 @@ import (
 	"keelson.dev/keelson/pkg/tokenkey"
 )
 
-// LegacyIssuer is the issuer of tokens that live in secrets.
+// LegacyIssuer is the issuer of tokens in secrets.
 const LegacyIssuer = "kubernetes/serviceaccount"
 
-// WarnAfter is the life, in seconds, that injected volumes ask for: an hour and
-// a bit, by which the server knows them and, while clients learn to reload their
-// tokens, issues ExtendedExpiry instead.
+// WarnAfter is the lifetime, in seconds, that token volumes request: an hour and seven seconds, by
+// which the server recognizes them. While clients learn to reload their tokens, the server issues
+// tokens with a lifetime of ExtendedExpiry instead.
 const (
 	WarnAfter      int64 = 60*60 + 7
 	ExtendedExpiry int64 = 24 * 365 * 60 * 60
 )
 
-// claims are a bound token's own.
+// claims are the private claims of a bound token.
 type claims struct {
 	Kubernetes kubernetesClaims `json:"kubernetes.io"`
 }
@@ -49,13 +49,13 @@ type kubernetesClaims struct {
 	WarnAfter      *jwt.NumericDate `json:"warnafter,omitempty"`
 }
 
-// Ref names an object that a token is bound to.
+// Ref refers to an object that a token is bound to.
 type Ref struct {
 	Name string `json:"name,omitempty"`
 	UID  string `json:"uid,omitempty"`
 }
 
-// legacyClaims are those of a token that lives in a secret.
+// legacyClaims are the claims of a token in a secret.
 type legacyClaims struct {
 	ServiceAccountName string `json:"kubernetes.io/serviceaccount/service-account.name"`
 	ServiceAccountUID  string `json:"kubernetes.io/serviceaccount/service-account.uid"`
@@ -100,17 +100,17 @@ func LoadIssuer(name, file string) (*Issuer, error) {
 	}}, nil
 }
 
-// Wanted describes a token to be issued.
+// Wanted describes a token to issue.
 type Wanted struct {
-	ID             string // becomes the jti claim
-	Subject        string // the account's user name
+	ID             string // value of the claim jti
+	Subject        string // user name of the service account
 	Namespace      string
 	ServiceAccount Ref
-	// At most one of Secret and Pod or Node; a pod's node may accompany it.
+	// Secret, or Pod, or Node, or Pod with its Node.
 	Pod, Secret, Node *Ref
 	Audiences         []string
 	Now, Expiry       time.Time
-	WarnAfter         time.Time // zero: none
+	WarnAfter         time.Time // zero for no warning
 }
 
 // Issue signs a token.
@@ -135,7 +135,7 @@ func (i *Issuer) Issue(ctx context.Context, w Wanted) (string, error) {
 			return "", fmt.Errorf("claims: %w", err)
 		}
 	}
-	audiences, err := json.Marshal(w.Audiences) // a list, though it be of one
+	audiences, err := json.Marshal(w.Audiences) // always a list, even with one element
 	if err != nil {
 		return "", fmt.Errorf("claims: %w", err)
 	}

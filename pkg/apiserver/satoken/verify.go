@@ -25,7 +25,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// Getter reads what tokens are bound to, consistently.
+// Getter reads the objects that tokens are bound to. Its results must not be older than the call.
 type Getter interface {
 	ServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error)
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
@@ -33,27 +33,27 @@ type Getter interface {
 	Node(ctx context.Context, name string) (*metav1.ObjectMeta, error)
 }
 
-// Verifier authenticates tokens. Fields are set before its first use.
+// Verifier authenticates tokens. Its fields must be set before the first use.
 type Verifier struct {
 	Keys      KeySource
-	Issuers   []string // all accepted; LegacyIssuer is always
+	Issuers   []string // all are accepted, and always LegacyIssuer
 	Audiences authenticator.Audiences
 	Get       Getter
-	Lookup    bool // check that what a token is bound to exists
-	// Used is told of tokens that live in secrets and are used; may be nil.
+	Lookup    bool // check that the objects of a token exist
+	// Used is called with the secret of each used token of a secret. It may be nil.
 	Used  func(ctx context.Context, secret *corev1.Secret)
 	Clock clock.Clock
 }
 
-// AuthenticateToken answers whose token it is. Tokens of other issuers are none
-// of its business: no user, and no error.
+// AuthenticateToken returns the user of a token. For tokens of other issuers it returns no user and
+// no error.
 func (v *Verifier) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	issuer, algorithm, ok := unverified(token)
 	if !ok || (issuer != LegacyIssuer && !slices.Contains(v.Issuers, issuer)) {
 		return nil, false, nil
 	}
-	// A token of any algorithm is judged by its key, which is a public one: the key
-	// tells what signatures can be, not the token.
+	// Accept the algorithm that the token names: the type of the public key restricts which
+	// signatures can be valid.
 	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{algorithm})
 	if err != nil {
 		return nil, false, nil
@@ -88,9 +88,9 @@ func (v *Verifier) AuthenticateToken(ctx context.Context, token string) (*authen
 	return &authenticator.Response{User: info.UserInfo(), Audiences: granted}, true, nil
 }
 
-// unverified reads issuer and algorithm of what looks like a JWT.
+// unverified reads issuer and algorithm of a string that looks like a JWT.
 func unverified(token string) (issuer string, algorithm jose.SignatureAlgorithm, ok bool) {
-	parts := strings.SplitN(token, ".", 4) // bounds the work if there are very many dots
+	parts := strings.SplitN(token, ".", 4) // limits the work on strings with many dots
 	if len(parts) != 3 {
 		return "", "", false
 	}
@@ -123,7 +123,7 @@ func (v *Verifier) verify(ctx context.Context, token *jwt.JSONWebToken, into ...
 	return err
 }
 
-// errInvalidated is all that is said of a token whose object is gone.
+// errInvalidated is the error for every token whose object is gone.
 func errInvalidated() error { return errors.New("service account token has been invalidated") }
 
 // bound checks a bound token's claims.
@@ -167,7 +167,7 @@ func (v *Verifier) bound(ctx context.Context, public *jwt.Claims, c *kubernetesC
 		info.PodName, info.PodUID = c.Pod.Name, c.Pod.UID
 	}
 	if c.Node != nil {
-		if c.Pod == nil { // with a pod, the node is only told
+		if c.Pod == nil { // with a pod, the node is only informative
 			node, err := v.Get.Node(ctx, c.Node.Name)
 			if err != nil {
 				return nil, errInvalidated()
@@ -209,12 +209,12 @@ func same(ref *Ref, obj *metav1.ObjectMeta, format string, now time.Time) error 
 	return nil
 }
 
-// gone reports whether obj's deletion is past, with the leeway of all claims.
+// gone reports whether obj's deletion is over, with the leeway of all time claims.
 func gone(obj *metav1.ObjectMeta, now time.Time) bool {
 	return obj.DeletionTimestamp != nil && obj.DeletionTimestamp.Time.Before(now.Add(-jwt.DefaultLeeway))
 }
 
-// legacy checks a token that lives in a secret.
+// legacy checks a token of a secret.
 func (v *Verifier) legacy(ctx context.Context, token string, audiences authenticator.Audiences, public *jwt.Claims, c *legacyClaims) (*authenticator.Response, bool, error) {
 	if public.Subject == "" {
 		return nil, false, errors.New("sub claim is missing")

@@ -1,16 +1,14 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package services gives services their addresses and node ports, and takes
-// them back.
+// Package services allocates the addresses and node ports of services, and frees them.
 //
-// A cluster IP is taken by creating an IPAddress object of its name, a node port
-// by setting its bit in the one stored bitmap (/registry/ranges/servicenodeports,
-// in Kubernetes' format). Both are transactions of the store, so that any number
-// of servers may allocate at once and none hands out what another has. What a
-// server that was killed between an allocation and its service leaves behind is
-// found and returned by the repair loop.
+// A cluster IP is allocated by creating an IPAddress object with its name. A node port is allocated
+// by setting its bit in one stored bitmap (/registry/ranges/servicenodeports, in Kubernetes'
+// format). Both are transactions of the store, so that several servers can allocate concurrently
+// without conflicts. If a server is killed between an allocation and the write of its service, the
+// repair loop frees the allocation.
 //
-// The package does not validate services: what is malformed is left as it is,
-// for validation to refuse.
+// The package does not validate services. It leaves malformed fields as they are, for validation to
+// reject.
 package services

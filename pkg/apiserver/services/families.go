@@ -44,8 +44,8 @@ func otherFamily(f corev1.IPFamily) corev1.IPFamily {
 	return corev1.IPv4Protocol
 }
 
-// syncClusterIPs brings clusterIP and clusterIPs into line for clients that
-// know only the former. old is nil on create.
+// syncClusterIPs makes clusterIP and clusterIPs agree, for clients that know only the former. old
+// is nil on create.
 func syncClusterIPs(svc, old *corev1.Service) {
 	spec := &svc.Spec
 	if old == nil {
@@ -67,8 +67,8 @@ func syncClusterIPs(svc, old *corev1.Service) {
 	}
 }
 
-// keepsPreference reports whether svc asks for what it has: a service that
-// prefers two families is not changed because the cluster was.
+// keepsPreference reports whether svc already has what it asks for. A service that prefers two
+// families does not change when the cluster gets a second one.
 func keepsPreference(svc, old *corev1.Service) bool {
 	return old != nil && old.Spec.Type == svc.Spec.Type && !external(svc) &&
 		policyOf(svc) == corev1.IPFamilyPolicyPreferDualStack &&
@@ -76,9 +76,9 @@ func keepsPreference(svc, old *corev1.Service) bool {
 		slices.Equal(svc.Spec.ClusterIPs, old.Spec.ClusterIPs) && slices.Equal(svc.Spec.IPFamilies, old.Spec.IPFamilies)
 }
 
-// families decides ipFamilyPolicy and ipFamilies.
+// families sets ipFamilyPolicy and ipFamilies.
 type families struct {
-	configured []corev1.IPFamily // the cluster's, its default first
+	configured []corev1.IPFamily // families of the cluster, the default first
 	svc, old   *corev1.Service   // old is nil on create
 	errs       field.ErrorList
 }
@@ -96,7 +96,7 @@ func (f *families) err() error {
 	return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), f.svc.Name, f.errs)
 }
 
-// decide completes the fields of a service whose addresses make sense.
+// decide sets the fields of a service with valid addresses.
 func (f *families) decide() error {
 	if external(f.svc) || keepsPreference(f.svc, f.old) {
 		return nil
@@ -139,7 +139,8 @@ func (f *families) decide() error {
 	return nil
 }
 
-// defaultPolicy never moves a service between one and two families by itself.
+// defaultPolicy sets the default policy. It never changes a service from one to two families or
+// back.
 func (f *families) defaultPolicy() {
 	spec := &f.svc.Spec
 	if spec.IPFamilyPolicy != nil {
@@ -155,8 +156,8 @@ func (f *families) defaultPolicy() {
 	spec.IPFamilyPolicy = &policy
 }
 
-// reduce drops the second family where the policy now says so, and refuses to
-// drop it otherwise.
+// reduce removes the second family if the policy allows only one, and rejects the removal
+// otherwise.
 func (f *families) reduce() {
 	if f.old == nil {
 		return
@@ -171,10 +172,10 @@ func (f *families) reduce() {
 		}
 		return
 	}
-	if len(was.ClusterIPs) == 2 && len(spec.ClusterIPs) == 1 { // whichever is left
+	if len(was.ClusterIPs) == 2 && len(spec.ClusterIPs) == 1 { // any of the two may be left
 		f.invalid(path, spec.IPFamilyPolicy, "must be 'SingleStack' to release the secondary cluster IP")
 	}
-	if len(was.IPFamilies) == 2 && len(spec.IPFamilies) == 1 { // whichever is left
+	if len(was.IPFamilies) == 2 && len(spec.IPFamilies) == 1 { // any of the two may be left
 		f.invalid(path, spec.IPFamilyPolicy, "must be 'SingleStack' to release the secondary IP family")
 	}
 }
@@ -192,7 +193,7 @@ func (f *families) checkSingle() {
 	}
 }
 
-// infer adds the families of addresses that were asked for.
+// infer adds the families of requested addresses.
 func (f *families) infer() {
 	spec := &f.svc.Spec
 	for i, ip := range spec.ClusterIPs {

@@ -18,16 +18,16 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Allocator ties addresses and node ports to the writes of services.
+// Allocator allocates addresses and node ports in the writes of services.
 type Allocator struct {
 	IPs   *IPs
 	Ports *Ports
-	// Families are the cluster's IP families, its default first.
+	// Families are the cluster's IP families, the default first.
 	Families []corev1.IPFamily
 	Log      *slog.Logger
 }
 
-// Hooks are the registry's hooks for services.
+// Hooks returns the registry hooks of services.
 func (a *Allocator) Hooks() resource.Hooks[*corev1.Service] {
 	return resource.Hooks[*corev1.Service]{
 		BeforeCreate: func(ctx context.Context, svc *corev1.Service, dryRun bool) (func(bool), error) {
@@ -38,8 +38,8 @@ func (a *Allocator) Hooks() resource.Hooks[*corev1.Service] {
 	}
 }
 
-// begin allocates what svc needs beyond old (nil on create). What it returns
-// either keeps the new and frees the old, or undoes the allocation.
+// begin allocates what svc needs in addition to old, which is nil on create. The returned function
+// keeps the allocation and frees what old no longer needs, or undoes the allocation.
 func (a *Allocator) begin(ctx context.Context, svc, old *corev1.Service, dryRun bool) (func(bool), error) {
 	if old != nil {
 		keepAllocated(svc, old)
@@ -59,7 +59,7 @@ func (a *Allocator) begin(ctx context.Context, svc, old *corev1.Service, dryRun 
 		return nil, err
 	}
 	return func(success bool) {
-		// The service is or is not stored by now, whatever became of its client.
+		// The outcome of the write is known, so finish even if the client is gone.
 		ctx := context.WithoutCancel(ctx)
 		switch {
 		case dryRun:
@@ -71,7 +71,7 @@ func (a *Allocator) begin(ctx context.Context, svc, old *corev1.Service, dryRun 
 	}, nil
 }
 
-// change is what one write allocates, and what it frees when it succeeds.
+// change is the allocations of one write, and what it frees on success.
 type change struct {
 	newIPs, oldIPs     []string
 	newPorts, oldPorts []int
@@ -83,7 +83,7 @@ func (a *Allocator) undo(ctx context.Context, svc *corev1.Service, c *change, dr
 	}
 }
 
-// free returns addresses and ports. What it cannot return the repair loop will.
+// free releases addresses and ports. The repair loop releases what fails here.
 func (a *Allocator) free(ctx context.Context, svc *corev1.Service, ips []string, ports []int) {
 	var errs []error
 	for _, ip := range ips {
@@ -95,12 +95,12 @@ func (a *Allocator) free(ctx context.Context, svc *corev1.Service, ips []string,
 	}
 }
 
-// releaseAll returns everything of a service that is gone.
+// releaseAll releases everything that a deleted service held.
 func (a *Allocator) releaseAll(ctx context.Context, svc *corev1.Service) {
 	a.free(context.WithoutCancel(ctx), svc, clusterIPs(svc), portsOf(svc))
 }
 
-// clusterIPs are the addresses that svc holds.
+// clusterIPs returns the addresses that svc holds.
 func clusterIPs(svc *corev1.Service) []string {
 	if external(svc) {
 		return nil
@@ -118,7 +118,7 @@ func clusterIPs(svc *corev1.Service) []string {
 	return out
 }
 
-// allocateIPs takes the addresses that svc has not got, and notes those it gives up.
+// allocateIPs allocates the missing addresses of svc, and records those that it no longer needs.
 func (a *Allocator) allocateIPs(ctx context.Context, svc, old *corev1.Service, dryRun bool, c *change) error {
 	var held []string
 	if old != nil {
@@ -143,7 +143,7 @@ func (a *Allocator) allocateIPs(ctx context.Context, svc, old *corev1.Service, d
 			continue
 		}
 		if i == 0 && len(held) > 0 {
-			continue // the first address is immutable: validation refuses the change
+			continue // the first address is immutable; validation rejects the change
 		}
 		ip, err := a.allocateIP(ctx, svc, family, want, dryRun)
 		if err != nil {
@@ -167,7 +167,7 @@ func (a *Allocator) allocateIP(ctx context.Context, svc *corev1.Service, family 
 	if want == "" {
 		ip, err := a.IPs.takeAny(ctx, svc, family, dryRun)
 		switch {
-		case apierrors.IsInvalid(err): // the claim of an address says what is wrong with the service
+		case apierrors.IsInvalid(err): // an invalid IPAddress means that the service is invalid
 			return "", invalid(svc, field.Invalid(field.NewPath("spec", "clusterIPs"), svc.Spec.ClusterIPs, fmt.Sprintf("failed to allocate IP: %v", err)))
 		case err != nil:
 			return "", apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP: %w", err))

@@ -31,26 +31,26 @@ var (
 	errFull      = errors.New("range is full")
 )
 
-// IPs hands out cluster IPs. It is safe for concurrent use.
+// IPs allocates cluster IPs. It is safe for concurrent use.
 type IPs struct {
 	// Client writes IPAddress objects.
 	Client networkingclient.IPAddressInterface
-	// Known reports whether an address is taken as far as this server has
-	// heard: a hint that saves attempts. Nil: unknown.
+	// Known reports whether this server's cache has an address as taken. It is a hint that saves
+	// attempts. Nil: unknown.
 	Known func(name string) bool
-	// Ranges are the ranges of one family that may be allocated from.
+	// Ranges returns the ranges of a family to allocate from.
 	Ranges func(family corev1.IPFamily) []netip.Prefix
 
 	mu     sync.Mutex
 	random *rand.Rand
 }
 
-// NewIPs returns an allocator that draws from random, which it then owns.
+// NewIPs returns an allocator that owns random.
 func NewIPs(client networkingclient.IPAddressInterface, known func(string) bool, ranges func(corev1.IPFamily) []netip.Prefix, random *rand.Rand) *IPs {
 	return &IPs{Client: client, Known: known, Ranges: ranges, random: random}
 }
 
-// take reserves one address for svc.
+// take allocates one address for svc.
 func (a *IPs) take(ctx context.Context, svc *corev1.Service, family corev1.IPFamily, ip netip.Addr, dryRun bool) error {
 	inRange := false
 	for _, r := range a.Ranges(family) {
@@ -60,7 +60,7 @@ func (a *IPs) take(ctx context.Context, svc *corev1.Service, family corev1.IPFam
 		return errMismatch
 	}
 	if dryRun {
-		return nil // Kubernetes does not look whether it is free
+		return nil // as in Kubernetes, a dry run does not check that it is free
 	}
 	return a.create(ctx, svc, family, ip)
 }
@@ -81,8 +81,8 @@ func (a *IPs) create(ctx context.Context, svc *corev1.Service, family corev1.IPF
 	return err
 }
 
-// takeAny reserves any free address of family for svc. A dry run shows the first of
-// the range, as Kubernetes' does: it looks for none that is free.
+// takeAny allocates any free address of family for svc. A dry run returns the first address of the
+// range without looking for a free one, as in Kubernetes.
 func (a *IPs) takeAny(ctx context.Context, svc *corev1.Service, family corev1.IPFamily, dryRun bool) (netip.Addr, error) {
 	for _, r := range a.Ranges(family) {
 		if dryRun {
@@ -96,13 +96,12 @@ func (a *IPs) takeAny(ctx context.Context, svc *corev1.Service, family corev1.IP
 	return netip.Addr{}, errFull
 }
 
-// secondLooks bounds how many addresses that seemed taken are tried after all.
+// secondLooks is the maximum number of addresses to try although the cache has them as taken.
 const secondLooks = 256
 
-// takeFrom tries the upper band of r first: the lower one is for addresses that
-// people choose themselves, and is used when nothing else is left. Addresses
-// that were taken as far as this server has heard come last: they may have been
-// returned meanwhile.
+// takeFrom tries the upper band of r first. The lower band is for addresses that users choose, and
+// is used when the upper one is full. Addresses that the cache has as taken come last, because they
+// may have been released.
 func (a *IPs) takeFrom(ctx context.Context, svc *corev1.Service, family corev1.IPFamily, r netip.Prefix) (netip.Addr, error) {
 	size := hosts(r)
 	low := band(size, 16, 256, 16)
@@ -134,7 +133,7 @@ func (a *IPs) takeFrom(ctx context.Context, svc *corev1.Service, family corev1.I
 	return netip.Addr{}, errFull
 }
 
-// try takes ip. It is not done when somebody else has it.
+// try allocates ip. It reports false if ip is taken.
 func (a *IPs) try(ctx context.Context, svc *corev1.Service, family corev1.IPFamily, ip netip.Addr) (done bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return true, err
@@ -149,7 +148,7 @@ func (a *IPs) draw(n uint64) uint64 {
 	return a.random.Uint64N(n)
 }
 
-// release returns an address, if it is still that service's.
+// release frees an address if it still belongs to the service.
 func (a *IPs) release(ctx context.Context, svc *corev1.Service, name string) error {
 	cur, err := a.Client.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -168,8 +167,8 @@ func (a *IPs) release(ctx context.Context, svc *corev1.Service, name string) err
 	return nil
 }
 
-// hosts is how many addresses of r can be used: not its network address and,
-// for IPv4, not its broadcast address.
+// hosts returns the number of usable addresses of r: all except its network address and, for IPv4,
+// its broadcast address.
 func hosts(r netip.Prefix) uint64 {
 	bits := r.Addr().BitLen() - r.Bits()
 	if bits > 62 {
@@ -185,7 +184,7 @@ func hosts(r netip.Prefix) uint64 {
 	return n - 1
 }
 
-// nth is the usable address number i of r.
+// nth returns the usable address number i of r.
 func nth(r netip.Prefix, i uint64) netip.Addr {
 	b := r.Masked().Addr().As16()
 	carry := i + 1
@@ -201,7 +200,7 @@ func nth(r netip.Prefix, i uint64) netip.Addr {
 	return ip
 }
 
-// usable reports whether ip is one of r's usable addresses.
+// usable reports whether ip is a usable address of r.
 func usable(r netip.Prefix, ip netip.Addr) bool {
 	if !r.Contains(ip) || ip == r.Masked().Addr() {
 		return false
@@ -209,8 +208,8 @@ func usable(r netip.Prefix, ip netip.Addr) bool {
 	return !ip.Is4() || r.Contains(ip.Next())
 }
 
-// band is the size of the part of a range that is kept for static allocation:
-// a fraction of it within bounds; nothing of a small one.
+// band returns the size of the part of a range for static allocation: a fraction of the range
+// within bounds, and nothing of a small range.
 func band(size, low, high, fraction uint64) uint64 {
 	if size <= low {
 		return 0
@@ -218,5 +217,5 @@ func band(size, low, high, fraction uint64) uint64 {
 	return min(max(size/fraction, low), high)
 }
 
-// FirstIP is the address of the "kubernetes" service: the first usable of r.
+// FirstIP returns the address of the "kubernetes" service: the first usable address of r.
 func FirstIP(r netip.Prefix) netip.Addr { return nth(r, 0) }

@@ -18,10 +18,11 @@ func hasPorts(svc *corev1.Service) bool {
 	return svc.Spec.Type == corev1.ServiceTypeNodePort || svc.Spec.Type == corev1.ServiceTypeLoadBalancer
 }
 
-// firstImagined is the first port that a dry run shows, as in Kubernetes: none of the default range.
+// firstImagined is the first port that a dry run returns, as in Kubernetes. It is just after the
+// default range.
 const firstImagined = 32769
 
-// wantsPorts reports whether ports that are not set are to be chosen.
+// wantsPorts reports whether unset node ports are to be allocated.
 func wantsPorts(svc *corev1.Service) bool {
 	switch svc.Spec.Type {
 	case corev1.ServiceTypeNodePort:
@@ -32,12 +33,12 @@ func wantsPorts(svc *corev1.Service) bool {
 	return false
 }
 
-// wantsHealthPort reports whether svc's nodes answer for their local endpoints.
+// wantsHealthPort reports whether svc needs a health check node port.
 func wantsHealthPort(svc *corev1.Service) bool {
 	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// portsOf are the node ports that svc holds.
+// portsOf returns the node ports that svc holds.
 func portsOf(svc *corev1.Service) []int {
 	var out []int
 	if hasPorts(svc) {
@@ -53,8 +54,7 @@ func portsOf(svc *corev1.Service) []int {
 	return out
 }
 
-// keepAllocated fills what a client that replaces a service left out with what
-// the service has.
+// keepAllocated copies ports that a client left out of an update from the stored service.
 func keepAllocated(svc, old *corev1.Service) {
 	if !external(svc) && !external(old) {
 		if svc.Spec.ClusterIP == "" {
@@ -89,8 +89,8 @@ func keepPorts(svc, old *corev1.Service) {
 	}
 }
 
-// allocatePorts takes the node ports that svc has not got, all in one
-// transaction, and notes those it gives up.
+// allocatePorts allocates the missing node ports of svc in one transaction, and records those that
+// it no longer needs.
 func (a *Allocator) allocatePorts(ctx context.Context, svc, old *corev1.Service, dryRun bool, c *change) error {
 	var held []int
 	if old != nil {
@@ -122,7 +122,7 @@ func (a *Allocator) allocatePorts(ctx context.Context, svc, old *corev1.Service,
 	return nil
 }
 
-// repeatsPort reports whether two ports of svc have one node port and protocol.
+// repeatsPort reports whether two ports of svc have the same node port and protocol.
 func repeatsPort(svc *corev1.Service) bool {
 	for i, p := range svc.Spec.Ports {
 		if p.NodePort != 0 && slices.ContainsFunc(svc.Spec.Ports[:i], func(o corev1.ServicePort) bool { return o.NodePort == p.NodePort && o.Protocol == p.Protocol }) {
@@ -132,7 +132,7 @@ func repeatsPort(svc *corev1.Service) bool {
 	return false
 }
 
-// needsNew reports whether svc needs a port that is not held.
+// needsNew reports whether svc needs a port that is not in held.
 func needsNew(svc, old *corev1.Service, held []int) bool {
 	if beginsHealthPort(svc, old) && !slices.Contains(held, int(svc.Spec.HealthCheckNodePort)) {
 		return true
@@ -145,14 +145,14 @@ func needsNew(svc, old *corev1.Service, held []int) bool {
 	})
 }
 
-// beginsHealthPort reports whether svc wants a port for health checks and had none
-// before. One that it has cannot be changed for another: validation says so.
+// beginsHealthPort reports whether svc needs a health check port and had none before. Validation
+// rejects a change of an existing one.
 func beginsHealthPort(svc, old *corev1.Service) bool {
 	return wantsHealthPort(svc) && (old == nil || !wantsHealthPort(old))
 }
 
-// portPlan is one attempt at the ports of a service, against one state of the
-// bitmap. It changes nothing of the service.
+// portPlan is one attempt to choose the ports of a service, based on one state of the bitmap. It
+// does not change the service.
 type portPlan struct {
 	svc    *corev1.Service
 	held   []int
@@ -193,8 +193,8 @@ func (p *portPlan) make(old *corev1.Service) error {
 	return nil
 }
 
-// port chooses one service port's node port. On create, ports of one number
-// (TCP and UDP) share a node port.
+// port chooses the node port of one service port. On create, ports with the same number (TCP and
+// UDP) share a node port.
 func (p *portPlan) port(i int, update bool) error {
 	sp := &p.chosen[i]
 	if sp.NodePort == 0 && !wantsPorts(p.svc) {
@@ -226,8 +226,8 @@ func (p *portPlan) port(i int, update bool) error {
 	return nil
 }
 
-// has reports whether the node port of service port i need not be taken any more. On
-// create that is so where the first port of the same number has it.
+// has reports whether the node port of service port i is already allocated. On create, this is so
+// if the first port with the same number has it.
 func (p *portPlan) has(i int, update bool) bool {
 	sp := p.chosen[i]
 	if update {
@@ -237,7 +237,7 @@ func (p *portPlan) has(i int, update bool) bool {
 	return first < i && p.chosen[first].NodePort == sp.NodePort
 }
 
-// any takes port want, or any free one when want is 0.
+// any allocates port want, or any free port if want is 0.
 func (p *portPlan) any(want int) (int, error) {
 	var err error
 	switch {
@@ -245,7 +245,7 @@ func (p *portPlan) any(want int) (int, error) {
 		want = p.imagine()
 	case want == 0:
 		want, err = p.ports.takeAny(p.bitmap)
-	case p.dry && !p.ports.pool.Contains(want): // a dry run asks only whether the port is taken
+	case p.dry && !p.ports.pool.Contains(want): // a dry run only checks whether the port is taken
 	default:
 		err = p.ports.take(p.bitmap, want)
 	}
@@ -255,8 +255,7 @@ func (p *portPlan) any(want int) (int, error) {
 	return want, err
 }
 
-// imagine is the port that a dry run shows: nobody is to rely on it, and Kubernetes
-// does not look for a free one either.
+// imagine returns the port that a dry run shows. As in Kubernetes, it may be taken.
 func (p *portPlan) imagine() int {
 	if len(p.taken) == 0 {
 		return firstImagined

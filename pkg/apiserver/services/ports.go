@@ -23,7 +23,7 @@ const portsKey = "servicenodeports"
 
 var errPortAllocated = errors.New("provided port is already allocated")
 
-// Ports hands out node ports from the stored bitmap. It is safe for concurrent use.
+// Ports allocates node ports in the stored bitmap. It is safe for concurrent use.
 type Ports struct {
 	store store.ReadWriter
 	pool  config.PortRange
@@ -38,14 +38,14 @@ func NewPorts(s store.ReadWriter, pool config.PortRange, random *rand.Rand) *Por
 	return &Ports{store: s, pool: pool, random: random}
 }
 
-// bitmap is the set of taken ports, by their distance from the range's first.
+// bitmap is the set of taken ports, as offsets from the first port of the range.
 type bitmap struct{ big.Int }
 
 func (b *bitmap) has(i int) bool        { return b.Bit(i) == 1 }
 func (b *bitmap) set(i int, taken bool) { b.SetBit(&b.Int, i, map[bool]uint{true: 1}[taken]) }
 
-// change applies fn to the bitmap in one transaction. A range that was
-// configured differently before keeps what fits.
+// change applies fn to the bitmap in one transaction. If the stored range differs from the
+// configured one, ports in both are kept.
 func (p *Ports) change(ctx context.Context, dryRun bool, fn func(*bitmap) error) error {
 	if dryRun {
 		b, err := p.read(ctx)
@@ -123,7 +123,7 @@ func (p *Ports) read(ctx context.Context) (*bitmap, error) {
 	return p.parse(alloc), nil
 }
 
-// take sets a port's bit.
+// take allocates a port.
 func (p *Ports) take(b *bitmap, port int) error {
 	if !p.pool.Contains(port) {
 		return fmt.Errorf("provided port is not in the valid range. The range of valid ports is %s", p.pool)
@@ -135,7 +135,7 @@ func (p *Ports) take(b *bitmap, port int) error {
 	return nil
 }
 
-// takeAny sets the bit of a free port, of the upper band while it has one.
+// takeAny allocates a free port, from the upper band if it has one.
 func (p *Ports) takeAny(b *bitmap) (int, error) {
 	size := p.pool.Size()
 	low := int(band(uint64(size), 16, 128, 32))
@@ -161,7 +161,7 @@ func (p *Ports) draw(n int) int {
 	return p.random.IntN(n)
 }
 
-// release clears the bits of ports.
+// release frees ports.
 func (p *Ports) release(ctx context.Context, ports []int) error {
 	if len(ports) == 0 {
 		return nil

@@ -14,7 +14,7 @@ import (
 	networkinginformers "k8s.io/client-go/informers/networking/v1"
 )
 
-// Family is the IP family of a range.
+// Family returns the IP family of a range.
 func Family(r netip.Prefix) corev1.IPFamily {
 	if r.Addr().Is4() {
 		return corev1.IPv4Protocol
@@ -22,9 +22,9 @@ func Family(r netip.Prefix) corev1.IPFamily {
 	return corev1.IPv6Protocol
 }
 
-// Follow returns what an allocator knows by informers: which addresses are
-// taken, and the ranges of a family: the configured ones, and those of
-// ServiceCIDR objects that are ready and are not being deleted.
+// Follow returns two functions that read informers: whether an address is taken, and the ranges of
+// a family. These are the configured ranges and those of ServiceCIDR objects that are ready and not
+// being deleted.
 func Follow(informers networkinginformers.Interface, configured []netip.Prefix) (known func(name string) bool, ranges func(corev1.IPFamily) []netip.Prefix) {
 	addresses := informers.IPAddresses().Informer().GetIndexer()
 	known = func(name string) bool {

@@ -24,19 +24,17 @@ import (
 const (
 	// repairInterval is how often allocations are compared with services.
 	repairInterval = 3 * time.Minute
-	// leakGrace is how old an address without its service must be before it is
-	// taken for lost: its service may be on its way.
+	// leakGrace is how old an address without a service must be to be released. A younger one may
+	// belong to a service that is being created.
 	leakGrace = time.Minute
-	// leakRounds is in how many rounds a port without a service must have been
-	// seen before it is taken for lost.
+	// leakRounds is the number of rounds after which a port without a service is released.
 	leakRounds = 3
 )
 
-// Lists are where the loop reads what it compares: in the server that it is part of, which is
-// no request to anybody.
+// Lists are the registries that the repair reads, without requests to the server.
 type Lists struct{ Services, Addresses *registry.Registry }
 
-// repair is the memory of the repair loop.
+// repair is the state of the repair loop.
 type repair struct {
 	a      *Allocator
 	lists  Lists
@@ -45,8 +43,8 @@ type repair struct {
 	leaked map[int]int // rounds in which a port had no service
 }
 
-// Repair takes what services hold and nobody has recorded. It is one round of
-// RunRepair, which frees nothing.
+// Repair allocates what services hold and the allocator does not have. It runs one round of
+// RunRepair that frees nothing.
 func (a *Allocator) Repair(ctx context.Context, lists Lists, client kubernetes.Interface) error {
 	r := &repair{a: a, lists: lists, client: client, leaked: map[int]int{}}
 	return r.round(ctx)
@@ -77,7 +75,7 @@ func (r *repair) round(ctx context.Context) error {
 	return errors.Join(r.ports(ctx, all), r.addresses(ctx, all))
 }
 
-// list returns the objects of a registry, in all namespaces, as of now.
+// list returns the current objects of a registry in all namespaces.
 func list[T resource.Object](ctx context.Context, from *registry.Registry, options metav1.ListOptions) ([]T, error) {
 	page, err := from.List(ctx, metav1.NamespaceAll, options)
 	if err != nil {
@@ -98,8 +96,7 @@ func list[T resource.Object](ctx context.Context, from *registry.Registry, optio
 	return out, nil
 }
 
-// ports sets the bits of ports in use, and clears those that nobody has used
-// for some rounds.
+// ports allocates the ports in use, and frees ports without a service for leakRounds.
 func (r *repair) ports(ctx context.Context, all []*corev1.Service) error {
 	used := map[int]bool{}
 	for _, svc := range all {
@@ -135,8 +132,7 @@ func (r *repair) ports(ctx context.Context, all []*corev1.Service) error {
 	return nil
 }
 
-// addresses creates what is missing, and deletes addresses whose service does
-// not have them.
+// addresses creates missing addresses, and deletes those without a service.
 func (r *repair) addresses(ctx context.Context, all []*corev1.Service) error {
 	objects, err := list[*networkingv1.IPAddress](ctx, r.lists.Addresses, metav1.ListOptions{LabelSelector: managerLabel + "=" + manager})
 	if err != nil {

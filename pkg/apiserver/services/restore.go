@@ -5,12 +5,12 @@ package services
 
 import corev1 "k8s.io/api/core/v1"
 
-// Restore fills in the addresses and families of a service that was stored before services had more
-// than one address, or named their families.
+// Restore sets the addresses and families of a service that was stored before services had these
+// fields.
 func (a *Allocator) Restore(svc *corev1.Service) {
 	syncClusterIPs(svc, nil)
 	if external(svc) {
-		svc.Spec.InternalTrafficPolicy = nil // once it was set by default
+		svc.Spec.InternalTrafficPolicy = nil // earlier servers set it by default
 		return
 	}
 	if spec := &svc.Spec; len(spec.IPFamilies) == 0 {
@@ -24,8 +24,8 @@ func (a *Allocator) Restore(svc *corev1.Service) {
 	}
 }
 
-// familiesOf are those of a service's addresses. Nobody knows of which families the
-// endpoints are that somebody made for a service without a selector.
+// familiesOf returns the families of a service's addresses. For a headless service without a
+// selector, the families of its endpoints are unknown.
 func familiesOf(svc *corev1.Service, configured []corev1.IPFamily) (families []corev1.IPFamily) {
 	switch {
 	case headless(svc) && len(svc.Spec.Selector) == 0:
@@ -36,7 +36,7 @@ func familiesOf(svc *corev1.Service, configured []corev1.IPFamily) (families []c
 	for _, ip := range svc.Spec.ClusterIPs {
 		family, ok := familyOf(ip)
 		if !ok {
-			family = corev1.IPv4Protocol // as Kubernetes takes what is no address
+			family = corev1.IPv4Protocol // Kubernetes treats an invalid address as IPv4
 		}
 		families = append(families, family)
 	}

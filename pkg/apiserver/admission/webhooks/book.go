@@ -17,11 +17,12 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/admission/webhookhealth"
 )
 
-// maxEndpoints is how many endpoints are remembered. Beyond it those that have
-// no failures are forgotten, and then any.
+// maxEndpoints is the maximum number of endpoints in a Book. Beyond it, endpoints without failures
+// are forgotten first, then others.
 const maxEndpoints = 2048
 
-// Book has the health of every endpoint that has been called.
+// Book records the health of all webhook endpoints that have been called. It is safe for concurrent
+// use.
 type Book struct {
 	clock clock.Clock
 	log   *slog.Logger
@@ -38,7 +39,7 @@ func NewBook(clk clock.Clock, log *slog.Logger) (*Book, error) {
 	return &Book{clock: clk, log: log, nobody: nobody, circuits: make(map[string]*circuit)}, err
 }
 
-// Wrap has webhooks called by way of the book.
+// Wrap returns of with transports that record calls in the book.
 func (b *Book) Wrap(of webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
 	kept := func(namespace string, c *rest.Config, err error) (*rest.Config, error) {
 		if err != nil {
@@ -64,7 +65,7 @@ func (b *Book) Wrap(of webhook.AuthenticationInfoResolver) webhook.Authenticatio
 	}
 }
 
-// circuit is that of an endpoint, made when it is first called.
+// circuit returns the circuit of an endpoint, and creates it if needed.
 func (b *Book) circuit(url string) *circuit {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -80,7 +81,7 @@ func (b *Book) circuit(url string) *circuit {
 	return c
 }
 
-// forget makes room. b.mu is held.
+// forget removes an endpoint. The caller holds b.mu.
 func (b *Book) forget() {
 	for url, c := range b.circuits {
 		if c.health().ConsecutiveFailures == 0 {
@@ -95,7 +96,8 @@ func (b *Book) forget() {
 	}
 }
 
-// health is that of an endpoint; all zero but for its state when it has not been called.
+// health returns the health of an endpoint. It is healthy and otherwise zero if the endpoint has
+// not been called.
 func (b *Book) health(url string) webhookhealth.Health {
 	b.mu.Lock()
 	c := b.circuits[url]
@@ -106,15 +108,15 @@ func (b *Book) health(url string) webhookhealth.Health {
 	return c.health()
 }
 
-// review is what is known of the request on whose account a webhook is called.
+// review is the request that a webhook is called for.
 type review struct {
 	attributes admission.Attributes
-	ctx        context.Context // the request's own, which outlives the webhook's time
+	ctx        context.Context // context of the request, which outlives the webhook's timeout
 }
 
 type reviewKey struct{}
 
-// For tells callers below ctx which request is being reviewed.
+// For returns a context that tells webhook callers which request is under review.
 func For(ctx context.Context, a admission.Attributes) context.Context {
 	return context.WithValue(ctx, reviewKey{}, &review{a, ctx})
 }

@@ -24,13 +24,13 @@ import (
 // webhook would have no circuit. So it is shown the certificate of an authority
 // that has signed nothing and never will, by which callers know what is meant.
 
-// authority is that authority.
+// authority is a CA that has signed nothing.
 type authority struct {
 	bundle []byte
 	pool   *x509.CertPool
 }
 
-// newAuthority makes one, and forgets its key.
+// newAuthority creates an authority and discards its key.
 func newAuthority() (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -46,21 +46,21 @@ func newAuthority() (*authority, error) {
 	return a, nil
 }
 
-// signs reports whether the transport inside believes a and nobody else.
+// signs reports whether the innermost transport trusts a and no other CA.
 func (a *authority) signs(rt http.RoundTripper) bool {
 	c, err := utilnet.TLSClientConfig(rt)
 	return err == nil && c != nil && c.RootCAs != nil && c.RootCAs.Equal(a.pool)
 }
 
-// stand puts a in the place of a bundle that has no certificate. An empty one
-// stands for the authorities that the machine knows.
+// stand replaces a bundle without a certificate by a. An empty bundle means the machine's CAs and
+// is not replaced.
 func (a *authority) stand(bundle *[]byte) {
 	if len(*bundle) > 0 && !x509.NewCertPool().AppendCertsFromPEM(*bundle) {
 		*bundle = a.bundle
 	}
 }
 
-// Readable is the transform of the informers that webhooks come from.
+// Readable is a transform for the informers of webhook configurations.
 func (b *Book) Readable(obj any) (any, error) {
 	switch c := obj.(type) {
 	case *admissionregistrationv1.MutatingWebhookConfiguration:
@@ -77,12 +77,12 @@ func (b *Book) Readable(obj any) (any, error) {
 	return obj, nil
 }
 
-var errBundle = errors.New("unable to load root certificates: unable to parse bytes as PEM block") // Kubernetes' words
+var errBundle = errors.New("unable to load root certificates: unable to parse bytes as PEM block") // Kubernetes' message
 
-// unreadable takes the place of the transport of such a webhook.
+// unreadable is the transport of a webhook whose bundle has no certificate.
 type unreadable struct{}
 
-// RoundTrip connects to nobody.
+// RoundTrip returns an error without connecting.
 func (unreadable) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body != nil {
 		_ = r.Body.Close()

@@ -19,28 +19,27 @@ import (
 )
 
 const (
-	// maxAnswer is how long an answer may be, beside four times what was asked:
-	// the largest object that is taken makes a patch of half of it.
+	// maxAnswer is the maximum size of an answer, in addition to four times the size of the
+	// request. The largest accepted object can have a patch of half this size.
 	maxAnswer = 8 << 20
-	// patience is how long a client has waited for a webhook when its giving up
-	// speaks against the webhook.
+	// patience is how long a client must have waited for a webhook so that its cancellation counts
+	// as a failure of the webhook.
 	patience = 5 * time.Second
-	// probeTime is how long a probe takes at most: the longest time that a
-	// webhook can have.
+	// probeTime is the timeout of a probe, which is the maximum timeout of a webhook.
 	probeTime = 30 * time.Second
 )
 
-// caller carries reviews to the webhooks of one service or host.
+// caller sends reviews to the webhooks of one service or host.
 type caller struct {
 	book      *Book
-	namespace string // of the service; empty for a host
+	namespace string // namespace of the service; empty for a host
 	next      http.RoundTripper
 }
 
-// WrappedRoundTripper is the transport inside, for who looks for its settings.
+// WrappedRoundTripper returns the inner transport, so that its settings can be found.
 func (c *caller) WrappedRoundTripper() http.RoundTripper { return c.next }
 
-// RoundTrip calls a webhook, or answers for it.
+// RoundTrip calls a webhook, or answers in its place if it is failing.
 func (c *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	at := r.URL.Scheme + "://" + r.URL.Host + r.URL.Path
 	health := c.book.circuit(at)
@@ -58,7 +57,7 @@ func (c *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	return passOver(r, why)
 }
 
-// call carries a review and takes down how it went.
+// call sends a review and records the outcome.
 func (c *caller) call(r *http.Request, health *circuit, at string, of *review) (*http.Response, error) {
 	start := c.book.clock.Now()
 	resp, err := c.next.RoundTrip(r)
@@ -86,8 +85,8 @@ func (c *caller) call(r *http.Request, health *circuit, at string, of *review) (
 	return resp, err
 }
 
-// probe asks a failing webhook about a request that has been let through. Its
-// answer tells only that it is back.
+// probe sends a review that was already admitted to a failing webhook, only to see whether the
+// webhook answers again.
 func (c *caller) probe(r *http.Request, health *circuit, at string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), probeTime)
 	again := r.Clone(ctx)
@@ -109,7 +108,7 @@ func (c *caller) probe(r *http.Request, health *circuit, at string) {
 	}()
 }
 
-// buffer reads an answer, so that what comes after need not wait for it.
+// buffer reads a whole answer into memory, so that its outcome is known.
 func buffer(resp *http.Response, limit int64) error {
 	data, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
 	_ = resp.Body.Close()
@@ -123,8 +122,8 @@ func buffer(resp *http.Response, limit int64) error {
 	return nil
 }
 
-// wrong reads an answer, which Bounded has put an end to, and returns what is is
-// wrong with it; empty if it is a review.
+// wrong reads an answer, whose size Bounded limits, and returns what is wrong with it, or "" if it
+// is a valid review.
 func wrong(r *http.Request, resp *http.Response) string {
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
@@ -145,7 +144,7 @@ func wrong(r *http.Request, resp *http.Response) string {
 	case answer.Response == nil:
 		return "answer has no response"
 	case err != nil || asked.apiVersion != admissionv1.SchemeGroupVersion.String():
-		return "" // earlier versions allow an answer to leave things out
+		return "" // earlier versions allow incomplete answers
 	case answer.APIVersion != asked.apiVersion || answer.Kind != "AdmissionReview":
 		return fmt.Sprintf("answer is of kind %s %s", answer.APIVersion, answer.Kind)
 	case answer.Response.UID != asked.uid:
@@ -154,13 +153,13 @@ func wrong(r *http.Request, resp *http.Response) string {
 	return ""
 }
 
-// head is what a review begins with.
+// head is the type of a review and of its request.
 type head struct {
 	apiVersion string
 	uid        types.UID
 }
 
-// headOf reads the head of a review, and not the objects in it, which may be large.
+// headOf decodes the head of a review without the objects in it, which may be large.
 func headOf(r *http.Request) (h head, err error) {
 	if r.GetBody == nil {
 		return h, errors.New("body of review is gone")
@@ -193,8 +192,8 @@ func headOf(r *http.Request) (h head, err error) {
 	return h, nil
 }
 
-// passOver answers in the place of a failing webhook that nothing speaks against
-// a request, and that it has not been asked.
+// passOver answers in place of a failing webhook: the request is allowed, with an audit annotation
+// that the webhook was not called.
 func passOver(r *http.Request, why excuse) (*http.Response, error) {
 	asked, err := headOf(r)
 	if err != nil {
@@ -221,15 +220,16 @@ func passOver(r *http.Request, why excuse) (*http.Response, error) {
 	}, nil
 }
 
-// Bounded has answers end at a limit that is in proportion to what was asked.
+// Bounded returns a transport that limits the size of answers in proportion to the size of the
+// request.
 func Bounded(next http.RoundTripper) http.RoundTripper { return bounded{next} }
 
 type bounded struct{ http.RoundTripper }
 
-// WrappedRoundTripper is the transport inside, for who looks for its settings.
+// WrappedRoundTripper returns the inner transport, so that its settings can be found.
 func (b bounded) WrappedRoundTripper() http.RoundTripper { return b.RoundTripper }
 
-// RoundTrip carries one request.
+// RoundTrip sends one request.
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := b.RoundTripper.RoundTrip(r)
 	if err == nil {

@@ -12,38 +12,37 @@ import (
 )
 
 const (
-	// A webhook is failing after so many failures in a row that lie at least so
-	// far apart: three requests of the moment in which its server is replaced
-	// do not make it one.
+	// A webhook is failing after openFailures failures in a row that span at least openAfter. The
+	// span keeps a few concurrent failures during a restart of its server from counting.
 	openFailures = 3
 	openAfter    = 2 * time.Second
-	// A failing webhook that nobody else asks is probed: at first after
-	// probeFirst, then after twice as long each time, up to probeLast.
+	// A failing webhook without other calls is probed after probeFirst, then at intervals that
+	// double up to probeLast.
 	probeFirst = time.Second
 	probeLast  = 15 * time.Second
-	// kept is how many latencies are remembered.
+	// kept is the number of latencies that are remembered.
 	kept = 128
 )
 
-// circuit is what is known of one endpoint. It does no I/O and has no clock.
+// circuit is the state of one endpoint. It does no I/O and has no clock.
 type circuit struct {
 	mu sync.Mutex
-	// row is how many calls in a row failed, the first of them at since.
+	// row is the number of consecutive failures. The first of them was at since.
 	row   int
 	since time.Time
 	open  bool
-	// probe is when the next probe is due, wait after how long the one after it.
+	// probe is when the next probe is due, and wait is the interval after it.
 	probe   time.Time
 	wait    time.Duration
 	probing bool
 
 	calls, failures, passed uint64
-	reason                  string // of the last failure
+	reason                  string // reason of the last failure
 	failedAt, answeredAt    time.Time
 	latencies               [kept]time.Duration
 }
 
-// answered takes down an answer. It closes the circuit, and reports whether it was open.
+// answered records an answer. It closes the circuit, and reports whether it was open.
 func (c *circuit) answered(now time.Time, took time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,7 +53,7 @@ func (c *circuit) answered(now time.Time, took time.Duration) bool {
 	return was
 }
 
-// failed takes down a failure, and reports whether it opened the circuit.
+// failed records a failure, and reports whether it opened the circuit.
 func (c *circuit) failed(now time.Time, took time.Duration, reason string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,7 +69,7 @@ func (c *circuit) failed(now time.Time, took time.Duration, reason string) bool 
 		c.probe, c.wait = now.Add(c.wait), min(2*c.wait, probeLast)
 		return false
 	}
-	// A call that took long began to fail when it began.
+	// Count a failure from the start of its call.
 	if c.row < openFailures || now.Sub(c.since)+took < openAfter {
 		return false
 	}
@@ -78,7 +77,7 @@ func (c *circuit) failed(now time.Time, took time.Duration, reason string) bool 
 	return true
 }
 
-// abandoned takes down a call of which nobody knows how it would have ended.
+// abandoned records a call with an unknown outcome.
 func (c *circuit) abandoned() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,8 +91,8 @@ func (c *circuit) isOpen() bool {
 	return c.open
 }
 
-// pass takes down that a request was let through, and reports whether it is to
-// be the probe. There is one probe at a time.
+// pass records that a request was admitted without the webhook, and reports whether this request is
+// the probe. There is at most one probe at a time.
 func (c *circuit) pass(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,7 +104,7 @@ func (c *circuit) pass(now time.Time) bool {
 	return true
 }
 
-// health is a copy of what is known.
+// health returns a copy of the state.
 func (c *circuit) health() webhookhealth.Health {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// excuse is why a request goes through without a failing webhook; none is the
-// empty string, and most requests have none.
+// excuse is the reason why a request is admitted without a failing webhook. Empty: the request
+// needs the webhook, as most do.
 type excuse string
 
 const (
@@ -29,8 +29,8 @@ const (
 	nodesPods     excuse = "a node reports of its pods"
 )
 
-// vital is what components need to write, wherever it is, so that nodes stay
-// alive and are known to be.
+// vital returns the resources that components must be able to write in any namespace to keep nodes
+// alive.
 func vital() []schema.GroupResource {
 	return []schema.GroupResource{
 		{Resource: "nodes"}, {Resource: "events"}, {Group: "events.k8s.io", Resource: "events"},
@@ -43,8 +43,8 @@ func vital() []schema.GroupResource {
 	}
 }
 
-// excused decides whether a request goes through without a failing webhook that
-// a service in namespace serves; empty for one that is not served by a service.
+// excused returns the reason to admit a request without a failing webhook. namespace is that of the
+// webhook's service, or empty if it is not served by a service.
 func excused(a admission.Attributes, namespace string) excuse {
 	if namespace != "" && in(a, namespace) {
 		return ownNamespace
@@ -58,7 +58,7 @@ func excused(a admission.Attributes, namespace string) excuse {
 	case !component(u):
 		return ""
 	case !node(u) && (in(a, metav1.NamespaceSystem) || in(a, corev1.NamespaceNodeLease)):
-		return systemSpace // nodes need only the objects of the cases below
+		return systemSpace // nodes only need the objects below
 	case slices.Contains(vital(), a.GetResource().GroupResource()):
 		return systemObjects
 	case node(u) && podReport(a):
@@ -67,8 +67,7 @@ func excused(a admission.Attributes, namespace string) excuse {
 	return ""
 }
 
-// in reports whether a request is about something in a namespace, or about the
-// namespace itself.
+// in reports whether a request is for an object in namespace or for the namespace itself.
 func in(a admission.Attributes, namespace string) bool {
 	if a.GetResource().GroupResource() == (schema.GroupResource{Resource: "namespaces"}) {
 		return a.GetName() == namespace
@@ -91,9 +90,8 @@ func node(u user.Info) bool {
 	return strings.HasPrefix(u.GetName(), "system:node:") && slices.Contains(u.GetGroups(), user.NodesGroup)
 }
 
-// podReport reports whether a request tells of what has happened on a node: the
-// status of pods, mirrors of static ones, the end of those that were to end. A
-// token for a pod that runs there is one more.
+// podReport reports whether a request reports what happened on a node: the status of pods, mirrors
+// of static pods, the completed deletion of pods. Tokens for pods on the node count too.
 func podReport(a admission.Attributes) bool {
 	switch gr := a.GetResource().GroupResource(); {
 	case gr == schema.GroupResource{Resource: "serviceaccounts"}:

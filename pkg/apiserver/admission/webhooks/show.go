@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/admission/webhookhealth"
 )
 
-// List is every webhook that is configured, in order of what they are called.
+// List returns all configured webhooks in the order of their calls.
 func (b *Book) List(configured informers.Interface) ([]webhookhealth.Webhook, error) {
 	var out []webhookhealth.Webhook
 	add := func(kind, configuration, name string, at admissionregistrationv1.WebhookClientConfig, policy *admissionregistrationv1.FailurePolicyType, timeout *int32) {
@@ -61,7 +61,7 @@ func (b *Book) List(configured informers.Interface) ([]webhookhealth.Webhook, er
 	return out, nil
 }
 
-// endpoint is what a webhook is called by, as a caller sees it.
+// endpoint returns the URL of a webhook as callers see it.
 func endpoint(c admissionregistrationv1.WebhookClientConfig) string {
 	if c.Service == nil {
 		if c.URL == nil {
@@ -83,7 +83,7 @@ func endpoint(c admissionregistrationv1.WebhookClientConfig) string {
 	return "https://" + net.JoinHostPort(c.Service.Name+"."+c.Service.Namespace+".svc", strconv.Itoa(port)) + at
 }
 
-// Handler answers with all webhooks as a document.
+// Handler serves all webhooks as a JSON document.
 func (b *Book) Handler(configured informers.Interface) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		list, err := b.List(configured)
@@ -96,7 +96,7 @@ func (b *Book) Handler(configured informers.Interface) http.Handler {
 	})
 }
 
-// Collector has the health of endpoints as metrics.
+// Collector exports the health of endpoints as metrics.
 func (b *Book) Collector() prometheus.Collector {
 	desc := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc("keelson_admission_webhook_"+name, help, []string{"url"}, nil)
@@ -144,7 +144,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// all is the health of every endpoint by its URL.
+// all returns the health of every endpoint by its URL.
 func (b *Book) all() map[string]webhookhealth.Health {
 	b.mu.Lock()
 	defer b.mu.Unlock()
