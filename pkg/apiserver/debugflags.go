@@ -13,17 +13,16 @@ import (
 )
 
 const (
-	// debugFlagsPath lists the flags that may be changed while the server runs.
+	// debugFlagsPath is the path of the flags that can be changed at run time.
 	debugFlagsPath = "/debug/flags"
-	// debugFlagsPage is the list, which is that of Kubernetes: clients may read it.
+	// debugFlagsPage is the list of these flags, in Kubernetes' format, which clients may parse.
 	debugFlagsPage = "<html>\n<head>\n<title>/debug/flags/</title>\n</head>\n<body>\n/debug/flags/<br>\n<br>\nflags:<br>\n<table>\n" +
 		"<tr>v<br>\n</table>\n<br>\nfull flags configurable<br>\n</body>\n</html>\n"
-	// maxFlagValue bounds what is read of a value.
+	// maxFlagValue is the maximum size of a value in a request.
 	maxFlagValue = 1 << 10
 )
 
-// addDebugFlags serves the flags that may be changed while the server runs: how
-// much the log says.
+// addDebugFlags serves the flags that can be changed at run time: the log verbosity.
 func (m *mux) addDebugFlags(v *daemon.Verbosity) {
 	index := document("text/html; charset=utf-8", []byte(debugFlagsPage))
 	m.handle(debugFlagsPath, index)
@@ -33,11 +32,11 @@ func (m *mux) addDebugFlags(v *daemon.Verbosity) {
 		w.Header().Set("Content-Type", "text/plain")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.WriteHeader(code)
-		_, _ = fmt.Fprintln(w, text) // a client that is gone misses nothing
+		_, _ = fmt.Fprintln(w, text) // fails if the client is gone
 	}))
 }
 
-// setVerbosity does what a request asks for, and returns the answer to it.
+// setVerbosity handles a request to change the verbosity, and returns the answer.
 func setVerbosity(v *daemon.Verbosity, r *http.Request) (code int, text string) {
 	if r.Method != http.MethodPut {
 		return http.StatusNotAcceptable, "unsupported http method"

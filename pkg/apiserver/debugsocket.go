@@ -17,7 +17,7 @@ import (
 	"keelson.dev/keelson/pkg/beneath"
 )
 
-// logsDir is what /logs/ serves.
+// logsDir is the directory that /logs/ serves.
 const logsDir = "/var/log"
 
 // addLogs serves the files of logsDir. It follows no link out of the directory, because pods of the
@@ -30,14 +30,14 @@ func (m *mux) addLogs() {
 	m.handle("/logs/", http.StripPrefix("/logs/", http.FileServerFS(beneath.Files(logsDir))))
 }
 
-// serveDebugSocket serves profiles, and the flags that may be changed, to everybody who may open the
-// configured socket, until ctx is done.
+// serveDebugSocket serves profiles and the changeable flags on the configured unix socket until ctx
+// is done. Every user who can open the socket has access.
 func (s *Server) serveDebugSocket(ctx context.Context, background *sync.WaitGroup) error {
 	path := s.cfg.Debug.Socket
 	if path == "" {
 		return nil
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // one that a killed server left
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // a killed server may have left its socket
 		return fmt.Errorf("debug socket: %w", err)
 	}
 	var lc net.ListenConfig
@@ -57,7 +57,7 @@ func (s *Server) serveDebugSocket(ctx context.Context, background *sync.WaitGrou
 	})
 	background.Go(func() {
 		<-ctx.Done()
-		_ = server.Close() // nobody is left to be told
+		_ = server.Close() // the server stops; errors do not matter
 	})
 	return nil
 }

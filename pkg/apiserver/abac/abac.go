@@ -1,10 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package abac decides requests by a file with one policy on each line, in JSON:
-// of version abac.authorization.kubernetes.io/v1beta1, or of v0, as Kubernetes had it
-// first, which need not be named. Policies only allow: what none of them does is left to
-// others. The file is read once.
+// Package abac authorizes requests by a policy file with one JSON object per line, in version
+// abac.authorization.kubernetes.io/v1beta1 or in the older format without a version. Policies can
+// only allow requests; other authorizers decide about the rest. The file is read once.
 package abac
 
 import (
@@ -29,7 +28,7 @@ const (
 	maxLine      = 1 << 20
 )
 
-// policy allows its subjects what it names. Empty fields match nothing.
+// policy allows its subjects the requests that it matches. An empty field matches nothing.
 type policy struct {
 	User            string `json:"user"`
 	Group           string `json:"group"`
@@ -40,16 +39,16 @@ type policy struct {
 	NonResourcePath string `json:"nonResourcePath"`
 }
 
-// Policies are the lines of a file. They are immutable.
+// Policies are the policies of a file. They are immutable.
 type Policies []policy
 
-// Load reads a file. Lines that are empty or begin with # say nothing.
+// Load reads a file. Empty lines and lines that begin with # are ignored.
 func Load(path string) (Policies, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() // only read
+	defer f.Close() // errors of a file that is only read do not matter
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, maxLine)
 	var out Policies
@@ -88,7 +87,7 @@ func parse(line []byte) (policy, error) {
 	return p.Spec.everybody(), nil
 }
 
-// parseFirst reads the first form, in which what is not said is anything.
+// parseFirst parses the older format, in which a missing field matches everything.
 func parseFirst(line []byte) (policy, error) {
 	var p policy
 	if err := json.UnmarshalCaseSensitivePreserveInts(line, &p); err != nil {
@@ -110,7 +109,7 @@ func parseFirst(line []byte) (policy, error) {
 	return p.everybody(), nil
 }
 
-// everybody has a subject "*" mean all who are authenticated.
+// everybody replaces the subject "*" by the group of all authenticated users.
 func (p policy) everybody() policy {
 	if p.User == all || p.Group == all {
 		p.User, p.Group = "", user.AllAuthenticated
@@ -128,8 +127,7 @@ func (ps Policies) Authorize(_ context.Context, a authorizer.Attributes) (author
 	return authorizer.DecisionNoOpinion, "No policy matched.", nil
 }
 
-// of reports whether u is whom the policy is for: of both user and group where
-// it names both.
+// of reports whether the policy is for u. If it names a user and a group, both must match.
 func (p *policy) of(u user.Info) bool {
 	if u == nil || p.User == "" && p.Group == "" {
 		return false

@@ -1,10 +1,10 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package authn says who sends a request. Authenticators are asked in order: front proxy
-// headers, client certificate, bearer token (static, service account, bootstrap, of configured
-// issuers, known to a webhook), and, where it is allowed and nothing was presented, nobody:
-// system:anonymous. Credentials that are presented and wrong are an error, never anonymous.
+// Package authn authenticates requests. It tries, in order: front proxy headers, client
+// certificates, bearer tokens (static, service account, bootstrap, configured issuers, webhook)
+// and, if allowed and without credentials, the user system:anonymous. Invalid credentials are an
+// error and never anonymous.
 package authn
 
 import (
@@ -29,25 +29,24 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// Config says whom to believe. Nil parts are left out.
+// Config configures the authenticators. Nil parts are omitted.
 type Config struct {
 	ClientCA      *CAFile
-	ProxyCA       *CAFile // of front proxies; RequestHeader goes with it
+	ProxyCA       *CAFile // CA of front proxies; used with RequestHeader
 	RequestHeader config.RequestHeader
 	TokenFile     string
 	// Bootstrap lists the bootstrap tokens in kube-system; nil if they are not accepted.
 	Bootstrap       corelisters.SecretLister
 	ServiceAccounts authenticator.Token
-	Issuers         *Issuers // of other tokens
+	Issuers         *Issuers // issuers of other tokens
 	Webhook         config.TokenWebhook
 	Audiences       authenticator.Audiences
-	// Anonymous is what requests without credentials may reach.
+	// Anonymous configures which paths accept requests without credentials.
 	Anonymous apiserver.AnonymousAuthConfig
 	Clock     clock.Clock
 }
 
-// tokenTTL is how long a verified token is believed without another look: what
-// revocation may lag behind.
+// tokenTTL is how long the result of a token is cached, and so the maximum delay of a revocation.
 const tokenTTL = 10 * time.Second
 
 // New returns the authenticator of requests.
@@ -90,7 +89,7 @@ func newTokens(cfg Config) (authenticator.Token, error) {
 	if cfg.Bootstrap != nil {
 		tokens = append(tokens, authenticator.WrapAudienceAgnosticToken(cfg.Audiences, &bootstrapTokens{cfg.Bootstrap, cfg.Clock}))
 	}
-	// After those that need to ask nobody.
+	// Tokens of configured issuers come after those that need no request to another server.
 	if cfg.Issuers != nil && !cfg.Issuers.None() {
 		tokens = append(tokens, cfg.Issuers)
 	}

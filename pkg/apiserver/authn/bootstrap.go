@@ -38,8 +38,8 @@ const (
 	bootstrapSecret = 16
 )
 
-// AuthenticateToken knows a token that is complete, not expired, and meant for
-// authentication. All else is nobody's token.
+// AuthenticateToken authenticates a complete, unexpired token that is enabled for authentication.
+// It returns no user for others.
 func (b *bootstrapTokens) AuthenticateToken(_ context.Context, token string) (*authenticator.Response, bool, error) {
 	if len(token) != bootstrapID+1+bootstrapSecret || token[bootstrapID] != '.' {
 		return nil, false, nil
@@ -88,7 +88,7 @@ func bootstrapperGroup(name string) bool {
 	return consists(rest[:len(rest)-1], ":-") && consists(rest[len(rest)-1:], "")
 }
 
-// consists reports whether s has only lower-case letters, digits and characters of others.
+// consists reports whether s contains only lower-case letters, digits and characters in others.
 func consists(s, others string) bool {
 	for _, c := range []byte(s) {
 		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && strings.IndexByte(others, c) < 0 {

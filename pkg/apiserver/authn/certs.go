@@ -20,26 +20,26 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// CAFile is a bundle of certificate authorities that follows its file.
+// CAFile is a bundle of CAs that is reloaded when its file changes.
 type CAFile struct {
 	name, path string
 	state      atomic.Pointer[caState]
 }
 
-// caState is one reading of the file. It is immutable.
+// caState is the contents of the file at one time. It is immutable.
 type caState struct {
 	pem  string
 	pool *x509.CertPool
-	ends []time.Time // of the authorities' own certificates
+	ends []time.Time // expiry times of the CAs' certificates
 }
 
-// LoadCAFile reads the bundle at path. name says in errors which of the server's bundles it is.
+// LoadCAFile reads the bundle at path. name identifies the bundle in errors.
 func LoadCAFile(name, path string) (*CAFile, error) {
 	c := &CAFile{name: name, path: path}
 	return c, c.Reload()
 }
 
-// Reload reads the file again; on an error the former bundle stays.
+// Reload reads the file again. On an error, the previous bundle stays.
 func (c *CAFile) Reload() error {
 	data, err := os.ReadFile(c.path)
 	if err != nil {
@@ -54,7 +54,7 @@ func (c *CAFile) Reload() error {
 	}
 	state := &caState{pem: string(data), pool: pool}
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
-		// What cannot be read is not in the pool either.
+		// A certificate that cannot be parsed is not in the pool either.
 		if a, err := x509.ParseCertificate(block.Bytes); err == nil {
 			state.ends = append(state.ends, a.NotAfter)
 		}
@@ -77,38 +77,39 @@ func (c *CAFile) Shares(other *CAFile) bool {
 	return false
 }
 
-// PEM is the bundle as it was read.
+// PEM returns the contents of the file.
 func (c *CAFile) PEM() string { return c.state.Load().pem }
 
-// Pool is the bundle as a pool. It is not to be modified.
+// Pool returns the bundle as a pool. Callers must not modify it.
 func (c *CAFile) Pool() *x509.CertPool { return c.state.Load().pool }
 
-// verifyOptions is what a client certificate is held against.
+// verifyOptions returns the options to verify a client certificate with.
 func (c *CAFile) verifyOptions() (x509.VerifyOptions, bool) {
 	o := requestx509.DefaultVerifyOptions()
 	o.Roots = c.Pool()
 	return o, true
 }
 
-// Connection remembers what a connection's client certificate proved. TLS
-// certificates belong to connections, so one verification serves all requests,
-// until the certificate ends or the authorities change.
+// Connection caches the verification of a connection's client certificate. TLS certificates belong
+// to connections, so one verification serves all requests until the certificate expires or the CAs
+// change.
 type Connection struct {
 	mu    sync.Mutex
-	state *caState // nil: nothing remembered
+	state *caState // nil if nothing is cached
 	resp  *authenticator.Response
 	until time.Time
 }
 
 type connectionKey struct{}
 
-// WithConnection marks ctx as that of one connection (http.Server.ConnContext).
+// WithConnection returns the context of a connection (for http.Server.ConnContext), in which
+// verifications are cached.
 func WithConnection(ctx context.Context) context.Context {
 	return context.WithValue(ctx, connectionKey{}, &Connection{})
 }
 
-// clientCerts authenticates by client certificate: common name is the user,
-// organizations are the groups.
+// clientCerts authenticates client certificates: the common name is the user, and organizations are
+// groups.
 type clientCerts struct {
 	ca     *CAFile
 	verify authenticator.Request
@@ -119,7 +120,8 @@ func newClientCerts(ca *CAFile, c clock.Clock) *clientCerts {
 	return &clientCerts{ca: ca, verify: requestx509.NewDynamic(ca.verifyOptions, requestx509.CommonNameUserConversion), clock: c}
 }
 
-// AuthenticateRequest answers from the connection's memory where it can.
+// AuthenticateRequest authenticates the client certificate, from the connection's cache if
+// possible.
 func (a *clientCerts) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, false, nil
@@ -143,9 +145,9 @@ func (a *clientCerts) AuthenticateRequest(r *http.Request) (*authenticator.Respo
 	return resp, true, nil
 }
 
-// chainEnd is when the first certificate of a chain ends that was valid now, the
-// authority's included. Intermediates and other authorities may not be part of
-// the verified chain; an early end only costs a verification.
+// chainEnd returns the first expiry of any certificate that may be in the verified chain, CAs
+// included. It may consider certificates outside the chain; an early end only costs another
+// verification.
 func chainEnd(chain []*x509.Certificate, authorities []time.Time, now time.Time) time.Time {
 	end := chain[0].NotAfter
 	for _, c := range chain[1:] {

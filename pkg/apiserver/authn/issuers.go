@@ -33,29 +33,28 @@ import (
 )
 
 const (
-	// issuerPatience is how long new issuers may take to be heard of before a
-	// changed configuration counts as failed.
+	// issuerPatience is how long a changed configuration may take to reach its new issuers before
+	// it is rejected.
 	issuerPatience = time.Minute
 	issuerPoll     = time.Second
-	// farewell is how long former issuers serve the requests that have begun.
+	// farewell is how long replaced issuers stay available for requests in progress.
 	farewell = time.Minute
 )
 
-// IssuersConfig says whose tokens are accepted.
+// IssuersConfig configures the issuers of tokens.
 type IssuersConfig struct {
 	config.Authentication
-	// Own are this server's issuers: nobody else may be one of them.
+	// Own are this server's issuers, which the configuration may not use.
 	Own       []string
 	Audiences authenticator.Audiences
-	// AnonymousSet says that --anonymous-auth was given.
+	// AnonymousSet is true if --anonymous-auth was given.
 	AnonymousSet, Anonymous bool
 	ServerID                string
 	Clock                   clock.Clock
 	Log                     *slog.Logger
 }
 
-// Issuers authenticates the tokens of other issuers (JWT), and follows the file
-// that names them.
+// Issuers authenticates the JWTs of configured issuers. It reloads the configuration file.
 type Issuers struct {
 	cfg        IssuersConfig
 	text       string
@@ -64,14 +63,14 @@ type Issuers struct {
 	current    atomic.Pointer[issuers]
 }
 
-// issuers are those of one configuration.
+// issuers are the issuers of one configuration.
 type issuers struct {
 	tokens  authenticator.Token
 	healthy func() error
 	close   context.CancelFunc
 }
 
-// LoadIssuers reads and checks the configuration. It starts nothing.
+// LoadIssuers reads and validates the configuration. It starts nothing.
 func LoadIssuers(cfg IssuersConfig) (*Issuers, error) {
 	i := &Issuers{cfg: cfg}
 	var err error
@@ -101,7 +100,7 @@ func LoadIssuers(cfg IssuersConfig) (*Issuers, error) {
 	return i, nil
 }
 
-// Anonymous is what requests without credentials may reach.
+// Anonymous returns which paths accept requests without credentials.
 func (i *Issuers) Anonymous() apiserver.AnonymousAuthConfig {
 	if a := i.initial.Anonymous; a != nil {
 		return *a
@@ -109,7 +108,7 @@ func (i *Issuers) Anonymous() apiserver.AnonymousAuthConfig {
 	return apiserver.AnonymousAuthConfig{Enabled: i.cfg.Anonymous}
 }
 
-// None reports whether there will never be an issuer.
+// None reports whether there can never be an issuer.
 func (i *Issuers) None() bool { return i.cfg.File == "" && len(i.initial.JWT) == 0 }
 
 func parseAuthentication(text string) (*apiserver.AuthenticationConfiguration, error) {
@@ -130,7 +129,7 @@ func parseAuthentication(text string) (*apiserver.AuthenticationConfiguration, e
 	return c, nil
 }
 
-// fromFlags is the configuration that flags describe.
+// fromFlags returns the configuration that flags describe.
 func fromFlags(o *config.OIDC) (*apiserver.AuthenticationConfiguration, error) {
 	c := &apiserver.AuthenticationConfiguration{}
 	if o.IssuerURL == "" {
@@ -172,8 +171,7 @@ func (i *Issuers) validate(c *apiserver.AuthenticationConfiguration) error {
 	return errs.ToAggregate()
 }
 
-// Start makes the verifiers of the configuration, which ask their issuers for
-// keys until ctx is done.
+// Start creates the verifiers, which fetch keys from their issuers until ctx is done.
 func (i *Issuers) Start(ctx context.Context) error {
 	first, err := i.build(ctx, i.initial)
 	if err != nil {
@@ -233,7 +231,7 @@ func (i *Issuers) AuthenticateToken(ctx context.Context, token string) (*authent
 	return c.tokens.AuthenticateToken(ctx, token)
 }
 
-// Run follows the file until ctx is done, which Start's is as well.
+// Run reloads the file until ctx is done. It must be the context of Start.
 func (i *Issuers) Run(ctx context.Context) {
 	if i.cfg.File == "" {
 		return
@@ -259,7 +257,7 @@ func (i *Issuers) Run(ctx context.Context) {
 	f.Run(ctx)
 }
 
-// take puts new issuers in the place of the present ones once they can be reached.
+// take replaces the issuers by those of a new configuration once they are reachable.
 func (i *Issuers) take(ctx context.Context, text string) error {
 	c, err := parseAuthentication(text)
 	if err != nil {

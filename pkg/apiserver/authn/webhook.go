@@ -13,8 +13,8 @@ import (
 	"keelson.dev/keelson/pkg/outbound"
 )
 
-// newTokenWebhook asks a server about tokens that nobody here knows. The server
-// is the administrator's: it may be anywhere, and sends us nowhere else.
+// newTokenWebhook returns the authenticator that sends unknown tokens to a webhook. The
+// administrator chose its address, so any is allowed, but redirects are not followed.
 func newTokenWebhook(cfg config.TokenWebhook, audiences authenticator.Audiences) (authenticator.Token, error) {
 	client, err := webhook.LoadKubeconfig(cfg.ConfigFile, nil)
 	if err != nil {

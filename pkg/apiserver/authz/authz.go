@@ -1,14 +1,13 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package authz puts the authorizers into order: system:masters first, then as
-// flags or an AuthorizationConfiguration say. The file is followed; what it says
-// about webhooks may change, while the authorizers within the server stay those
-// of the start.
+// Package authz builds the chain of authorizers: system:masters first, then those of the flags or
+// of an AuthorizationConfiguration. The file is reloaded. A reload may change webhooks, but not the
+// authorizers in the server.
 //
-// The first that allows or denies decides. Nobody having an opinion is a refusal,
-// but not before what the authorizers within the server follow has been loaded:
-// until then a request that nobody has an opinion on waits.
+// The first authorizer that allows or denies a request decides. A request that none decides is
+// denied, but only after the caches of the authorizers in the server are loaded. Until then it
+// waits.
 package authz
 
 import (
@@ -41,35 +40,35 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/follow"
 )
 
-// Config says who decides.
+// Config configures the authorizers.
 type Config struct {
 	config.Authorization
-	Modes    []string // where no file is given
+	Modes    []string // used without a file
 	ServerID string
 	Clock    clock.Clock
 	Log      *slog.Logger
 }
 
-// patience is how long a request waits for what the authorizers follow.
+// patience is how long a request waits for the caches of the authorizers.
 const patience = 10 * time.Second
 
 var errNotLoaded = errors.New("roles, bindings or nodes have not been loaded yet")
 
-// Authorizer decides, and knows what users may do.
+// Authorizer authorizes requests and lists the rights of users.
 type Authorizer interface {
 	authorizer.Authorizer
 	authorizer.RuleResolver
 }
 
-// Chain is the authorizers in order. Load and Build make it; Run follows the file.
+// Chain is the authorizers in order. Load and Build create it, and Run reloads the file.
 type Chain struct {
 	cfg      Config
 	text     string
 	initial  *apiserver.AuthorizationConfiguration
 	compiler authorizationcel.Compiler
 	policies abac.Policies
-	members  map[string]Authorizer // within the server, by mode
-	loaded   <-chan struct{}       // closed once members know what they follow; nil: they follow nothing
+	members  map[string]Authorizer // authorizers in the server, by mode
+	loaded   <-chan struct{}       // closed once the caches of members are loaded; nil if they have none
 	current  atomic.Pointer[order]
 }
 
@@ -79,7 +78,7 @@ type order struct {
 	authorizer.RuleResolver
 }
 
-// Load reads and checks the configuration. It starts nothing.
+// Load reads and validates the configuration. It starts nothing.
 func Load(cfg Config) (*Chain, error) {
 	c := &Chain{cfg: cfg, compiler: authorizationcel.NewDefaultCompiler()}
 	if cfg.File == "" {
@@ -103,12 +102,12 @@ func Load(cfg Config) (*Chain, error) {
 	return c, nil
 }
 
-// Has reports whether a mode is one of those of the start.
+// Has reports whether a mode was configured at the start.
 func (c *Chain) Has(mode string) bool {
 	return slices.ContainsFunc(c.initial.Authorizers, func(a apiserver.AuthorizerConfiguration) bool { return string(a.Type) == mode })
 }
 
-// fromFlags is the configuration that flags describe.
+// fromFlags returns the configuration that flags describe.
 func (c *Chain) fromFlags() *apiserver.AuthorizationConfiguration {
 	out := &apiserver.AuthorizationConfiguration{}
 	for _, mode := range c.cfg.Modes {
@@ -131,8 +130,8 @@ func (c *Chain) fromFlags() *apiserver.AuthorizationConfiguration {
 	return out
 }
 
-// parse reads and checks a file. Authorizers within the server have the names
-// that flags would give them, and all those of the start are there.
+// parse reads and validates a file. Authorizers in the server must have the names that flags would
+// give them, and must be the same ones as at the start.
 func (c *Chain) parse(text string) (*apiserver.AuthorizationConfiguration, error) {
 	out, err := load.LoadFromData([]byte(text))
 	if err != nil {
@@ -168,8 +167,8 @@ func (c *Chain) parse(text string) (*apiserver.AuthorizationConfiguration, error
 	return out, errors.Join(errs...)
 }
 
-// Build makes the chain of the start. members are RBAC and Node, where Has says
-// that there are; loaded is closed once they know what they follow.
+// Build creates the initial chain. members are the authorizers RBAC and Node, if Has reports their
+// modes. loaded is closed once their caches are loaded.
 func (c *Chain) Build(members map[string]Authorizer, loaded <-chan struct{}) error {
 	c.members, c.loaded = members, loaded
 	if c.policies != nil {
@@ -180,7 +179,7 @@ func (c *Chain) Build(members map[string]Authorizer, loaded <-chan struct{}) err
 		return err
 	}
 	c.current.Store(first)
-	authorizationmetrics.RegisterMetrics() // once in a process: the library's are its own
+	authorizationmetrics.RegisterMetrics() // safe to repeat; the library's metrics are global
 	if c.cfg.File != "" {
 		metrics.RegisterMetrics()
 		metrics.RecordAuthorizationConfigLastConfigInfo(c.cfg.ServerID, c.text)
@@ -247,7 +246,7 @@ func (c *Chain) RulesFor(ctx context.Context, u user.Info, namespace string) ([]
 	return c.current.Load().RulesFor(ctx, u, namespace)
 }
 
-// Run follows the file until ctx is done.
+// Run reloads the file until ctx is done.
 func (c *Chain) Run(ctx context.Context) {
 	if c.cfg.File == "" {
 		return

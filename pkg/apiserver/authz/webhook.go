@@ -18,21 +18,21 @@ import (
 	"keelson.dev/keelson/pkg/outbound"
 )
 
-// webhookMetrics are of webhooks and of their match conditions; single requests
-// are counted with the decisions.
+// webhookMetrics are the metrics of webhooks and their match conditions. Single requests are
+// counted with the decisions.
 type webhookMetrics struct {
 	webhookmetrics.NoopRequestMetrics
 	webhookmetrics.WebhookMetrics
 	authorizationcel.MatcherMetrics
 }
 
-// retries are Kubernetes': soon, and not often, since a user waits.
+// retries returns Kubernetes' backoff: short and with few attempts, because a user waits.
 func retries() wait.Backoff {
 	return wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 }
 
-// newWebhook asks a server. It is the administrator's: it may be anywhere, and
-// sends us nowhere else.
+// newWebhook returns the authorizer of a webhook. The administrator chose its address, so any is
+// allowed, but redirects are not followed.
 func newWebhook(a *apiserver.AuthorizerConfiguration, compiler authorizationcel.Compiler) (Authorizer, error) {
 	w := a.Webhook
 	client, err := webhookutil.LoadKubeconfig(*w.ConnectionInfo.KubeConfigFile, nil)

@@ -30,20 +30,19 @@ const (
 // auditVersion is the only API version of audit events.
 const auditVersion = "audit.k8s.io/v1"
 
-// Audit says what is taken down of requests, and where it goes. Without a
-// policy nothing is.
+// Audit configures auditing. Without a policy it is off.
 type Audit struct {
 	PolicyFile string
 	Log        AuditLog
 	Webhook    AuditWebhook
-	// SpillDir keeps what a backend in batch mode does not take in time; empty:
-	// below Config.DataDir. SpillSize bounds it, in MiB for each backend; 0: what
-	// does not fit into memory is dropped.
+	// SpillDir is the directory of events that a backend in batch mode does not accept in time.
+	// Empty: a directory in Config.DataDir. SpillSize is its maximum size in MiB for each backend.
+	// 0: events that do not fit into memory are dropped.
 	SpillDir  string
 	SpillSize int
 }
 
-// AuditLog is the audit log; an empty Path is none, "-" is standard output.
+// AuditLog configures the log backend. An empty Path turns it off; "-" is standard output.
 type AuditLog struct {
 	Path       string
 	MaxAge     int // days
@@ -56,8 +55,7 @@ type AuditLog struct {
 	Truncate   AuditTruncation
 }
 
-// AuditWebhook is the server that audit events are sent to; an empty ConfigFile
-// is none.
+// AuditWebhook configures the webhook backend. An empty ConfigFile turns it off.
 type AuditWebhook struct {
 	ConfigFile     string
 	InitialBackoff time.Duration
@@ -66,7 +64,7 @@ type AuditWebhook struct {
 	Truncate       AuditTruncation
 }
 
-// AuditBatching says how events are gathered. All but Mode is of batch mode.
+// AuditBatching configures how events are sent. All fields except Mode are for batch mode.
 type AuditBatching struct {
 	Mode           string
 	BufferSize     int // events
@@ -77,7 +75,7 @@ type AuditBatching struct {
 	ThrottleBurst  int
 }
 
-// AuditTruncation bounds events, in bytes.
+// AuditTruncation limits the sizes of events and batches, in bytes.
 type AuditTruncation struct {
 	Enabled                    bool
 	MaxBatchSize, MaxEventSize int64
@@ -188,7 +186,7 @@ func (b *AuditBatching) validate(name string, add func(format string, args ...an
 	} {
 		if f.looked && f.n <= 0 {
 			add("invalid audit batch %s %s %v, must be a positive number", name, f.what, f.n)
-			return // the first is told
+			return // report only the first error
 		}
 	}
 }

@@ -12,17 +12,17 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 )
 
-// Authentication says whose tokens are accepted beside the server's own.
+// Authentication configures the issuers of tokens other than the server's own.
 type Authentication struct {
-	// File is an AuthenticationConfiguration, which is followed.
+	// File is an AuthenticationConfiguration. It is reloaded when it changes.
 	File    string
 	OIDC    OIDC
 	Webhook TokenWebhook
-	// flagged says that a flag of OIDC was given.
+	// flagged is true if a flag of OIDC was given.
 	flagged bool
 }
 
-// OIDC is one issuer, given by flags; an empty IssuerURL is none.
+// OIDC is an issuer that is configured by flags. An empty IssuerURL turns it off.
 type OIDC struct {
 	IssuerURL      string
 	ClientID       string
@@ -35,10 +35,10 @@ type OIDC struct {
 	RequiredClaims map[string]string
 }
 
-// TokenWebhook is a server that knows tokens; an empty ConfigFile is none.
+// TokenWebhook is a server that authenticates tokens. An empty ConfigFile turns it off.
 type TokenWebhook struct {
 	ConfigFile string
-	Version    string // of TokenReview
+	Version    string // version of TokenReview
 	CacheTTL   time.Duration
 }
 

@@ -26,7 +26,7 @@ type Authorization struct {
 // AccessWebhook is the server that authorization mode Webhook calls.
 type AccessWebhook struct {
 	ConfigFile      string
-	Version         string // of SubjectAccessReview
+	Version         string // version of SubjectAccessReview
 	AuthorizedTTL   time.Duration
 	UnauthorizedTTL time.Duration
 }

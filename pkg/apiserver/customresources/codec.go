@@ -14,8 +14,8 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// codec stores the objects that one version's row holds as JSON, in the
-// definition's storage version, and reads what any version has stored.
+// codec stores the objects of one version's row as JSON in the definition's storage version. It
+// reads objects stored in any version.
 type codec struct {
 	d       *definition
 	version string
@@ -23,10 +23,11 @@ type codec struct {
 
 var _ store.Codec = codec{}
 
-// Lossy implements store.Codec: a conversion to the stored version may lose fields and add defaults.
+// Lossy reports whether encoding converts to another version, which may lose fields or add
+// defaults.
 func (c codec) Lossy() bool { return c.version != c.d.stored }
 
-// Encode returns the stored form of obj, which stays as it is.
+// Encode returns the stored form of obj and does not change obj.
 func (c codec) Encode(obj store.Object) ([]byte, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
@@ -49,8 +50,7 @@ func (c codec) Encode(obj store.Object) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// withoutVersion is object without resourceVersion. It shares
-// everything else with object.
+// withoutVersion returns object without resourceVersion. It shares everything else with object.
 func withoutVersion(object map[string]any) map[string]any {
 	meta, ok := object["metadata"].(map[string]any)
 	if !ok {
@@ -70,8 +70,8 @@ func withoutVersion(object map[string]any) map[string]any {
 	return shallow
 }
 
-// Decode reads stored bytes into the row's version: reduced to and defaulted by
-// the schema of the version they are in, and converted.
+// Decode decodes a stored object into the row's version. It prunes and defaults the object by the
+// schema of the version it was stored in, and converts it.
 func (c codec) Decode(data []byte, rev int64) (store.Object, error) {
 	m, err := c.d.machine()
 	if err != nil {

@@ -14,18 +14,17 @@ import (
 	kschema "k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// coercion says how an object is brought into its schema's form.
+// coercion configures coerce.
 type coercion struct {
-	// stored objects may be older than the rules of metadata: what is wrong
-	// with theirs is dropped.
+	// stored is set for stored objects, which may predate today's rules for metadata: invalid
+	// metadata is dropped.
 	stored bool
-	// findings asks for the fields that are dropped because nobody knows them.
+	// findings requests the paths of dropped unknown fields.
 	findings bool
 }
 
-// coerce does to u what decoding into a Go type does: metadata is checked and
-// reduced to what it has, unknown fields and misplaced nulls go. It returns the
-// paths of unknown fields.
+// coerce changes u like decoding into a Go type: it checks metadata and drops its unknown fields,
+// prunes unknown fields, and drops misplaced nulls. It returns the paths of unknown fields.
 func (s *schemas) coerce(u *unstructured.Unstructured, how coercion) ([]string, error) {
 	kind, hasKind, err := unstructured.NestedString(u.Object, "kind")
 	if err != nil {
@@ -52,7 +51,7 @@ func (s *schemas) coerce(u *unstructured.Unstructured, how coercion) ([]string, 
 		}
 		unknown = append(unknown, more...)
 		if how.stored && meta != nil && meta.Generation == 0 {
-			meta.Generation = 1 // from before generations were counted
+			meta.Generation = 1 // stored before generations were counted
 		}
 	}
 	if hasKind {
@@ -67,7 +66,7 @@ func (s *schemas) coerce(u *unstructured.Unstructured, how coercion) ([]string, 
 	return unknown, nil
 }
 
-// fit drops what the schema of a version does not know.
+// fit prunes fields that are not in the schema of a version.
 func (s *schemas) fit(u *unstructured.Unstructured, version string, how coercion) (unknown []string, err error) {
 	structural := s.structural[version]
 	if !s.preserve {
@@ -77,13 +76,13 @@ func (s *schemas) fit(u *unstructured.Unstructured, version string, how coercion
 	ferr, more := objectmeta.CoerceWithOptions(nil, u.Object, structural, false, objectmeta.CoerceOptions{
 		DropInvalidFields: how.stored, ReturnUnknownFieldPaths: how.findings,
 	})
-	if ferr != nil { // a *field.Error: not to be turned into an error while nil
+	if ferr != nil { // a nil *field.Error must not become a non-nil error
 		return nil, ferr
 	}
 	return append(unknown, more...), nil
 }
 
-// applyDefaults fills unset fields by the schema of u's own version.
+// applyDefaults sets defaults by the schema of u's version.
 func (s *schemas) applyDefaults(u *unstructured.Unstructured) {
 	gvk := u.GroupVersionKind()
 	if gvk.Group == s.group && gvk.Kind == s.kind {
@@ -91,7 +90,7 @@ func (s *schemas) applyDefaults(u *unstructured.Unstructured) {
 	}
 }
 
-// read does to u what is done to whatever has been stored.
+// read processes a stored object: coercion and defaults.
 func (s *schemas) read(u *unstructured.Unstructured) error {
 	if _, err := s.coerce(u, coercion{stored: true}); err != nil {
 		return err
@@ -100,7 +99,7 @@ func (s *schemas) read(u *unstructured.Unstructured) error {
 	return nil
 }
 
-// unknownFields words the paths that coerce returns.
+// unknownFields converts the paths of coerce to errors.
 func unknownFields(paths []string) []error {
 	if len(paths) == 0 {
 		return nil

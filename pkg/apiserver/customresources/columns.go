@@ -22,7 +22,7 @@ type columns struct {
 	types []string
 
 	once    sync.Once
-	parsers []*parser // nil: the path is not one
+	parsers []*parser // nil for an invalid path
 }
 
 const (
@@ -36,7 +36,7 @@ const (
 	maxDescent = 64
 )
 
-// parser reads one path. The library's has state.
+// parser evaluates one path. The library's parsers have state.
 type parser struct {
 	mu       sync.Mutex
 	path     *jsonpath.JSONPath
@@ -65,7 +65,7 @@ func parsePath(path string) *parser {
 	return &parser{path: p, descends: c.descents > 0}
 }
 
-// pathCost counts the parts of a path that multiply the values it finds.
+// pathCost counts the parts of a path that multiply the number of values.
 type pathCost struct{ branches, descents int }
 
 func (c *pathCost) add(list *jsonpath.ListNode) {
@@ -159,7 +159,7 @@ func newColumns(v *apiextensionsv1.CustomResourceDefinitionVersion) (*columns, [
 	return c, defs
 }
 
-// cells are the cells of one object.
+// cells returns the cells of one object.
 func (c *columns) cells(obj resource.Object, env resource.CellEnv) []any {
 	c.once.Do(func() {
 		for _, p := range c.paths {
@@ -192,7 +192,7 @@ func (c *columns) cell(p *parser, kind string, u map[string]any, env resource.Ce
 	return cellOf(kind, value, env)
 }
 
-// cellOf is a JSON value as its column's type has it; nil when it is of another.
+// cellOf converts a JSON value to the type of its column, or returns nil if it has another type.
 func cellOf(kind string, value any, env resource.CellEnv) any {
 	switch v := value.(type) {
 	case int64:

@@ -17,8 +17,8 @@ import (
 
 type condition = apiextensionsv1.CustomResourceDefinitionCondition
 
-// decide returns crd with the status it is to have, where by are the names that
-// others of its group have; changed says whether that is another than it has.
+// decide returns crd with its new status, and reports whether it changed. by are the names granted
+// to other definitions of the group.
 func decide(crd *apiextensionsv1.CustomResourceDefinition, by *taken, now metav1.Time) (next *apiextensionsv1.CustomResourceDefinition, changed bool) {
 	next = crd.DeepCopy()
 	decideApproval(next, now)
@@ -27,8 +27,8 @@ func decide(crd *apiextensionsv1.CustomResourceDefinition, by *taken, now metav1
 	return next, !equality.Semantic.DeepEqual(next.Status, crd.Status)
 }
 
-// decideNames grants names, and establishes a definition once it has all of
-// them. What is established stays so.
+// decideNames grants names, and establishes a definition that has all of its names. An established
+// definition stays established.
 func decideNames(crd *apiextensionsv1.CustomResourceDefinition, by *taken, now metav1.Time) {
 	if !equality.Semantic.DeepEqual(crd.Spec.Names, crd.Status.AcceptedNames) || apihelpers.FindCRDCondition(crd, apiextensionsv1.NamesAccepted) == nil {
 		names, cond := grant(crd, by)
@@ -58,7 +58,7 @@ func decideNames(crd *apiextensionsv1.CustomResourceDefinition, by *taken, now m
 	}, now)
 }
 
-// decideSchema tells of schemas from before they had to be structural.
+// decideSchema sets the condition about schemas that are not structural.
 func decideSchema(crd *apiextensionsv1.CustomResourceDefinition, now metav1.Time) {
 	cond := schemaCondition(crd)
 	if cond == nil {
@@ -70,7 +70,7 @@ func decideSchema(crd *apiextensionsv1.CustomResourceDefinition, now metav1.Time
 
 func schemaCondition(crd *apiextensionsv1.CustomResourceDefinition) *condition {
 	if !crd.Spec.PreserveUnknownFields {
-		return nil // validation has seen to it
+		return nil // validation has rejected others
 	}
 	cond := &condition{Type: apiextensionsv1.NonStructuralSchema, Status: apiextensionsv1.ConditionUnknown}
 	errs := field.ErrorList{field.Invalid(field.NewPath("spec", "preserveUnknownFields"), true, "must be false")}
@@ -91,8 +91,7 @@ func schemaCondition(crd *apiextensionsv1.CustomResourceDefinition) *condition {
 	return cond
 }
 
-// decideApproval tells whether a definition in a group of Kubernetes' own is
-// approved there.
+// decideApproval sets the condition about the approval of definitions in Kubernetes' own groups.
 func decideApproval(crd *apiextensionsv1.CustomResourceDefinition, now metav1.Time) {
 	if !apihelpers.IsProtectedCommunityGroup(crd.Spec.Group) {
 		return
@@ -114,7 +113,8 @@ func decideApproval(crd *apiextensionsv1.CustomResourceDefinition, now metav1.Ti
 	set(crd, cond, now)
 }
 
-// set puts a condition into crd's status. The time is that of its last change of status.
+// set sets a condition in crd's status. The transition time changes only with the condition's
+// status.
 func set(crd *apiextensionsv1.CustomResourceDefinition, cond condition, now metav1.Time) {
 	cond.LastTransitionTime = now
 	for i := range crd.Status.Conditions {

@@ -25,74 +25,74 @@ import (
 )
 
 const (
-	workers    = 16 // statuses written at a time
+	workers    = 16 // concurrent writes of status
 	retryFirst = 5 * time.Millisecond
 	retryLast  = time.Minute
 	watchRetry = time.Second
-	// arriveWait is how long a request for a resource that has just been
-	// established somewhere waits for it to arrive here.
+	// arriveWait is how long a request for an unknown resource waits for its definition, which
+	// another server may have established just now.
 	arriveWait = 2 * time.Second
 )
 
-// Definitions is the resource that definitions are objects of.
+// Definitions returns the resource of definitions.
 func Definitions() schema.GroupResource {
 	return schema.GroupResource{Group: apiextensionsv1.GroupName, Resource: "customresourcedefinitions"}
 }
 
-// Config is what a Controller is made of.
+// Config has the dependencies of a Controller.
 type Config struct {
-	// API serves the definitions, and what they define.
+	// API serves the definitions and custom resources.
 	API *rest.Server
-	// Own are the group versions that the server has itself: no definition adds to them.
+	// Own are the server's built-in group versions, to which no definition can add.
 	Own []schema.GroupVersion
 	// Scheme and Store are those of API's registries.
 	Scheme *runtime.Scheme
 	Store  func(*resource.Row) store.Interface
-	// Converters make what converts objects between versions.
+	// Converters creates converters between versions.
 	Converters interface {
 		NewConverter(crd *apiextensionsv1.CustomResourceDefinition) (safe, unsafe runtime.ObjectConvertor, err error)
 	}
-	// OpenAPI has the definition of ObjectMeta.
+	// OpenAPI provides the definition of ObjectMeta.
 	OpenAPI rest.OpenAPI
 	Clock   clock.Clock
 	Log     *slog.Logger
 }
 
-// Controller keeps definitions and what is served by them.
+// Controller maintains definitions and serves their custom resources.
 type Controller struct {
 	cfg      Config
 	log      *slog.Logger
 	metadata *metadataSchemas
 	queue    workqueue.TypedRateLimitingInterface[string]
-	synced   chan struct{} // closed once all definitions have been seen
+	synced   chan struct{} // closed once all initial definitions are processed
 
 	mu     sync.Mutex
-	known  map[string]*entry // by the definition's name
+	known  map[string]*entry // by name of the definition
 	groups map[string]*group
-	seen   int64         // the revision that everything is known up to
-	moved  chan struct{} // closed, and replaced, with each batch of events
+	seen   int64         // revision up to which all changes are processed
+	moved  chan struct{} // closed and replaced after each batch of events
 }
 
-// entry is what is known of a definition. Controller.mu guards it.
+// entry is the state of a definition. Controller.mu guards it.
 type entry struct {
 	record *store.Record
 	group  string
-	// names are what it has been granted, also if that is not written yet.
+	// names are the granted names, even if they are not yet written to the status.
 	names   apiextensionsv1.CustomResourceDefinitionNames
-	refused bool // it waits for names
-	// served is what it is served by; nil while it is not. Nothing new is made
-	// of it while it is terminating.
+	refused bool // some of its names are taken
+	// served is the definition that is served, or nil. It stays the same while the definition is
+	// terminating.
 	served      *definition
 	terminating bool
 }
 
-// group is what the definitions of a group share.
+// group is the state that definitions of a group share.
 type group struct {
 	taken   *taken
 	members map[string]*entry
 }
 
-// New returns a Controller, which does nothing until it runs.
+// New returns a Controller. It does nothing until Run is called.
 func New(cfg Config) *Controller {
 	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)
 	return &Controller{
@@ -104,7 +104,7 @@ func New(cfg Config) *Controller {
 	}
 }
 
-// Run works until ctx is done.
+// Run maintains and serves the definitions until ctx is done.
 func (c *Controller) Run(ctx context.Context) {
 	ctx = request.WithUser(ctx, &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}})
 	ctx = registry.WithUserAgent(ctx, "kube-apiserver/customresources")
@@ -125,7 +125,7 @@ func (c *Controller) Run(ctx context.Context) {
 	}
 }
 
-// WaitSynced waits until what is defined is served.
+// WaitSynced waits until all existing definitions are served.
 func (c *Controller) WaitSynced(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -153,8 +153,7 @@ func (c *Controller) work(ctx context.Context) {
 	}
 }
 
-// sync brings the status of one definition to what it is to be, or the
-// definition to its end.
+// sync updates the status of a definition, or completes its deletion.
 func (c *Controller) sync(ctx context.Context, name string) error {
 	c.mu.Lock()
 	e := c.known[name]
@@ -182,7 +181,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	return c.write(ctx, next)
 }
 
-// grant notes which names a definition has. The caller holds the lock.
+// grant records the names of a definition. The caller holds the lock.
 func (c *Controller) grant(e *entry, names *apiextensionsv1.CustomResourceDefinitionNames) {
 	t := c.groups[e.group].taken
 	t.count(&e.names, -1)
@@ -190,7 +189,7 @@ func (c *Controller) grant(e *entry, names *apiextensionsv1.CustomResourceDefini
 	t.count(&e.names, 1)
 }
 
-// definitionOf is the definition of a record, for reading only.
+// definitionOf returns the definition in a record. The caller must not change it.
 func definitionOf(r *store.Record) (*apiextensionsv1.CustomResourceDefinition, error) {
 	obj, err := r.Shared()
 	if err != nil {

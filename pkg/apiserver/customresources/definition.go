@@ -18,18 +18,18 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// converters makes what converts the objects of a definition between versions.
+// converters creates converters between the versions of a definition.
 type converters interface {
 	NewConverter(crd *apiextensionsv1.CustomResourceDefinition) (safe, unsafe runtime.ObjectConvertor, err error)
 }
 
-// definition is a CustomResourceDefinition as its objects are served by. It is
-// immutable but for what is made at the first need.
+// definition is a served CustomResourceDefinition. It is immutable, except for parts that are
+// created when first needed.
 type definition struct {
-	record      *store.Record // of the definition
+	record      *store.Record // record of the definition
 	mark        mark
 	group, kind string
-	stored      string // the version objects are stored in
+	stored      string // storage version
 	convert     converters
 	metadata    *metadataSchemas
 	asking      *asking // limits how long caches wait for the conversion webhook
@@ -39,16 +39,16 @@ type definition struct {
 	err  error
 }
 
-// machine is what a definition needs to work on objects.
+// machine has the schemas and the converter of a definition.
 type machine struct {
 	*schemas
 	converter runtime.ObjectConvertor
 }
 
-// mark identifies what a definition serves: definitions of the same mark serve alike.
+// mark identifies what a definition serves: definitions with the same mark serve the same.
 type mark [sha256.Size]byte
 
-// markOf takes in all of crd that matters to its objects.
+// markOf hashes all of crd that affects its objects.
 func markOf(crd *apiextensionsv1.CustomResourceDefinition) (m mark, err error) {
 	h := sha256.New()
 	err = json.NewEncoder(h).Encode([]any{crd.UID, crd.Spec, crd.Status.AcceptedNames})
@@ -69,7 +69,7 @@ func (d *definition) crd() (*apiextensionsv1.CustomResourceDefinition, error) {
 	return crd, nil
 }
 
-// machine makes what works on objects, at the first need.
+// machine returns the machine, and creates it when first called.
 func (d *definition) machine() (*machine, error) {
 	d.once.Do(func() {
 		if d.made, d.err = d.assemble(); d.err != nil {
@@ -92,7 +92,7 @@ func (d *definition) assemble() (*machine, error) {
 	return m, err
 }
 
-// to converts u to a version; u is not its caller's any more.
+// to converts u to a version. The caller must not use u afterwards.
 func (m *machine) to(u *unstructured.Unstructured, version string) (*unstructured.Unstructured, error) {
 	gv := schema.GroupVersion{Group: m.group, Version: version}
 	if u.GroupVersionKind().GroupVersion() == gv {
@@ -109,7 +109,7 @@ func (m *machine) to(u *unstructured.Unstructured, version string) (*unstructure
 	return converted, nil
 }
 
-// conversion is a row's step from one version to another.
+// conversion returns the function that converts a row's objects to a version.
 func (d *definition) conversion(version string) func(resource.Object) (resource.Object, error) {
 	return func(obj resource.Object) (resource.Object, error) {
 		m, err := d.machine()
@@ -124,7 +124,7 @@ func (d *definition) conversion(version string) func(resource.Object) (resource.
 	}
 }
 
-// newObject makes empty objects of a version.
+// newObject returns a function that creates empty objects of a version.
 func (d *definition) newObject(version string) func() resource.Object {
 	apiVersion := schema.GroupVersion{Group: d.group, Version: version}.String()
 	return func() resource.Object {

@@ -1,21 +1,19 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package customresources serves what CustomResourceDefinitions define.
+// Package customresources serves the custom resources that CustomResourceDefinitions define.
 //
-// A Controller follows the definitions through the API's own store. Of each it
-// decides what its status is to say (names, conditions), makes the rows of the
-// kind table that the server serves its objects by, one for each version, and
-// empties it when it is deleted. Everything it knows it can learn again from a
-// list and a watch; several servers run it side by side, and writes that come
-// second are repeated on what came first.
+// A Controller follows the definitions through the API's own store. It writes their status (names
+// and conditions), adds rows to the kind table, one for each served version, and deletes the
+// objects of a definition that is being deleted. It can rebuild all its state from a list and a
+// watch. Several servers can run it at the same time: writes that conflict are repeated on the
+// newer object.
 //
-// A row's functions stand on a definition's schemas: structural schemas, value
-// validation, defaults, pruning and rules are those of the apiextensions library.
-// They are made at the first need. A definition that nobody uses costs its names
-// and its bytes, which it shares with the watch cache.
+// The rules of a row come from the definition's schemas. Structural schemas, validation, defaults,
+// pruning and validation rules are implemented by the apiextensions library. They are created when
+// they are first needed, so an unused definition costs only its names and its bytes, which it
+// shares with the watch cache.
 //
-// What an object means is its version's own, as in Kubernetes: strategies see an
-// object in the version of the request, and the codec converts between that and
-// what is stored.
+// As in Kubernetes, each version has rules of its own: strategies see an object in the version of
+// the request, and the codec converts between that version and the stored one.
 package customresources

@@ -21,15 +21,16 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// emptyWait is how often a definition is looked at whose objects take their time.
+// emptyWait is the interval of checks whether the objects of a deleted definition are gone.
 const emptyWait = 500 * time.Millisecond
 
-// Hooks keep a deleted definition until its objects are gone.
+// Hooks returns the hooks of definitions, which keep a deleted definition until its objects are
+// gone.
 func Hooks() resource.Hooks[*apiextensionsv1.CustomResourceDefinition] {
 	return resource.Hooks[*apiextensionsv1.CustomResourceDefinition]{BeforeDelete: checkDelete, Ending: keepEnding}
 }
 
-// checkDelete words broken preconditions as Kubernetes does for this kind.
+// checkDelete checks preconditions, with Kubernetes' messages for this kind.
 func checkDelete(_ context.Context, obj *apiextensionsv1.CustomResourceDefinition, options *metav1.DeleteOptions) error {
 	p := options.Preconditions
 	if p == nil {
@@ -38,23 +39,23 @@ func checkDelete(_ context.Context, obj *apiextensionsv1.CustomResourceDefinitio
 	var err error
 	switch {
 	case p.UID != nil && *p.UID != obj.GetUID():
-		err = fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", *p.UID, obj.GetUID()) // Kubernetes' words
+		err = fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", *p.UID, obj.GetUID()) // Kubernetes' message
 	case p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion():
-		err = fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *p.ResourceVersion, obj.GetResourceVersion()) // Kubernetes' words
+		err = fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *p.ResourceVersion, obj.GetResourceVersion()) // Kubernetes' message
 	default:
 		return nil
 	}
 	return apierrors.NewConflict(Definitions(), obj.GetName(), err)
 }
 
-// keepEnding marks a definition that is being deleted.
+// keepEnding sets the finalizer and condition of a definition that is being deleted.
 func keepEnding(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) bool {
 	if apihelpers.CRDHasFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer) {
 		return true
 	}
 	crd.DeletionGracePeriodSeconds = nil
 	if crd.DeletionTimestamp != nil {
-		crd.Generation-- // of a definition, being deleted does not count
+		crd.Generation-- // a deletion does not change a definition's generation
 	}
 	crd.Finalizers = append(crd.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer)
 	set(crd, condition{
@@ -66,7 +67,7 @@ func keepEnding(ctx context.Context, crd *apiextensionsv1.CustomResourceDefiniti
 
 func now(c clock.Clock) metav1.Time { return metav1.NewTime(c.Now()) }
 
-// end empties a definition that is being deleted, and lets it go.
+// end deletes the objects of a definition that is being deleted, and then removes its finalizer.
 func (c *Controller) end(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
 	if !apihelpers.CRDHasFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer) {
 		return nil
@@ -85,7 +86,7 @@ func (c *Controller) end(ctx context.Context, crd *apiextensionsv1.CustomResourc
 				Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue,
 				Reason: "InstanceDeletionInProgress", Message: "CustomResource deletion is in progress",
 			}, now(c.cfg.Clock))
-			return c.write(ctx, crd) // and go on when that is seen
+			return c.write(ctx, crd) // the next event continues
 		}
 		left, reason, err := c.empty(ctx, crd)
 		if err != nil {
@@ -106,8 +107,8 @@ func (c *Controller) end(ctx context.Context, crd *apiextensionsv1.CustomResourc
 	return c.write(ctx, crd)
 }
 
-// empty deletes all objects of a definition, and answers how many are left. It
-// goes past admission, and past what is served. reason is of an error.
+// empty deletes all objects of a definition and returns how many are left. It bypasses admission
+// and works for versions that are not served. reason is set with an error.
 func (c *Controller) empty(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) (left int, reason string, err error) {
 	r, err := c.storedObjects(crd)
 	if err != nil {
@@ -124,8 +125,8 @@ func (c *Controller) empty(ctx context.Context, crd *apiextensionsv1.CustomResou
 	return len(page.Records), "", nil
 }
 
-// storedObjects is a registry of the objects of a definition in the version they
-// are stored in, whether that is served or not.
+// storedObjects returns a registry of the definition's objects in the storage version, which may
+// not be served.
 func (c *Controller) storedObjects(crd *apiextensionsv1.CustomResourceDefinition) (*registry.Registry, error) {
 	c.mu.Lock()
 	var record *store.Record
@@ -143,8 +144,8 @@ func (c *Controller) storedObjects(crd *apiextensionsv1.CustomResourceDefinition
 	return registry.New(d.storedRow(crd), registry.Config{Scheme: c.cfg.Scheme, Store: c.cfg.Store, Clock: c.cfg.Clock})
 }
 
-// write stores the status of crd, unless the definition has changed since: then
-// it will be looked at again anyway.
+// write stores the status of crd unless the definition has changed in the meantime. Then the change
+// leads to another sync.
 func (c *Controller) write(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
 	_, _, err := c.definitions().Update(ctx, registry.Update{
 		Name: crd.Name, Subresource: "status",

@@ -17,7 +17,7 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// follow takes in all definitions and their changes, until the watch ends.
+// follow processes all definitions and their changes until the watch ends.
 func (c *Controller) follow(ctx context.Context) error {
 	w, err := c.definitions().Watch(ctx, "", metav1.ListOptions{
 		AllowWatchBookmarks: true, SendInitialEvents: new(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
@@ -26,7 +26,7 @@ func (c *Controller) follow(ctx context.Context) error {
 		return err
 	}
 	defer w.Stop()
-	initial := make(map[string]bool) // seen before the bookmark that ends them
+	initial := make(map[string]bool) // definitions of the initial state, which a bookmark ends
 	for {
 		events, err := w.Next(ctx)
 		if err != nil {
@@ -60,7 +60,7 @@ func (c *Controller) openSynced() {
 	}
 }
 
-// missing are the known definitions that are not among present.
+// missing returns the known definitions that are not in present.
 func (c *Controller) missing(present map[string]bool) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,7 +73,7 @@ func (c *Controller) missing(present map[string]bool) []string {
 	return out
 }
 
-// changes are what a batch of events does to the rows that are served.
+// changes are the changes to served rows by a batch of events.
 type changes struct {
 	gone []schema.GroupResource
 	rows map[schema.GroupResource][]rest.Addition
@@ -84,8 +84,8 @@ func (ch *changes) remove(gr schema.GroupResource) {
 	ch.gone = append(ch.gone, gr)
 }
 
-// take brings what is known, and what is served, up to events. inOrder says that
-// they are the last in the order of revisions: initial events are not.
+// take processes a batch of events. inOrder says that the events are in the order of revisions,
+// which initial events are not.
 func (c *Controller) take(events []store.Event, gone []string, inOrder bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,7 +117,7 @@ func (c *Controller) take(events []store.Event, gone []string, inOrder bool) {
 	c.moved = make(chan struct{})
 }
 
-// forget drops a definition. Its names are free for others.
+// forget removes a definition and frees its names.
 func (c *Controller) forget(name string, ch *changes) {
 	e := c.known[name]
 	if e == nil {
@@ -135,7 +135,7 @@ func (c *Controller) forget(name string, ch *changes) {
 	c.reconsider(g)
 }
 
-// reconsider has the definitions looked at that wait for names of a group.
+// reconsider queues the definitions of a group that wait for names.
 func (c *Controller) reconsider(g *group) {
 	for name, e := range g.members {
 		if e.refused {
@@ -144,7 +144,7 @@ func (c *Controller) reconsider(g *group) {
 	}
 }
 
-// learn takes in the present state of a definition.
+// learn processes the current state of a definition.
 func (c *Controller) learn(r *store.Record, ch *changes) {
 	crd, err := definitionOf(r)
 	if err != nil {
@@ -172,7 +172,7 @@ func (c *Controller) learn(r *store.Record, ch *changes) {
 	c.serve(e, crd, ch)
 }
 
-// serve has the rows of a definition follow it.
+// serve updates the rows of a definition.
 func (c *Controller) serve(e *entry, crd *apiextensionsv1.CustomResourceDefinition, ch *changes) {
 	gr := schema.ParseGroupResource(crd.Name)
 	if !servable(crd) || c.builtIn(gr) {
@@ -192,7 +192,7 @@ func (c *Controller) serve(e *entry, crd *apiextensionsv1.CustomResourceDefiniti
 		if terminating == e.terminating {
 			return
 		}
-		d = e.served // and all that it has made
+		d = e.served // keeps what it has created
 	}
 	e.served, e.terminating = d, terminating
 	rows := slices.DeleteFunc(d.rows(crd, terminating), func(a rest.Addition) bool {
@@ -212,7 +212,7 @@ func servable(crd *apiextensionsv1.CustomResourceDefinition) bool {
 		(apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.NamesAccepted) || apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established))
 }
 
-// builtIn reports whether the server has a resource of that name by itself.
+// builtIn reports whether the server has a built-in resource with this name.
 func (c *Controller) builtIn(gr schema.GroupResource) bool {
 	row := c.cfg.API.Row(gr)
 	return row != nil && !row.Custom
@@ -230,9 +230,8 @@ func (c *Controller) newDefinition(r *store.Record, crd *apiextensionsv1.CustomR
 	}, err
 }
 
-// Arrived reports whether a resource that the server does not know is defined,
-// and has come into service: definitions are served by every server as soon as
-// one of them says that they are established.
+// Arrived waits for a resource that the server does not serve yet, and reports whether it is served
+// now. All servers serve a definition as soon as one of them has established it.
 func (c *Controller) Arrived(ctx context.Context, gr schema.GroupResource) bool {
 	if gr.Group == "" || c.builtIn(gr) {
 		return false

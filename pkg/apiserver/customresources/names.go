@@ -12,18 +12,17 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 )
 
-// taken are the names that the definitions of a group have been granted, and how
-// often.
+// taken counts the names that are granted to the definitions of a group.
 type taken struct {
-	resources map[string]int // plurals, singulars, short names
-	kinds     map[string]int // kinds, list kinds
+	resources map[string]int // plural, singular and short names
+	kinds     map[string]int // kinds and list kinds
 }
 
 func newTaken() *taken {
 	return &taken{resources: make(map[string]int), kinds: make(map[string]int)}
 }
 
-// count adds names, or takes them away where by is negative.
+// count adds names, or removes them if by is negative.
 func (t *taken) count(names *apiextensionsv1.CustomResourceDefinitionNames, by int) {
 	for _, n := range append([]string{names.Plural, names.Singular}, names.ShortNames...) {
 		add(t.resources, n, by)
@@ -41,8 +40,8 @@ func add(m map[string]int, name string, by int) {
 	}
 }
 
-// grant answers which of the names that crd wants it gets: each that is free, or
-// its own already. The condition says whether these are all.
+// grant returns the names that crd gets: those that are free or already its own. The condition says
+// whether crd gets all names.
 func grant(crd *apiextensionsv1.CustomResourceDefinition, by *taken) (apiextensionsv1.CustomResourceDefinitionNames, apiextensionsv1.CustomResourceDefinitionCondition) {
 	want, have := &crd.Spec.Names, &crd.Status.AcceptedNames
 	got := *have.DeepCopy()

@@ -31,7 +31,7 @@ const (
 	kindMeaning = "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. " + moreOnKinds
 )
 
-// openAPI is the definition of the kind in a version, for OpenAPI v3 and v2.
+// openAPI returns the OpenAPI v3 and v2 definitions of a version's kind.
 func (d *definition) openAPI(version string) (v3, v2 []byte, err error) {
 	crd, err := d.crd()
 	if err != nil {
@@ -44,8 +44,8 @@ func (d *definition) openAPI(version string) (v3, v2 []byte, err error) {
 	return v3, v2, err
 }
 
-// published is the schema of a version as documents have it. Schemas that are
-// not structural are not published.
+// published returns the schema of a version for documents. Schemas that are not structural are not
+// published.
 func published(crd *apiextensionsv1.CustomResourceDefinition, version string, v2 bool) *spec.Schema {
 	out := kindSchema(crd, unfolded(crd, version), v2)
 	for i := range crd.Spec.Versions {
@@ -62,8 +62,8 @@ func published(crd *apiextensionsv1.CustomResourceDefinition, version string, v2
 	return out
 }
 
-// unfolded is the structural schema of a version, its value validations put
-// where their fields are; nil when there is none, or none that is structural.
+// unfolded returns the structural schema of a version with its value validations merged into their
+// fields, or nil if there is no structural schema.
 func unfolded(crd *apiextensionsv1.CustomResourceDefinition, version string) *schema.Structural {
 	in, err := apihelpers.GetSchemaForVersion(crd, version)
 	if err != nil || in == nil {
@@ -76,10 +76,10 @@ func unfolded(crd *apiextensionsv1.CustomResourceDefinition, version string) *sc
 	return s.Unfold()
 }
 
-// kindSchema adds to a schema what every object has.
+// kindSchema adds the fields that all objects have to a schema.
 func kindSchema(crd *apiextensionsv1.CustomResourceDefinition, s *schema.Structural, v2 bool) *spec.Schema {
 	if s == nil || v2 && (s.XPreserveUnknownFields || crd.Spec.PreserveUnknownFields) {
-		// Clients would take known properties for all that are allowed.
+		// Publish no properties: clients would take known properties for the only allowed ones.
 		return new(spec.Schema).Typed("object", "")
 	}
 	if v2 {
@@ -96,7 +96,7 @@ func kindSchema(crd *apiextensionsv1.CustomResourceDefinition, s *schema.Structu
 	return out
 }
 
-// dropDefaults takes defaults out of a schema: v2 documents have none.
+// dropDefaults removes defaults, which v2 documents do not have.
 func dropDefaults(s *spec.Schema) {
 	if s == nil {
 		return
@@ -119,12 +119,11 @@ func metadataProperty(v2 bool) spec.Schema {
 	if v2 {
 		return *spec.RefSchema("#/definitions/" + objectMeta).WithDescription(description)
 	}
-	// A reference has no siblings in v3.
+	// In v3 a reference has no sibling fields, so it is wrapped in allOf.
 	return *spec.ComposedSchema(*spec.RefSchema("#/components/schemas/" + objectMeta)).WithDescription(description)
 }
 
-// addEmbedded adds to the schemas of whole objects inside of objects what every
-// object has.
+// addEmbedded adds the fields that all objects have to the schemas of embedded objects.
 func addEmbedded(s *spec.Schema, v2 bool) {
 	if s == nil {
 		return
@@ -155,8 +154,8 @@ func addEmbedded(s *spec.Schema, v2 bool) {
 	}
 }
 
-// metadataSchemas are the schemas of ObjectMeta and what it is made of, taken
-// out of the built-in definitions at the first need.
+// metadataSchemas are the schemas of ObjectMeta and its parts from the built-in definitions, read
+// when first needed.
 type metadataSchemas struct {
 	source interface {
 		Definitions(version int) ([]byte, error)
@@ -183,8 +182,8 @@ func (m *metadataSchemas) read() (map[string]*spec.Schema, error) {
 	return defs.Models(objectMeta)
 }
 
-// typeConverter gives managedFields the schemas of a definition's kind, made at
-// the first need.
+// typeConverter has the schemas of a definition's kind for managedFields, created when first
+// needed.
 type typeConverter struct {
 	d    *definition
 	once sync.Once
@@ -199,7 +198,7 @@ func (t *typeConverter) converter() (managedfields.TypeConverter, error) {
 	return t.made, t.err
 }
 
-// ObjectToTyped types an object by its version's schema.
+// ObjectToTyped converts an object by its version's schema.
 func (t *typeConverter) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
 	c, err := t.converter()
 	if err != nil {
@@ -208,7 +207,7 @@ func (t *typeConverter) ObjectToTyped(obj runtime.Object, options ...typed.Valid
 	return c.ObjectToTyped(obj, options...)
 }
 
-// TypedToObject is the way back.
+// TypedToObject converts a value back to an object.
 func (t *typeConverter) TypedToObject(v *typed.TypedValue) (runtime.Object, error) {
 	c, err := t.converter()
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"keelson.dev/apiserver/rest"
 )
 
-// rows are the rows of a definition's served versions, with what they bring along.
+// rows returns the rows of a definition's served versions with their options.
 func (d *definition) rows(crd *apiextensionsv1.CustomResourceDefinition, terminating bool) []rest.Addition {
 	types, identity := &typeConverter{d: d}, fmt.Sprintf("%x", d.mark)
 	var out []rest.Addition
@@ -37,14 +37,14 @@ func (d *definition) rows(crd *apiextensionsv1.CustomResourceDefinition, termina
 	return out
 }
 
-// storedRow is a row of the version that objects are stored in, served or not.
+// storedRow returns a row of the storage version, served or not.
 func (d *definition) storedRow(crd *apiextensionsv1.CustomResourceDefinition) *resource.Row {
 	for i := range crd.Spec.Versions {
 		if v := &crd.Spec.Versions[i]; v.Storage {
 			return d.row(crd, v, false)
 		}
 	}
-	return nil // a definition that has been decoded has such a version
+	return nil // cannot happen: every definition has a storage version
 }
 
 func (d *definition) row(crd *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv1.CustomResourceDefinitionVersion, terminating bool) *resource.Row {
@@ -88,8 +88,8 @@ func (d *definition) row(crd *apiextensionsv1.CustomResourceDefinition, v *apiex
 	return row
 }
 
-// versions are all versions as a row in own sees them: own first, and how its
-// objects become those of the others, and back.
+// versions returns all versions for a row of version own: own first, then the others with
+// conversions to own and back.
 func (v *version) versions(crd *apiextensionsv1.CustomResourceDefinition, own *apiextensionsv1.CustomResourceDefinitionVersion) []resource.Version {
 	out := []resource.Version{{Name: own.Name, Deprecated: deprecation(crd, own)}}
 	for i := range crd.Spec.Versions {
@@ -103,7 +103,7 @@ func (v *version) versions(crd *apiextensionsv1.CustomResourceDefinition, own *a
 	return out
 }
 
-// selectable returns the field selectors of a version, and what reads them.
+// selectable returns the field selectors of a version and the function that reads their values.
 func selectable(list []apiextensionsv1.SelectableField) ([]string, func(resource.Object) fields.Set) {
 	if len(list) == 0 {
 		return nil, nil
@@ -129,7 +129,7 @@ func selectable(list []apiextensionsv1.SelectableField) ([]string, func(resource
 
 func valid(v reflect.Value) bool { return v.IsValid() && v.Interface() != nil }
 
-// structure brings what a client sent into the schema's form.
+// structure coerces a client's object to the schema.
 func (d *definition) structure(_ string, obj resource.Object, unknown bool) ([]error, error) {
 	m, err := d.machine()
 	if err != nil {
@@ -139,7 +139,7 @@ func (d *definition) structure(_ string, obj resource.Object, unknown bool) ([]e
 	return unknownFields(paths), err
 }
 
-// refuse is asked for new objects once the definition is being deleted.
+// refuse rejects new objects of a definition that is being deleted.
 func (d *definition) refuse(_ context.Context, obj resource.Object, _ bool) (func(bool), error) {
 	return nil, apierrors.NewForbidden(schema.ParseGroupResource(d.record.Key), obj.GetName(),
 		errors.New("create not allowed while custom resource definition is terminating"))

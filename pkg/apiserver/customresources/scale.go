@@ -16,9 +16,9 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// scale says where objects of a version have their replicas.
+// scale is the scale subresource of a version.
 type scale struct {
-	spec, status, selector string // as the definition has them: ".spec.replicas"
+	spec, status, selector string // in the format of definitions: ".spec.replicas"
 }
 
 func newScale(sub *apiextensionsv1.CustomResourceSubresources) *scale {
@@ -32,7 +32,7 @@ func newScale(sub *apiextensionsv1.CustomResourceSubresources) *scale {
 	return s
 }
 
-// replicaPaths is where each version has its wanted replicas.
+// replicaPaths returns the path of the desired replicas of each version.
 func replicaPaths(crd *apiextensionsv1.CustomResourceDefinition) map[string]string {
 	paths := make(map[string]string)
 	for i := range crd.Spec.Versions {
@@ -45,7 +45,8 @@ func replicaPaths(crd *apiextensionsv1.CustomResourceDefinition) map[string]stri
 
 func fieldsOf(path string) []string { return strings.Split(strings.TrimPrefix(path, "."), ".") }
 
-// validate checks what the scale subresource reads, with the wanted replicas or without.
+// validate checks the fields that the scale subresource reads. spec says whether to include the
+// desired replicas.
 func (s *scale) validate(u map[string]any, spec bool) field.ErrorList {
 	if s == nil {
 		return nil
@@ -79,7 +80,7 @@ func checkReplicas(u map[string]any, path string) field.ErrorList {
 	return field.ErrorList{field.Invalid(field.NewPath(path), n, detail)}
 }
 
-// get reads an object's Scale. What is absent counts as zero, but for the wanted
+// get reads the values of an object's Scale. A missing value counts as zero, except for the desired
 // replicas.
 func (s *scale) get(obj resource.Object) (spec, status int32, selector string, err error) {
 	u := object(obj).Object
@@ -99,16 +100,16 @@ func (s *scale) get(obj resource.Object) (spec, status int32, selector string, e
 			return 0, 0, "", err
 		}
 	}
-	return int32(want), int32(have), selector, nil // validated
+	return int32(want), int32(have), selector, nil // validated to be in range
 }
 
 func (s *scale) set(obj resource.Object, replicas int32) {
-	// A path that leads through something else than objects is refused when the
-	// object is validated.
+	// An error means that a parent is not an object; validation rejects that.
 	_ = unstructured.SetNestedField(object(obj).Object, int64(replicas), fieldsOf(s.spec)...)
 }
 
-// subresource is the scale subresource of a version; paths are those of all versions.
+// subresource returns the scale subresource of a version. paths are the replica paths of all
+// versions.
 func (s *scale) subresource(paths map[string]string) resource.Subresource {
 	return resource.Subresource{
 		Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: autoscaling.SchemeGroupVersion.WithKind("Scale"),

@@ -16,20 +16,20 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 )
 
-// schemas are what a definition says of its objects, by version.
+// schemas are the schemas of a definition, by version.
 type schemas struct {
 	group, kind string
-	// preserve is of definitions from before there were structural schemas.
+	// preserve is set for definitions from before structural schemas, which keep unknown fields.
 	preserve   bool
 	structural map[string]*schema.Structural
 	versions   map[string]*versionSchema
 }
 
-// versionSchema is what judges objects of one version, made when it is first asked.
+// versionSchema is the schema of one version. Its validators are created when first needed.
 type versionSchema struct {
-	props      *apiextensions.JSONSchemaProps // nil: no schema
+	props      *apiextensions.JSONSchemaProps // nil without a schema
 	structural *schema.Structural
-	status     bool // there is a status subresource
+	status     bool // whether there is a status subresource
 
 	once      sync.Once
 	err       error
@@ -68,8 +68,7 @@ func newSchemas(crd *apiextensionsv1.CustomResourceDefinition) (*schemas, error)
 	return s, nil
 }
 
-// structuralOf converts a schema to the forms that the library works on. Both
-// are the caller's own.
+// structuralOf converts a schema to the two forms that the library uses. The caller owns both.
 func structuralOf(in *apiextensionsv1.CustomResourceValidation) (*apiextensions.JSONSchemaProps, *schema.Structural, error) {
 	var out apiextensions.CustomResourceValidation
 	if err := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(in.DeepCopy(), &out, nil); err != nil {
@@ -82,10 +81,10 @@ func structuralOf(in *apiextensionsv1.CustomResourceValidation) (*apiextensions.
 	if err != nil {
 		return out.OpenAPIV3Schema, nil, err
 	}
-	return out.OpenAPIV3Schema, structural.DeepCopy(), nil // it shares its defaults with the schema
+	return out.OpenAPIV3Schema, structural.DeepCopy(), nil // it would share defaults with the schema
 }
 
-// validators makes what judges values.
+// validators returns the validators of objects and of their status.
 func (v *versionSchema) validators() (object, status validation.SchemaValidator, err error) {
 	v.once.Do(func() {
 		if v.object, _, v.err = validation.NewSchemaValidator(v.props); v.err != nil || !v.status || v.props == nil {
@@ -98,7 +97,7 @@ func (v *versionSchema) validators() (object, status validation.SchemaValidator,
 	return v.object, v.statusOf, v.err
 }
 
-// ruleValidator makes what judges by x-kubernetes-validations; nil when there are none.
+// ruleValidator returns the validator of x-kubernetes-validations, or nil if there are none.
 func (v *versionSchema) ruleValidator() *cel.Validator {
 	v.rulesOnce.Do(func() {
 		if v.structural != nil {

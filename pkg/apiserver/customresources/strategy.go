@@ -23,7 +23,7 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// version is what the objects of one version of a definition mean.
+// version has the rules of one version of a definition.
 type version struct {
 	d         *definition
 	name      string
@@ -34,14 +34,14 @@ type version struct {
 func object(obj resource.Object) *unstructured.Unstructured {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
-		panic("a custom resource of another type") // rows make and decode their own objects
+		panic("a custom resource of another type") // cannot happen: the row creates and decodes its own objects
 	}
 	return u
 }
 
-// defaults fills unset fields.
+// defaults sets unset fields.
 func (v *version) defaults(obj resource.Object) {
-	if m, err := v.d.machine(); err == nil { // an error is told by who validates
+	if m, err := v.d.machine(); err == nil { // validation reports the error
 		m.applyDefaults(object(obj))
 	}
 }
@@ -53,8 +53,8 @@ func (v *version) prepareCreate(_ context.Context, obj resource.Object) {
 	obj.SetGeneration(1)
 }
 
-// prepareUpdate keeps the status where it has an endpoint of its own. Whatever
-// changes outside of metadata counts.
+// prepareUpdate keeps the status if it has a subresource. It increments the generation for changes
+// outside metadata.
 func (v *version) prepareUpdate(_ context.Context, obj, old resource.Object) {
 	u, was := object(obj).Object, object(old).Object
 	if v.hasStatus {
@@ -75,7 +75,7 @@ func withoutMetadata(object map[string]any) map[string]any {
 	return out
 }
 
-// prepareStatus keeps all but the status, and who manages it.
+// prepareStatus keeps everything except the status and its managed fields.
 func (v *version) prepareStatus(_ context.Context, obj, old resource.Object) {
 	u := object(obj)
 	status, ok := u.Object["status"]
@@ -89,8 +89,8 @@ func (v *version) prepareStatus(_ context.Context, obj, old resource.Object) {
 	}
 }
 
-// reread leaves of a valid object what reading its stored form would leave: an apply
-// brings in metadata that says nothing, which schemas let pass.
+// reread changes a valid object to what reading its stored form would return. An apply can add
+// empty metadata, which schemas allow and reading drops.
 func (v *version) reread(obj resource.Object) {
 	u := object(obj)
 	if !hollowMetadata(u.Object) {
@@ -98,16 +98,16 @@ func (v *version) reread(obj resource.Object) {
 	}
 	m, err := v.d.machine()
 	if err != nil {
-		return // told by who validates
+		return // validation reports the error
 	}
-	// What cannot be read is left for who reads it to tell of.
+	// If reading fails, keep the object; later reads report the error.
 	if read := u.DeepCopy(); m.read(read) == nil {
 		u.Object = read.Object
 	}
 }
 
-// hollowMetadata tells whether the metadata of an object, or of one that is embedded in it, has
-// something that types do not keep. managedFields are not looked at: their sets are made of nothing else.
+// hollowMetadata reports whether the metadata of an object, or of an embedded object, has values
+// that a Go type would not keep. It ignores managedFields, whose sets consist of such values.
 func hollowMetadata(value any) bool {
 	switch v := value.(type) {
 	case map[string]any:
@@ -131,8 +131,8 @@ func hollowMember(meta map[string]any) bool {
 	return false
 }
 
-// hollow tells whether value says nothing, or something in it has no value at all: an
-// empty text is kept of a label.
+// hollow reports whether value is empty or contains a value that is. Empty strings in labels count
+// as values.
 func hollow(value any) bool {
 	switch v := value.(type) {
 	case nil:
@@ -152,7 +152,7 @@ func hollow(value any) bool {
 	return false
 }
 
-// judge is who validates objects of the version.
+// judge validates objects of the version.
 type judge struct {
 	*versionSchema
 	object, status validation.SchemaValidator
@@ -170,9 +170,8 @@ func (v *version) judge() (*judge, field.ErrorList) {
 	return j, nil
 }
 
-// made tells whether obj is of this version and kind. One that is not, which the registry
-// tells of, is held against the rules and list types of the schema all the same, though not
-// against its types.
+// made reports whether obj has this version and kind. The registry rejects others; they are still
+// checked against rules and list types, but not against field types.
 func (v *version) made(obj resource.Object) bool {
 	return obj.GetObjectKind().GroupVersionKind() == schema.GroupVersionKind{Group: v.d.group, Version: v.name, Kind: v.d.kind}
 }
@@ -190,13 +189,13 @@ func (v *version) validate(ctx context.Context, obj resource.Object) field.Error
 	errs = append(errs, objectmeta.Validate(nil, u, j.structural, false)...)
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, j.structural, u)...)
 	found := errs
-	if obj.GetName() == "" { // which the registry finds
+	if obj.GetName() == "" { // the registry reports a missing name
 		found = append(found[:len(found):len(found)], field.Required(field.NewPath("metadata", "name"), ""))
 	}
 	return append(errs, j.checkRules(ctx, u, nil, found)...)
 }
 
-// validateUpdate lets pass what was wrong before and did not change.
+// validateUpdate validates an update. Errors in fields that the update does not change are ignored.
 func (v *version) validateUpdate(ctx context.Context, obj, old resource.Object) field.ErrorList {
 	j, errs := v.judge()
 	if errs != nil {
@@ -236,7 +235,7 @@ func (v *version) validateStatus(ctx context.Context, obj, old resource.Object) 
 	return append(errs, j.checkRules(ctx, u, was, errs, cel.WithRatcheting(pairs))...)
 }
 
-// newListErrors finds lists that are no sets or maps any more.
+// newListErrors returns errors of lists that are no longer valid sets or maps.
 func (j *judge) newListErrors(u, was map[string]any) field.ErrorList {
 	errs := listtype.ValidateListSetsAndMaps(nil, j.structural, u)
 	if len(errs) > 0 && len(listtype.ValidateListSetsAndMaps(nil, j.structural, was)) > 0 {
@@ -245,8 +244,8 @@ func (j *judge) newListErrors(u, was map[string]any) field.ErrorList {
 	return errs
 }
 
-// checkRules evaluates x-kubernetes-validations, unless u is so wrong that the
-// rules could not be sure of its types.
+// checkRules evaluates x-kubernetes-validations, unless earlier errors mean that values may have
+// wrong types.
 func (j *judge) checkRules(ctx context.Context, u, was map[string]any, found field.ErrorList, options ...cel.Option) field.ErrorList {
 	rules := j.ruleValidator()
 	if rules == nil {
@@ -258,7 +257,7 @@ func (j *judge) checkRules(ctx context.Context, u, was map[string]any, found fie
 			return field.ErrorList{field.Invalid(nil, nil, "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation")}
 		}
 	}
-	var old any // nil, not a nil map, when there is none
+	var old any // must be nil, and not a nil map, if there is no old object
 	if was != nil {
 		old = was
 	}

@@ -18,7 +18,7 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// warnings are about finalizers that are new.
+// warnings returns warnings about new finalizers.
 func warnings(_ context.Context, obj, old resource.Object) []string {
 	var known, out []string
 	if old != nil {
@@ -53,7 +53,7 @@ func finalizerWarnings(name string) []string {
 	return out
 }
 
-// deprecation is what is said with each use of a version; empty: nothing.
+// deprecation returns the warning for requests in a version, or "".
 func deprecation(crd *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv1.CustomResourceDefinitionVersion) string {
 	switch {
 	case !v.Deprecated:

@@ -19,26 +19,25 @@ import (
 	"keelson.dev/keelson/pkg/health"
 )
 
-// Config says how values are encrypted.
+// Config configures the encryption of values.
 type Config struct {
-	// File is the EncryptionConfiguration; Reload follows it.
+	// File is the EncryptionConfiguration. Reload reloads it when it changes.
 	File   string
 	Reload bool
-	// Root and Rows tell which keys are of which resource.
+	// Root and Rows determine the resource of a key.
 	Root string
 	Rows []*resource.Row
 }
 
-// Encryption is an EncryptionConfiguration at work.
+// Encryption encrypts and decrypts values as an EncryptionConfiguration says.
 type Encryption struct {
 	source   source
 	resource func(key string) (schema.GroupResource, bool)
 	checks   []health.Check
-	follow   *controller.DynamicEncryptionConfigContent // nil: the file is not followed
+	follow   *controller.DynamicEncryptionConfigContent // nil if the file is not reloaded
 }
 
-// Open reads the configuration. What it starts, connections to key servers and their
-// probes, ends with ctx.
+// Open reads the configuration. Connections to key servers and their probes end with ctx.
 func Open(ctx context.Context, cfg Config) (*Encryption, error) {
 	id := daemon.ServerID()
 	ctx, closeProviders := context.WithCancel(ctx)
@@ -65,23 +64,23 @@ func Open(ctx context.Context, cfg Config) (*Encryption, error) {
 	return e, nil
 }
 
-// Over is a store to be used in the place of inner, which it is over.
+// Over returns a store that encrypts the values of inner.
 func (e *Encryption) Over(inner kv.Store) *Store {
 	return &Store{inner: inner, source: e.source, resource: e.resource}
 }
 
-// Checks are whether key servers answer. A server whose key server does not is
-// not ready; to restart it would not help.
+// Checks returns the health checks of key servers. They are for readiness only, because a restart
+// would not help.
 func (e *Encryption) Checks() []health.Check { return e.checks }
 
-// Run follows the configuration until ctx is done.
+// Run reloads the configuration until ctx is done.
 func (e *Encryption) Run(ctx context.Context) {
 	if e.follow != nil {
 		e.follow.Run(ctx)
 	}
 }
 
-// check asks one of the library's health checks, which want to see a request.
+// check adapts a health check of the library, which needs a request.
 func check(c healthz.HealthChecker) health.Check {
 	return health.Check{Name: c.Name(), Run: func(ctx context.Context) error {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "/healthz/"+c.Name(), nil)

@@ -11,15 +11,15 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// resources knows the resource of a key.
+// resources determines the resources of keys.
 type resources struct {
 	root     string // "/registry/"
 	prefixes map[string]schema.GroupResource
 }
 
-// newResources reads the prefixes of rows. Of several resources with one prefix
-// the first counts. What is stored and not served (ranges, leases of servers) is
-// never encrypted, as in Kubernetes.
+// newResources reads the prefixes of rows. If several resources have the same prefix, the first
+// counts. Objects that are stored but not served (ranges, leases of servers) are never encrypted,
+// as in Kubernetes.
 func newResources(root string, rows []*resource.Row) *resources {
 	r := &resources{root: strings.TrimSuffix(root, "/") + "/", prefixes: map[string]schema.GroupResource{}}
 	for _, row := range rows {
@@ -31,7 +31,7 @@ func newResources(root string, rows []*resource.Row) *resources {
 	return r
 }
 
-// of is the resource of a key; false: the key is no object's.
+// of returns the resource of a key, and false if the key is no object's.
 func (r *resources) of(key string) (schema.GroupResource, bool) {
 	rel, ok := strings.CutPrefix(key, r.root)
 	if !ok {

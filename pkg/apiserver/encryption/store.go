@@ -15,37 +15,37 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// source has the transformers of resources.
+// source returns the transformers of resources.
 type source interface {
 	TransformerForResource(schema.GroupResource) value.Transformer
 }
 
-// Store is a kv.Store that encrypts what another one stores.
+// Store is a kv.Store that encrypts the values of another one.
 type Store struct {
 	inner    kv.Store
 	resource func(key string) (schema.GroupResource, bool)
 	source   source
-	// A resource's transformer stays the same: what changes is inside of it.
+	// A resource keeps its transformer. A reload changes the transformer's contents.
 	transformers sync.Map // of schema.GroupResource
 }
 
 var _ kv.Store = &Store{}
 
-// transformer is that of a key's value; nil: it is stored as it is.
+// transformer returns the transformer of a key's value, or nil if the value is not encrypted.
 func (s *Store) transformer(key string) value.Transformer {
 	gr, ok := s.resource(key)
 	if !ok {
 		return nil
 	}
 	if t, ok := s.transformers.Load(gr); ok {
-		return t.(value.Transformer) // the only type that is put there
+		return t.(value.Transformer) // no other type is stored there
 	}
 	t := s.source.TransformerForResource(gr)
 	s.transformers.Store(gr, t)
 	return t
 }
 
-// open decrypts a value. stale says that it would be written otherwise.
+// open decrypts a value. stale reports whether it would be encrypted differently today.
 func (s *Store) open(ctx context.Context, key string, data []byte) (plain []byte, stale bool, err error) {
 	t := s.transformer(key)
 	if t == nil {
@@ -58,8 +58,8 @@ func (s *Store) open(ctx context.Context, key string, data []byte) (plain []byte
 	return plain, stale, nil
 }
 
-// unreadable is why a value is kv.ErrUnreadable. Who asked for one key knows which it is,
-// so that Kubernetes says no more.
+// unreadable is a kv.ErrUnreadable with its reason. It does not name the key, as in Kubernetes,
+// because the caller knows it.
 type unreadable struct{ reason error }
 
 func (e *unreadable) Error() string   { return e.reason.Error() }
@@ -87,7 +87,7 @@ func (s *Store) Get(ctx context.Context, key string) (*kv.Item, int64, error) {
 	return &opened, rev, nil
 }
 
-// Outdated reports whether a key's value would be stored otherwise today.
+// Outdated reports whether a key's value would be encrypted differently today.
 func (s *Store) Outdated(ctx context.Context, key string) (bool, error) {
 	it, _, err := s.inner.Get(ctx, key)
 	if err != nil || it == nil {
@@ -124,7 +124,7 @@ func (s *Store) Put(ctx context.Context, key string, data []byte, expect, ttl in
 	if opened, oerr := s.result(ctx)(res, err); oerr == nil || expect != 0 {
 		return opened, oerr
 	}
-	return res, err // there is something, and nobody asks what
+	return res, err // the value exists, and the caller does not need it
 }
 
 // Delete implements kv.Store.
@@ -148,7 +148,7 @@ func (s *Store) WriteAll(ctx context.Context, changes []kv.Change) (kv.WriteResu
 	return s.inner.WriteAll(ctx, sealed)
 }
 
-// seal is a value as it is to be stored.
+// seal encrypts a value.
 func (s *Store) seal(ctx context.Context, key string, data []byte) ([]byte, error) {
 	t := s.transformer(key)
 	if t == nil {
@@ -161,7 +161,7 @@ func (s *Store) seal(ctx context.Context, key string, data []byte) ([]byte, erro
 	return sealed, nil
 }
 
-// result decrypts what stood in the way of a write.
+// result decrypts the value that prevented a write.
 func (s *Store) result(ctx context.Context) func(kv.WriteResult, error) (kv.WriteResult, error) {
 	return func(res kv.WriteResult, err error) (kv.WriteResult, error) {
 		if err != nil || res.Current == nil {

@@ -1,14 +1,13 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package features tells which features of Kubernetes there are, and which of them are
-// enabled in a server: those that are so by default in the version that this server is
-// like, but for what its flags say.
+// Package features has the feature gates of Kubernetes and which of them are enabled in a server:
+// those enabled by default in its version of Kubernetes, changed by its flags.
 //
-// Most features cannot be turned: the server has them, or has them not. Those that can
-// are of two kinds: what is decided elsewhere in the server by Turned, and what is the business of
-// other components, which are commonly given the same --feature-gates. Nothing in here
-// is global: a server's features are part of its configuration.
+// Most gates cannot be changed, because the server has the feature or does not have it. Others are
+// accepted: those that the server's code checks with Turned, and those of other components, which
+// often get the same --feature-gates. The package has no global state: a server's features are part
+// of its configuration.
 package features
 
 import (
@@ -22,31 +21,31 @@ import (
 	"k8s.io/component-base/featuregate"
 )
 
-// The features by which a server decides something.
+// The features that the server's code checks.
 const (
-	// ComponentFlagz has the server tell its flags.
+	// ComponentFlagz serves the server's flags at /flagz.
 	ComponentFlagz = "ComponentFlagz"
-	// ComponentStatusz has the server tell its state.
+	// ComponentStatusz serves the server's state at /statusz.
 	ComponentStatusz = "ComponentStatusz"
-	// StorageVersionAPI has servers tell in which versions they store objects.
+	// StorageVersionAPI publishes in which versions servers store objects.
 	StorageVersionAPI = "StorageVersionAPI"
-	// StorageVersionHash has discovery tell what objects are stored as.
+	// StorageVersionHash adds the hash of the stored kind to discovery.
 	StorageVersionHash = "StorageVersionHash"
-	// StorageVersionMigrator has all objects of a resource written anew when somebody asks.
+	// StorageVersionMigrator rewrites all objects of a resource on request.
 	StorageVersionMigrator = "StorageVersionMigrator"
-	// WatchList has watches send the present objects first to who asks for them.
+	// WatchList lets watches send the current objects first.
 	WatchList = "WatchList"
 )
 
-// The gates that stand for others.
+// The gates that stand for many features.
 const (
 	allAlpha = "AllAlpha"
 	allBeta  = "AllBeta"
 )
 
-// list has a line for each feature: its name, its stage, 1 if it is enabled by default,
-// "locked" if Kubernetes has it so for good, "turns" if this server can have it
-// otherwise and "fixed" if it cannot, and the features without which it cannot be enabled.
+// list has one line per feature: its name, its stage, 1 if it is enabled by default, "locked" if
+// Kubernetes does not allow a change, "turns" if this server allows one and "fixed" if it does not,
+// and the features that it requires.
 //
 //go:embed features.txt
 var list string
@@ -59,7 +58,7 @@ type feature struct {
 	needs         []featuregate.Feature
 }
 
-// all are the features by name; nobody changes them.
+// all returns the features by name. Callers must not change the map.
 var all = sync.OnceValues(func() (map[string]feature, error) {
 	out := map[string]feature{}
 	for line := range strings.Lines(list) {
@@ -79,7 +78,7 @@ var all = sync.OnceValues(func() (map[string]feature, error) {
 	return out, nil
 })
 
-// gate returns all features as they are by default.
+// gate returns all features with their defaults.
 func gate() (featuregate.MutableVersionedFeatureGate, error) {
 	known, err := all()
 	if err != nil {
@@ -88,7 +87,7 @@ func gate() (featuregate.MutableVersionedFeatureGate, error) {
 	specs, needs := map[featuregate.Feature]featuregate.VersionedSpecs{}, map[featuregate.Feature][]featuregate.Feature{}
 	for name, f := range known {
 		if name == allAlpha || name == allBeta {
-			continue // each gate has these
+			continue // every gate has these already
 		}
 		spec := featuregate.FeatureSpec{Default: f.on, LockToDefault: f.locked, PreRelease: featuregate.Alpha, Version: version.MajorMinor(0, 0)}
 		switch f.stage {
@@ -114,10 +113,10 @@ func gate() (featuregate.MutableVersionedFeatureGate, error) {
 	return g, nil
 }
 
-// Turned has the features that are not as they are by default, and whether they are enabled.
+// Turned has the features that differ from their defaults, with whether they are enabled.
 type Turned map[string]bool
 
-// Enabled tells whether a feature is enabled; one that there is not is not.
+// Enabled reports whether a feature is enabled. Unknown features are not.
 func (t Turned) Enabled(name string) bool {
 	if on, ok := t[name]; ok {
 		return on

@@ -18,29 +18,28 @@ import (
 	"keelson.dev/keelson/pkg/daemon"
 )
 
-// oldest is how many releases back Kubernetes' server can be emulated, and can be next to.
+// oldest is how many releases back Kubernetes' server can be emulated or be compatible with.
 const oldest = 3
 
-// release is the one that this server is like.
+// release returns the Kubernetes release of this server.
 func release() *version.Version { return version.MustParse(daemon.Major + "." + daemon.Minor) }
 
-// effective is what a server is like that is told nothing.
+// effective returns the version of a server without flags.
 func effective() compatibility.MutableEffectiveVersion {
 	floor := release().SubtractMinor(oldest)
 	return compatibility.NewEffectiveVersion(release(), false, floor, floor)
 }
 
-// Options are what a server is told about features and releases. The zero value is
-// everything as it is by default.
+// Options are the settings of features and of emulated releases. The zero value has all defaults.
 type Options struct {
-	// Turned has the features that are not as they are by default.
+	// Turned has the features that differ from their defaults.
 	Turned Turned
 
-	// flags are what a command line said; nil: there was none.
+	// flags are the parsed flags. Nil without a command line.
 	flags *flags
 }
 
-// flags are those of features and of releases.
+// flags are the flags of features and releases.
 type flags struct {
 	registry compatibility.ComponentGlobalsRegistry
 	version  compatibility.EffectiveVersion
@@ -66,10 +65,10 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) error {
 	return nil
 }
 
-// Note takes down what the flags said once they are parsed.
+// Note stores the values of the parsed flags.
 func (o *Options) Note() error {
 	if err := o.flags.registry.Set(); err != nil {
-		return err // in Kubernetes' words
+		return err // Kubernetes' message
 	}
 	known, err := all()
 	if err != nil {
@@ -87,7 +86,7 @@ func (o *Options) Note() error {
 	return nil
 }
 
-// Validate adds what is wrong, or what this server cannot be.
+// Validate reports invalid and unsupported settings.
 func (o *Options) Validate(add func(format string, args ...any)) {
 	if f := o.flags; f != nil {
 		f.validate(add)
@@ -104,7 +103,7 @@ func (o *Options) Validate(add func(format string, args ...any)) {
 		}
 		text := fmt.Sprintf("%s=%t", name, o.Turned[name])
 		if name == allAlpha || name == allBeta {
-			fixed = []string{text} // says all that it stands for
+			fixed = []string{text} // names all features that it stands for
 			break
 		}
 		fixed = append(fixed, text)
@@ -114,7 +113,7 @@ func (o *Options) Validate(add func(format string, args ...any)) {
 	}
 }
 
-// validate looks at releases.
+// validate validates the releases.
 func (f *flags) validate(add func(format string, args ...any)) {
 	errs := f.registry.Validate()
 	own := effective()

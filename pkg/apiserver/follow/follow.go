@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package follow has a running server take over what changes in a configuration
-// file. What cannot be taken over is logged, and leaves what was there.
+// Package follow reloads configuration files of a running server. A file that cannot be applied is
+// logged, and the previous one stays in use.
 package follow
 
 import (
@@ -14,24 +14,24 @@ import (
 	"k8s.io/apiserver/pkg/util/filesystem"
 )
 
-// look is how often a file is read although nothing has been heard of it.
+// look is how often a file is read even without a notification of a change.
 const look = time.Minute
 
-// File is a configuration file that is followed.
+// File is a configuration file that is reloaded.
 type File struct {
 	Path string
-	// Text is what has been taken over at the start.
+	// Text is the text that is already applied.
 	Text string
-	// Check reports what is wrong with a text; one that is wrong stays wrong.
+	// Check returns an error for an invalid text. The same text is not checked again.
 	Check func(text string) error
-	// Take takes over a text that is right. If it fails it is tried again.
+	// Take applies a valid text. It is repeated if it fails.
 	Take func(ctx context.Context, text string) error
-	// Done is told how each attempt ended; may be nil.
+	// Done is called with the result of each attempt. It may be nil.
 	Done func(text string, err error)
 	Log  *slog.Logger
 }
 
-// Run follows the file until ctx is done.
+// Run reloads the file until ctx is done.
 func (f *File) Run(ctx context.Context) {
 	text := f.Text
 	filesystem.WatchUntil(ctx, look, f.Path, func() { text = f.read(ctx, text) }, func(err error) {
@@ -39,8 +39,7 @@ func (f *File) Run(ctx context.Context) {
 	})
 }
 
-// read takes over the file if it is another than text, and returns what need not
-// be read again.
+// read applies the file if it differs from text, and returns the text that need not be read again.
 func (f *File) read(ctx context.Context, text string) string {
 	data, err := os.ReadFile(f.Path)
 	switch {

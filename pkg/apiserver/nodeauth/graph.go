@@ -1,13 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeauth confines kubelets to what concerns their node: the node
-// itself, its lease, and the pods bound to it with the secrets, config maps,
-// claims, volumes and service accounts that these refer to.
+// Package nodeauth limits kubelets to the objects of their node: the node itself, its lease, the
+// pods bound to it, and the secrets, config maps, claims, volumes and service accounts that these
+// refer to.
 //
-// A Graph knows the relations, by informers and from the store of pods; the Authorizer decides reads and
-// token requests by it. Writes are confined by the admission plugin
-// NodeRestriction.
+// A Graph has the relations, from informers and from the store of pods. The Authorizer uses it to
+// decide reads and token requests. The admission plugin NodeRestriction limits writes.
 package nodeauth
 
 import (

@@ -24,15 +24,15 @@ import (
 	"k8s.io/component-helpers/auth/rbac/validation"
 )
 
-// Guard refuses writes of roles and bindings by which a user would gain, or
-// hand on, what the user does not have. Who may "escalate" a role or "bind" it
-// is exempt, and so is system:masters.
+// Guard rejects writes of roles and bindings that would give a user, or let a user pass on, rights
+// that the user does not have. Users with the verb "escalate" on a role or "bind" for its binding
+// are exempt, and so is system:masters.
 type Guard struct {
 	Rules      *Index
 	Authorizer authorizer.Authorizer
 }
 
-// fullAuthority is what an aggregation rule may come to contain.
+// fullAuthority returns the rules that a role with an aggregation rule may come to contain.
 func fullAuthority() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
@@ -40,8 +40,8 @@ func fullAuthority() []rbacv1.PolicyRule {
 	}
 }
 
-// CheckWrite refuses, with 403, to store obj in place of old (nil: create).
-// Objects of other kinds pass.
+// CheckWrite returns a Forbidden error if the user may not store obj in place of old (nil on
+// create). Objects of other kinds are allowed.
 func (g *Guard) CheckWrite(ctx context.Context, obj, old runtime.Object) error {
 	u, ok := request.UserFrom(ctx)
 	if !ok {
@@ -71,8 +71,8 @@ func aggregates(r *rbacv1.ClusterRole) bool {
 	return r != nil && r.AggregationRule != nil && len(r.AggregationRule.ClusterRoleSelectors) > 0
 }
 
-// onlyOwnership reports whether obj differs from old in finalizers and owner
-// references only, which the garbage collector must be able to write.
+// onlyOwnership reports whether obj differs from old only in finalizers and owner references, which
+// the garbage collector must be able to write.
 func onlyOwnership(obj, old runtime.Object) bool {
 	a, err := meta.Accessor(obj.DeepCopyObject())
 	if err != nil {
@@ -126,13 +126,13 @@ func (g *Guard) checkBinding(ctx context.Context, u user.Info, resource, namespa
 	return nil
 }
 
-// missing says that there is no role in the words of a store, which calls it by the
-// resource of the request.
+// missing returns the error for a missing role. Like Kubernetes, it names the resource of the
+// request.
 func missing(requested schema.GroupResource, role rbacv1.RoleRef) error {
 	return apierrors.NewNotFound(requested, role.Name)
 }
 
-// findable refuses a reference that is no role's place, as a store does that is asked for it.
+// findable returns an error for a reference that cannot be the key of a role.
 func findable(ref rbacv1.RoleRef, namespace string) error {
 	if ref.Kind == "Role" && namespace == "" {
 		return apierrors.NewBadRequest("Namespace parameter required.")
@@ -164,7 +164,8 @@ func requestName(ctx context.Context) string {
 	return ""
 }
 
-// holds is nil when u has all of rules in namespace, and names what is missing otherwise.
+// holds returns nil if u has all of rules in namespace, and otherwise an error that lists the
+// missing ones.
 func (g *Guard) holds(u user.Info, requested schema.GroupResource, namespace string, rules []rbacv1.PolicyRule) error {
 	own, unknown := g.Rules.Rules(u, namespace)
 	ok, lacking := validation.Covers(own, rules)
@@ -188,8 +189,7 @@ func (g *Guard) holds(u user.Info, requested schema.GroupResource, namespace str
 	return errors.New(msg)
 }
 
-// compact joins the rules of one resource that differ in verbs only. A verb is there
-// as often as the rules have it.
+// compact joins rules of one resource that differ only in verbs. It keeps repeated verbs.
 func compact(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	type simple struct {
 		group, resource, name string

@@ -1,13 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rbac decides requests by roles and bindings, and guards the writing
-// of roles and bindings themselves.
+// Package rbac authorizes requests by roles and bindings, and guards the writes of roles and
+// bindings.
 //
-// Bindings are indexed by subject, so that a decision costs what the user's own
-// bindings cost, however many there are. An Index is fed from outside (Watch);
-// what it has not seen grants nothing. It only ever allows or has no opinion:
-// RBAC has no denials.
+// Bindings are indexed by subject, so the cost of a decision depends only on the number of the
+// user's own bindings. Watch feeds an Index from informers. Roles and bindings that it has not seen
+// grant nothing. RBAC never denies: an Index allows a request or has no opinion.
 package rbac
 
 import (
@@ -27,20 +26,21 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// Index holds roles and bindings. It is safe for concurrent use.
+// Index has roles and bindings by subject. It is safe for concurrent use.
 type Index struct {
 	mu sync.RWMutex
-	// roles by roleKey; those of the cluster have an empty namespace.
+	// roles has rules by role. Cluster roles have an empty namespace.
 	roles map[roleKey][]rbacv1.PolicyRule
-	// bindings by roleKey of the binding itself, to undo what it added to grants.
+	// bindings has the bindings by their own key, to undo what they added to grants.
 	bindings map[roleKey]*binding
-	// grants by namespace ("" for the cluster's) and subject: each binding once.
+	// grants has the bindings by namespace ("" for cluster role bindings) and subject. Each binding
+	// is in a list once.
 	grants map[string]map[subject][]*binding
 }
 
 type roleKey struct{ namespace, name string }
 
-// subject names a user or a group. A service account is the user of its name.
+// subject is a user or a group. A service account is the user with its name.
 type subject struct {
 	group bool
 	name  string
@@ -63,21 +63,21 @@ func NewIndex() *Index {
 	}
 }
 
-// SetRole stores the rules of a role; namespace is empty for a cluster role.
+// SetRole stores the rules of a role. namespace is empty for a cluster role.
 func (x *Index) SetRole(namespace, name string, rules []rbacv1.PolicyRule) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.roles[roleKey{namespace, name}] = rules
 }
 
-// DeleteRole forgets a role.
+// DeleteRole removes a role.
 func (x *Index) DeleteRole(namespace, name string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.roles, roleKey{namespace, name})
 }
 
-// HasRole reports whether a role is known; namespace is empty for a cluster role.
+// HasRole reports whether a role exists. namespace is empty for a cluster role.
 func (x *Index) HasRole(namespace, name string) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -85,7 +85,7 @@ func (x *Index) HasRole(namespace, name string) bool {
 	return ok
 }
 
-// SetBinding stores a binding; namespace is empty for a cluster role binding.
+// SetBinding stores a binding. namespace is empty for a cluster role binding.
 func (x *Index) SetBinding(namespace, name string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
 	b := &binding{key: roleKey{namespace, name}, ref: ref, role: roleKey{"", ref.Name}, subjects: subjects}
 	if ref.Kind == "Role" {
@@ -107,22 +107,21 @@ func (x *Index) SetBinding(namespace, name string, ref rbacv1.RoleRef, subjects 
 	}
 }
 
-// DeleteBinding forgets a binding.
+// DeleteBinding removes a binding.
 func (x *Index) DeleteBinding(namespace, name string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.unbind(roleKey{namespace, name})
 }
 
-// HasBinding reports whether a binding is known; namespace is empty for a
-// cluster role binding.
+// HasBinding reports whether a binding exists. namespace is empty for a cluster role binding.
 func (x *Index) HasBinding(namespace, name string) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.bindings[roleKey{namespace, name}] != nil
 }
 
-// unbind undoes SetBinding. x.mu is held.
+// unbind undoes SetBinding. The caller holds x.mu.
 func (x *Index) unbind(key roleKey) {
 	b := x.bindings[key]
 	if b == nil {
@@ -135,7 +134,7 @@ func (x *Index) unbind(key roleKey) {
 		if !ok {
 			continue
 		}
-		// A new slice: readers may hold the old one.
+		// Build a new slice, because readers may hold the old one.
 		var rest []*binding
 		for _, other := range bySubject[k] {
 			if other != b {
@@ -153,7 +152,7 @@ func (x *Index) unbind(key roleKey) {
 	}
 }
 
-// keyOf is who s means in a binding of namespace.
+// keyOf returns the subject that s means in a binding of namespace.
 func keyOf(s rbacv1.Subject, namespace string) (subject, bool) {
 	switch s.Kind {
 	case rbacv1.UserKind:
@@ -172,10 +171,9 @@ func keyOf(s rbacv1.Subject, namespace string) (subject, bool) {
 	return subject{}, false
 }
 
-// visit calls fn with every binding of u's in namespace and the rules of its role:
-// the cluster's bindings first, then the namespace's; one that is u's in several
-// ways, as often. Of a role that does not exist found is false. It stops when fn
-// returns false.
+// visit calls fn with every binding of u in namespace and the rules of its role, cluster role
+// bindings first, until fn returns false. A binding with several subjects that match u is visited
+// as often. found is false if the role does not exist.
 func (x *Index) visit(u user.Info, namespace string, fn func(b *binding, rules []rbacv1.PolicyRule, found bool) bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -211,7 +209,7 @@ func (x *Index) visitGrants(grants []*binding, fn func(*binding, []rbacv1.Policy
 	return true
 }
 
-// Authorize allows what a role of the user's allows.
+// Authorize allows a request if a role of the user allows it.
 func (x *Index) Authorize(_ context.Context, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
 	u := attrs.GetUser()
 	if u == nil {
@@ -239,8 +237,8 @@ func (x *Index) Authorize(_ context.Context, attrs authorizer.Attributes) (autho
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-// describe says, as Kubernetes' audit annotations do, what b gives to whom: of its
-// subjects the first that is u.
+// describe returns the reason in Kubernetes' audit annotations: what b gives to its first subject
+// that is u.
 func (b *binding) describe(u user.Info) string {
 	var who string
 	for _, s := range b.subjects {
@@ -260,9 +258,9 @@ func (b *binding) describe(u user.Info) string {
 	return fmt.Sprintf("RoleBinding %q of %s %q to %s", b.key.name+"/"+b.key.namespace, b.ref.Kind, b.ref.Name, who)
 }
 
-// Rules returns everything that u may do in namespace, in the order of the
-// bindings' names, the cluster's first; and the roles that are bound to u but
-// missing: without them the rules are right, only not complete.
+// Rules returns all rules of u in namespace, in the order of the names of their bindings, cluster
+// role bindings first. It also returns the missing roles that are bound to u, with which the rules
+// would be complete.
 func (x *Index) Rules(u user.Info, namespace string) (rules []rbacv1.PolicyRule, missing []rbacv1.RoleRef) {
 	type bound struct {
 		by    *binding
@@ -287,8 +285,7 @@ func (x *Index) Rules(u user.Info, namespace string) (rules []rbacv1.PolicyRule,
 	return rules, missing
 }
 
-// notFound says which roles are missing, in the words of caches, which call things by
-// their kind.
+// notFound returns the error for missing roles. Like Kubernetes' caches, it uses their kinds.
 func notFound(roles []rbacv1.RoleRef) error {
 	var errs []error
 	for _, r := range roles {
@@ -297,7 +294,7 @@ func notFound(roles []rbacv1.RoleRef) error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// RulesFor is Rules in the form that SelfSubjectRulesReview asks for.
+// RulesFor returns Rules in the form of SelfSubjectRulesReview.
 func (x *Index) RulesFor(_ context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
 	rules, missing := x.Rules(u, namespace)
 	var resource []authorizer.ResourceRuleInfo
@@ -317,7 +314,8 @@ func (x *Index) RulesFor(_ context.Context, u user.Info, namespace string) ([]au
 	return resource, nonResource, false, notFound(missing)
 }
 
-// RoleRules returns the rules that ref means in a binding of namespace, if there are such.
+// RoleRules returns the rules of the role that ref means in a binding of namespace, and whether it
+// exists.
 func (x *Index) RoleRules(ref rbacv1.RoleRef, namespace string) (rules []rbacv1.PolicyRule, found bool) {
 	key := roleKey{"", ref.Name}
 	if ref.Kind == "Role" {

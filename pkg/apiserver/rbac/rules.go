@@ -38,7 +38,7 @@ func allows(rule *rbacv1.PolicyRule, attrs authorizer.Attributes) bool {
 		(len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, attrs.GetName()))
 }
 
-// has reports whether list holds want, or the asterisk.
+// has reports whether list contains want or "*".
 func has(list []string, want string) bool {
 	for _, s := range list {
 		if s == rbacv1.VerbAll || s == want {
@@ -48,8 +48,8 @@ func has(list []string, want string) bool {
 	return false
 }
 
-// matchesResource compares without building "resource/subresource". A review may
-// ask for both in the resource's place.
+// matchesResource reports whether list contains a resource or "resource/subresource", without
+// building that string. In a review, resource may contain both.
 func matchesResource(list []string, resource, sub string) bool {
 	for _, s := range list {
 		switch {
@@ -66,7 +66,7 @@ func matchesResource(list []string, resource, sub string) bool {
 	return false
 }
 
-// ends reports whether s is something, a slash and sub.
+// ends reports whether s ends with a slash and sub, after at least one character.
 func ends(s, sub string) bool {
 	at := len(s) - len(sub) - 1
 	return at >= 0 && s[at] == '/' && s[at+1:] == sub

@@ -1,11 +1,11 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resourcemetrics answers metrics.k8s.io/v1beta1: what nodes and the containers of
-// pods use of processors and memory now, for "kubectl top" and the horizontal pod autoscaler.
+// Package resourcemetrics serves metrics.k8s.io/v1beta1: the current CPU and memory usage of nodes
+// and of containers, for "kubectl top" and the horizontal pod autoscaler.
 //
-// Nothing is collected ahead of time. Whoever asks has the kubelets asked that have the
-// answer, some at a time, and what they said is good for a few seconds for all who ask.
-// It is in JSON only, and cannot be watched. A node whose kubelet does not answer, and a
-// container that has not run long enough, are left out.
+// Nothing is collected in advance. A request reads the kubelets that have the data, several at a
+// time, and their answers are cached for a few seconds for all requests. Answers are JSON only, and
+// watches are not supported. Nodes whose kubelets do not answer, and containers that have not run
+// long enough, are omitted.
 package resourcemetrics

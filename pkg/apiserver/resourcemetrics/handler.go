@@ -22,12 +22,12 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// GroupVersion is what the handler answers.
+// GroupVersion is the API that the handler serves.
 var GroupVersion = v1beta1.SchemeGroupVersion
 
-// Config is what a handler works with.
+// Config has the dependencies of a handler.
 type Config struct {
-	// Client lists pods and nodes; requests have been authorized by the time they come here.
+	// Client lists pods and nodes. Requests are already authorized.
 	Client   kubernetes.Interface
 	Kubelets Kubelets
 	Clock    clock.Clock
@@ -55,7 +55,7 @@ type handler struct {
 	summaries
 }
 
-// answerWith answers one request in JSON.
+// answerWith answers a request in JSON.
 func answerWith(w http.ResponseWriter, r *http.Request, f func(*http.Request) (any, error)) {
 	var obj any
 	var err error
@@ -81,7 +81,7 @@ func answerWith(w http.ResponseWriter, r *http.Request, f func(*http.Request) (a
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-cache, private")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(obj) // the client is gone, or it is not
+	_ = json.NewEncoder(w).Encode(obj) // fails if the client is gone
 }
 
 func resourceOf(path string) string {
@@ -91,7 +91,7 @@ func resourceOf(path string) string {
 	return "nodes"
 }
 
-// acceptsJSON tells whether a client takes JSON among other forms.
+// acceptsJSON reports whether a client accepts JSON.
 func acceptsJSON(accept []string) bool {
 	if len(accept) == 0 {
 		return true
@@ -115,7 +115,7 @@ func resources() *metav1.APIResourceList {
 	}
 }
 
-// selected are the list options of a request that choose objects.
+// selected returns the list options in a request that select objects.
 func selected(r *http.Request) metav1.ListOptions {
 	q := r.URL.Query()
 	return metav1.ListOptions{LabelSelector: q.Get("labelSelector"), FieldSelector: q.Get("fieldSelector"), ResourceVersion: "0"}
@@ -174,7 +174,7 @@ func withType(obj any, t *metav1.TypeMeta, kind string) any {
 	return obj
 }
 
-// nodeMetrics are those of the nodes whose kubelets answer.
+// nodeMetrics returns the metrics of the nodes whose kubelets answer.
 func (h *handler) nodeMetrics(ctx context.Context, nodes []corev1.Node) []v1beta1.NodeMetrics {
 	names := make([]string, 0, len(nodes))
 	for i := range nodes {

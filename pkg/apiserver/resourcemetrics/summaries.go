@@ -14,19 +14,18 @@ import (
 )
 
 const (
-	// fresh is how long what a kubelet said is good, and askTimeout how long one
-	// may take to say it.
+	// fresh is how long a kubelet's answer is reused, and askTimeout limits a request to a kubelet.
 	fresh, askTimeout = 5 * time.Second, 5 * time.Second
-	// asked bounds how many kubelets one request has asked at a time.
+	// asked is the maximum number of concurrent requests to kubelets for one client request.
 	asked = 32
 )
 
-// Kubelets ask the kubelet of a node.
+// Kubelets requests the summary of a node's kubelet.
 type Kubelets interface {
 	Summary(ctx context.Context, node string) (*statsapi.Summary, error)
 }
 
-// summaries are what kubelets have said lately.
+// summaries caches the recent answers of kubelets.
 type summaries struct {
 	kubelets Kubelets
 	clock    clock.Clock
@@ -36,15 +35,15 @@ type summaries struct {
 	swept  time.Time          // guarded by mu
 }
 
-// answer is what a kubelet says, once done is closed.
+// answer is a kubelet's answer. It is complete once done is closed.
 type answer struct {
-	at      time.Time // when it was asked
+	at      time.Time // when the request began
 	done    chan struct{}
 	summary *statsapi.Summary
 	err     error
 }
 
-// of asks a node's kubelet, unless it has been asked just now.
+// of returns the summary of a node, cached or requested.
 func (s *summaries) of(ctx context.Context, node string) (*statsapi.Summary, error) {
 	a := s.answer(ctx, node)
 	select {
@@ -65,7 +64,7 @@ func (s *summaries) answer(ctx context.Context, node string) *answer {
 	s.sweep(now)
 	a := &answer{at: now, done: make(chan struct{})}
 	s.byNode[node] = a
-	// Others may wait for it as well: it does not end with this request.
+	// Other requests may wait for the answer too, so it does not end with this request.
 	ctx = context.WithoutCancel(ctx)
 	go func() {
 		defer close(a.done)
@@ -76,8 +75,8 @@ func (s *summaries) answer(ctx context.Context, node string) *answer {
 	return a
 }
 
-// sweep forgets what is no longer good, now and then, so that nodes that have gone do not
-// stay. mu is held.
+// sweep removes old answers from time to time, so that those of deleted nodes do not stay. The
+// caller holds mu.
 func (s *summaries) sweep(now time.Time) {
 	if now.Sub(s.swept) < fresh {
 		return
@@ -90,7 +89,7 @@ func (s *summaries) sweep(now time.Time) {
 	}
 }
 
-// all asks the kubelets of many nodes and returns what those said that answered, by node.
+// all returns the summaries of the nodes whose kubelets answer, by node.
 func (s *summaries) all(ctx context.Context, nodes []string) map[string]*statsapi.Summary {
 	out := make(map[string]*statsapi.Summary, len(nodes))
 	var mu sync.Mutex

@@ -16,16 +16,16 @@ import (
 	"k8s.io/metrics/pkg/apis/metrics/v1beta1"
 )
 
-// window is about how long the time is that a kubelet takes the use of processors from.
+// window is the approximate period over which a kubelet measures CPU usage.
 var window = metav1.Duration{Duration: 10 * time.Second}
 
-// usage is what something used at a time.
+// usage is the usage of resources at a time.
 type usage struct {
 	at   metav1.Time
 	list corev1.ResourceList
 }
 
-// usageOf returns what a kubelet's figures say; false if there is not enough of them.
+// usageOf converts a kubelet's figures, and reports false if they are incomplete.
 func usageOf(cpu *statsapi.CPUStats, memory *statsapi.MemoryStats) (usage, bool) {
 	if cpu == nil || cpu.UsageNanoCores == nil || memory == nil || memory.WorkingSetBytes == nil {
 		return usage{}, false
@@ -36,12 +36,12 @@ func usageOf(cpu *statsapi.CPUStats, memory *statsapi.MemoryStats) (usage, bool)
 	}}, true
 }
 
-// metadata is that of the metrics of an object.
+// metadata returns the metadata of an object's metrics.
 func (h *handler) metadata(of *metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: of.Name, Namespace: of.Namespace, Labels: of.Labels, CreationTimestamp: metav1.NewTime(h.clock.Now())}
 }
 
-// podMetrics are those of the pods of which all containers are known that run.
+// podMetrics returns the metrics of the pods whose running containers are all known.
 func (h *handler) podMetrics(ctx context.Context, pods []corev1.Pod) []v1beta1.PodMetrics {
 	nodes := map[string]bool{}
 	for i := range pods {
@@ -76,7 +76,7 @@ func podMetrics(pod *corev1.Pod, stats *statsapi.PodStats) (v1beta1.PodMetrics, 
 		if !ok {
 			return out, false
 		}
-		// The pod's figures are as old as the oldest of them.
+		// The timestamp of a pod is that of its oldest figure.
 		if out.Timestamp.IsZero() || u.at.Before(&out.Timestamp) {
 			out.Timestamp = u.at
 		}

@@ -21,13 +21,13 @@ import (
 	"keelson.dev/keelson/pkg/api/authorization"
 )
 
-// Access says what users may do.
+// Access answers the reviews of users' rights.
 type Access struct {
 	Authorizer authorizer.Authorizer
 	Rules      authorizer.RuleResolver
 }
 
-// Rows are the connectors of the group's rows.
+// Rows returns the handlers of the group's rows.
 func (a *Access) Rows() authorization.Deps {
 	return authorization.Deps{
 		SubjectAccessReview: &resource.Creator{
@@ -130,7 +130,7 @@ func (a *Access) rules(ctx context.Context, _ *resource.Request, obj runtime.Obj
 	return out, nil
 }
 
-// review refuses what is malformed, and asks admission.
+// review rejects malformed reviews and runs admission.
 //
 // Kubernetes leaves the kind out of these errors.
 func review(ctx context.Context, errs field.ErrorList, obj runtime.Object, validate validateFunc) error {
@@ -140,7 +140,7 @@ func review(ctx context.Context, errs field.ErrorList, obj runtime.Object, valid
 	return validate(ctx, obj)
 }
 
-// checkSpec judges what is asked about; subject is what is wrong with who is.
+// checkSpec validates the request of a review. subject are the errors about its user.
 func checkSpec(res *authorizationv1.ResourceAttributes, non *authorizationv1.NonResourceAttributes, subject field.ErrorList) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("spec")

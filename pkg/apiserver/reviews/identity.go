@@ -25,16 +25,16 @@ import (
 	"keelson.dev/keelson/pkg/api/authentication"
 )
 
-// Identity says who users are.
+// Identity answers the reviews of users' identities.
 type Identity struct {
-	// Requests authenticates requests: a token is judged as that of a request that
-	// has nothing else, so that one that is blank is nobody's in particular.
+	// Requests authenticates requests. A token is reviewed like the token of a request without
+	// other credentials, so a blank token is the anonymous user.
 	Requests  authenticator.Request
 	Audiences authenticator.Audiences
 	Clock     clock.Clock
 }
 
-// Rows are the connectors of the group's rows.
+// Rows returns the handlers of the group's rows.
 func (i *Identity) Rows() authentication.Deps {
 	return authentication.Deps{
 		TokenReview: &resource.Creator{
@@ -67,7 +67,8 @@ func (i *Identity) token(ctx context.Context, _ *resource.Request, obj runtime.O
 	r.Status = authenticationv1.TokenReviewStatus{Authenticated: ok && err == nil}
 	switch {
 	case err != nil:
-		// The server's own token is not this one either: it is asked first.
+		// The verifier of the server's own tokens is tried first and has no error for tokens of
+		// others.
 		r.Status.Error = utilerrors.NewAggregate([]error{errUnknownToken, err}).Error()
 		return r, nil
 	case !ok:
@@ -80,7 +81,8 @@ func (i *Identity) token(ctx context.Context, _ *resource.Request, obj runtime.O
 	return r, nil
 }
 
-// silent keeps to itself what a client would be told of its own credentials.
+// silent drops warnings about credentials: they are for the owner of the token and not for the
+// reviewer.
 type silent struct{}
 
 // AddWarning implements warning.Recorder.

@@ -19,8 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// checkEmpty refuses a review with a name or anything else of an object. Its
-// managedFields are the server's.
+// checkEmpty rejects reviews with metadata other than managedFields.
 func checkEmpty(meta *metav1.ObjectMeta, namespace, detail string) field.ErrorList {
 	if equality.Semantic.DeepEqual(*meta, metav1.ObjectMeta{Namespace: namespace, ManagedFields: meta.ManagedFields}) {
 		return nil
@@ -28,8 +27,8 @@ func checkEmpty(meta *metav1.ObjectMeta, namespace, detail string) field.ErrorLi
 	return field.ErrorList{field.Invalid(field.NewPath("metadata"), *meta, detail)}
 }
 
-// checkSelectors judges the selectors of a request that is asked about. Operators
-// that only younger servers know are let through.
+// checkSelectors validates the selectors of a reviewed request. Unknown operators, which newer
+// servers may have, are allowed.
 func checkSelectors(res *authorizationv1.ResourceAttributes, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if s := res.FieldSelector; s != nil {
@@ -51,7 +50,7 @@ func checkSelectors(res *authorizationv1.ResourceAttributes, path *field.Path) f
 	return errs
 }
 
-// checkForm wants a selector either as text or as requirements.
+// checkForm checks that a selector is given as text or as requirements, and not as both.
 func checkForm(raw string, requirements int, at *field.Path) field.ErrorList {
 	switch {
 	case raw != "" && requirements > 0:
@@ -62,7 +61,7 @@ func checkForm(raw string, requirements int, at *field.Path) field.ErrorList {
 	return nil
 }
 
-// selectors hands on the selectors that can be read; the others narrow nothing.
+// selectors sets the selectors that can be parsed. Others do not restrict the request.
 func selectors(attrs *authorizer.AttributesRecord, res *authorizationv1.ResourceAttributes) {
 	if s := res.FieldSelector; s != nil {
 		if s.RawSelector != "" {
@@ -90,7 +89,8 @@ func selectors(attrs *authorizer.AttributesRecord, res *authorizationv1.Resource
 	}
 }
 
-// fieldRequirements keeps what field selectors can say: a field is, or is not, one value.
+// fieldRequirements keeps the requirements that field selectors support: a field equals, or does
+// not equal, one value.
 func fieldRequirements(in []metav1.FieldSelectorRequirement) (fields.Requirements, error) {
 	var out fields.Requirements
 	var errs []error
@@ -126,8 +126,7 @@ func labelRequirements(in []metav1.LabelSelectorRequirement) (labels.Requirement
 	return out, errors.Join(errs...)
 }
 
-// evaluationError says what could not be judged: by the authorizers, or of the
-// selectors.
+// evaluationError returns the errors of the authorizers and of the selectors as text.
 func evaluationError(err error, attrs *authorizer.AttributesRecord) string {
 	var words []string
 	if err != nil {

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reviews answers questions about users: whose token it is, what
-// somebody may do; and issues tokens of service accounts.
+// Package reviews answers reviews of tokens and of users' rights, and issues tokens of service
+// accounts.
 package reviews
 
 import (
@@ -37,9 +37,9 @@ type Tokens struct {
 	Issuer    *satoken.Issuer
 	Client    kubernetes.Interface
 	Audiences authenticator.Audiences
-	MaxExpiry time.Duration // 0: no limit
-	Extend    bool          // injected tokens outlive their nominal hour
-	// MaxExtended bounds how long they do; 0: a year.
+	MaxExpiry time.Duration // maximum lifetime; 0: no limit
+	Extend    bool          // tokens for token volumes live longer than they say
+	// MaxExtended limits the lifetime of these tokens. 0: one year.
 	MaxExtended time.Duration
 	Clock       clock.Clock
 }
@@ -49,7 +49,7 @@ const (
 	defaultExpiry = 60 * 60
 )
 
-// Creator answers serviceaccounts/token.
+// Creator returns the handler of serviceaccounts/token.
 func (t *Tokens) Creator() *resource.Creator {
 	return &resource.Creator{New: func() runtime.Object { return &authenticationv1.TokenRequest{} }, Create: t.create, Preconditions: true, Default: defaultRequest}
 }
@@ -128,7 +128,7 @@ func invalidToken(name string, err *field.Error) error {
 	return apierrors.NewInvalid(tokenRequestKind(), name, field.ErrorList{err})
 }
 
-// complete fills what the client left out.
+// complete sets defaults of the request.
 func (t *Tokens) complete(tr *authenticationv1.TokenRequest, sa *corev1.ServiceAccount, now time.Time) {
 	if len(tr.Spec.Audiences) == 0 {
 		tr.Spec.Audiences = slices.Clone(t.Audiences)
@@ -158,7 +158,7 @@ func (t *Tokens) limit(ctx context.Context, seconds int64) int64 {
 	return limit
 }
 
-// ours reports whether audiences are those of this API and nobody else's.
+// ours reports whether audiences are exactly those of this API.
 func (t *Tokens) ours(audiences []string) bool {
 	for _, a := range audiences {
 		if !slices.Contains(t.Audiences, a) {
@@ -168,7 +168,7 @@ func (t *Tokens) ours(audiences []string) bool {
 	return true
 }
 
-// extended is how long an injected token lives in truth.
+// extended returns the actual lifetime of tokens for token volumes.
 func (t *Tokens) extended() time.Duration {
 	year := time.Duration(satoken.ExtendedExpiry) * time.Second
 	if t.MaxExtended != 0 {
@@ -177,7 +177,7 @@ func (t *Tokens) extended() time.Duration {
 	return year
 }
 
-// bind looks up the object that the token is to be bound to.
+// bind looks up the object that the token is bound to.
 func (t *Tokens) bind(ctx context.Context, req *resource.Request, w *satoken.Wanted, ref *authenticationv1.BoundObjectReference) error {
 	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 	if gvk.Group != "" || !slices.Contains([]string{"Pod", "Node", "Secret"}, gvk.Kind) {
@@ -220,7 +220,7 @@ func (t *Tokens) bind(ctx context.Context, req *resource.Request, w *satoken.Wan
 	return nil
 }
 
-// nodeOf is the node of a pod; its UID is left out when the node is gone.
+// nodeOf returns the node of a pod, without its UID if the node does not exist.
 func (t *Tokens) nodeOf(ctx context.Context, pod *corev1.Pod) (*satoken.Ref, error) {
 	if pod.Spec.NodeName == "" {
 		return nil, nil

@@ -1,13 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package satoken issues and verifies the tokens of service accounts, and
-// publishes the keys they verify with.
+// Package satoken issues and verifies tokens of service accounts, and publishes the keys that
+// verify them.
 //
-// A token is a JWT bound to a service account and, where asked for, to a pod, a
-// secret or a node: it is worth nothing once what it is bound to is gone, or was
-// replaced by something of the same name. Tokens that live in secrets
-// (kubernetes.io/service-account-token) are verified too, never issued.
+// A token is a JWT bound to a service account and optionally to a pod, a secret or a node. It
+// becomes invalid when one of these objects is deleted, or replaced by an object with the same
+// name. Tokens in secrets (kubernetes.io/service-account-token) are verified, but not issued.
 package satoken
 
 import (

@@ -1,9 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testserver runs a whole API server within a test: over memory or an
-// embedded etcd, on a loopback port of its own, with RBAC, and with a client
-// that may do everything. It is the real server; nothing of it is faked.
+// Package testserver runs a complete API server in a test: over memory or an embedded etcd, on a
+// loopback port, with RBAC, and with a client that has all rights. Nothing is faked.
 package testserver
 
 import (
@@ -39,15 +38,15 @@ import (
 
 // Server is a running server.
 type Server struct {
-	// Config is a client's configuration with the rights of system:masters.
+	// Config is the configuration of a client with the rights of system:masters.
 	Config *rest.Config
-	// Client is one of that configuration.
+	// Client is a client with Config.
 	Client kubernetes.Interface
-	// URL is where the server listens.
+	// URL is the URL of the server.
 	URL string
-	// Dir holds the server's certificates and keys: ca.crt, ca.key, sa.key.
+	// Dir is the directory of the server's certificates and keys: ca.crt, ca.key, sa.key.
 	Dir string
-	// KV is the key-value store under the server, for a second server over it.
+	// KV is the key-value store of the server, for a second server over it.
 	KV kv.Store
 
 	ca    *x509.Certificate
@@ -56,21 +55,21 @@ type Server struct {
 	done  chan error
 }
 
-// Options change the server. The zero value serves from memory.
+// Options configure the server. The zero value uses a store in memory.
 type Options struct {
-	// Etcd serves from an embedded etcd.
+	// Etcd uses an embedded etcd.
 	Etcd bool
-	// KV serves over a store that another server has too.
+	// KV is a store that another server also uses. Nil: a new one.
 	KV kv.Store
-	// Dir has the PKI of another server, to be shared; empty: a new one.
+	// Dir has the PKI of another server. Empty: a new PKI.
 	Dir string
 	// Configure changes the configuration before the start.
 	Configure func(*config.Config)
-	// Clock replaces the machine's.
+	// Clock replaces the machine's clock.
 	Clock clock.Clock
-	// Listener replaces the loopback port.
+	// Listener replaces the listener on a loopback port.
 	Listener net.Listener
-	// Log receives the server's log; nil: it is not kept.
+	// Log receives the server's log. Nil: it is discarded.
 	Log io.Writer
 }
 
@@ -124,16 +123,17 @@ func Start(tb testing.TB, opts Options) *Server {
 	return s
 }
 
-// quiet keeps what the libraries tell klog out of the tests' output.
+// quiet discards what libraries log with klog.
 func quiet() {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 }
 
-// startTimeout bounds how long a failing test takes.
+// startTimeout limits how long a test waits for a server that does not become ready.
 const startTimeout = 3 * time.Minute
 
-// Stop ends the server and waits for it. A test need not call it.
+// Stop stops the server and waits for it. Calling it is optional: the test stops the server when it
+// ends.
 func (s *Server) Stop(tb testing.TB) {
 	tb.Helper()
 	s.stop()
@@ -145,14 +145,14 @@ func (s *Server) Stop(tb testing.TB) {
 	}
 }
 
-// Do sends a request, and returns the answer with all of its body.
+// Do sends a request, and returns the answer with its whole body.
 func Do(tb testing.TB, client *http.Client, req *http.Request) (resp *http.Response, body string) {
 	tb.Helper()
 	resp, err := client.Do(req)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer resp.Body.Close() // read to its end
+	defer resp.Body.Close() // the body is read to its end
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
 		tb.Fatal(err)
@@ -160,7 +160,7 @@ func Do(tb testing.TB, client *http.Client, req *http.Request) (resp *http.Respo
 	return resp, string(b)
 }
 
-// UserConfig is the configuration of a client with a certificate for user and groups.
+// UserConfig returns the configuration of a client with a certificate for user and groups.
 func (s *Server) UserConfig(tb testing.TB, user string, groups ...string) *rest.Config {
 	tb.Helper()
 	cert, key := s.issue(tb, &x509.Certificate{
@@ -173,7 +173,7 @@ func (s *Server) UserConfig(tb testing.TB, user string, groups ...string) *rest.
 	}
 }
 
-// ClientCertificate makes a certificate of name, and its key, with the PKI in dir.
+// ClientCertificate returns a client certificate for name and its key, issued with the PKI in dir.
 func ClientCertificate(tb testing.TB, dir, name string) (cert, key []byte) {
 	tb.Helper()
 	s := &Server{Dir: dir}
@@ -184,7 +184,7 @@ func ClientCertificate(tb testing.TB, dir, name string) (cert, key []byte) {
 	})
 }
 
-// TokenConfig is the configuration of a client with a bearer token.
+// TokenConfig returns the configuration of a client with a bearer token.
 func (s *Server) TokenConfig(token string) *rest.Config {
 	return &rest.Config{
 		Host: s.URL, QPS: -1, BearerToken: token,
@@ -195,7 +195,7 @@ func (s *Server) TokenConfig(token string) *rest.Config {
 func (s *Server) config(tb testing.TB) config.Config {
 	cfg := config.Default()
 	cfg.BindAddress, cfg.SecurePort = "127.0.0.1", 0
-	cfg.AdvertiseAddress = "192.0.2.1" // an endpoint may not be a loopback address
+	cfg.AdvertiseAddress = "192.0.2.1" // endpoints may not have a loopback address
 	cfg.DataDir = filepath.Join(tb.TempDir(), "etcd")
 	cfg.ClientCAFile = filepath.Join(s.Dir, "ca.crt")
 	cfg.TLSCertFile, cfg.TLSKeyFile = filepath.Join(s.Dir, "server.crt"), filepath.Join(s.Dir, "server.key")

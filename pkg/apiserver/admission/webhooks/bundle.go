@@ -18,11 +18,11 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// A caBundle without a certificate in it (a line feed, until somebody puts one in
-// its place) is a failure of its webhook like any other. But the library finds it
-// before it makes a connection that a caller could stand in front of, so that the
-// webhook would have no circuit. So it is shown the certificate of an authority
-// that has signed nothing and never will, by which callers know what is meant.
+// A caBundle without a certificate (for example a line feed, until an operator fills it in) makes
+// every call of its webhook fail. The library would find this error before it makes a connection,
+// so the webhook would have no circuit. Therefore the library gets the certificate of an authority
+// that has signed nothing, and the transport of such a webhook is replaced by one that returns the
+// error.
 
 // authority is a CA that has signed nothing.
 type authority struct {

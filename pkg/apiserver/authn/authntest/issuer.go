@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package authntest has an issuer of tokens on loopback, for tests: discovery and keys over TLS,
-// and tokens with any claims; and a webhook that answers as it is told. It reads what answers
-// say, too.
+// Package authntest has helpers for tests: a token issuer on loopback with discovery and keys over
+// TLS, whose tokens have any claims, a webhook with configurable answers, and a search in JSON
+// answers.
 package authntest
 
 import (
@@ -28,7 +28,7 @@ import (
 
 // Issuer signs tokens.
 type Issuer struct {
-	// URL is the issuer's, CA its authority in PEM.
+	// URL is the URL of the issuer, and CA its CA in PEM.
 	URL, CA string
 
 	key *ecdsa.PrivateKey
@@ -54,7 +54,7 @@ func Start(tb testing.TB) *Issuer {
 	answer := func(path string, doc any) {
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(doc) // the client tells what it misses
+			_ = json.NewEncoder(w).Encode(doc) // the client reports the error
 		})
 	}
 	answer("/.well-known/openid-configuration", map[string]any{"issuer": i.URL, "jwks_uri": i.URL + "/keys"})
@@ -62,8 +62,8 @@ func Start(tb testing.TB) *Issuer {
 	return i
 }
 
-// Token signs claims, beside which a token is this issuer's, for audience "api"
-// and for an hour. A claim that is nil is left out.
+// Token returns a signed token with claims. By default it is from this issuer, for audience "api"
+// and for an hour. Nil claims are omitted.
 func (i *Issuer) Token(tb testing.TB, claims map[string]any) string {
 	tb.Helper()
 	all := map[string]any{"iss": i.URL, "aud": "api", "exp": clock.Real().Now().Add(time.Hour).Unix(), "iat": clock.Real().Now().Unix()}

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Says reports whether a JSON document has a field of a name that is true,
-// wherever it is: of several the first may count, or the last.
+// Says reports whether a JSON document has a field with the name and the value true, at any level.
+// Of duplicate fields, either may count.
 func Says(doc []byte, name string) bool {
 	d, last := json.NewDecoder(bytes.NewReader(doc)), ""
 	for {

@@ -14,9 +14,8 @@ import (
 	"testing"
 )
 
-// Webhook runs a webhook until the test ends that answers each call with what
-// answer has then, which is to be set before the first. It returns the kubeconfig
-// by which it is called.
+// Webhook runs a webhook until the test ends, and returns its kubeconfig. It answers each call with
+// the current value of answer, which must be set before the first call.
 func Webhook(t testing.TB) (kubeconfig string, answer *atomic.Pointer[[]byte]) {
 	t.Helper()
 	answer = new(atomic.Pointer[[]byte])
