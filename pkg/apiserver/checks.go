@@ -19,10 +19,10 @@ import (
 // checks returns the health checks by path, in order.
 func (a *assembly) checks() map[string][]health.Check {
 	etcd, prompt := a.storageChecks()
-	log := health.Check{Name: "log", Run: holds}
+	log := health.Check{Name: "log", Run: succeed}
 	// The server calls itself in memory, so there is no certificate that could expire.
-	loopback := health.Check{Name: "loopback-serving-certificate", Run: holds}
-	informed := health.Check{Name: "informer-sync", Run: a.informed}
+	loopback := health.Check{Name: "loopback-serving-certificate", Run: succeed}
+	informers := health.Check{Name: "informer-sync", Run: a.informersSynced}
 	start := a.startChecks()
 	// A start step that has succeeded once stays alive, even if the storage fails later.
 	alive := make([]health.Check, 0, len(start))
@@ -33,8 +33,8 @@ func (a *assembly) checks() map[string][]health.Check {
 	return map[string][]health.Check{
 		"/healthz": slices.Concat(first, etcd, keys, alive),
 		// livez omits the key servers, because a restart would not repair them.
-		"/livez":  a.forgiven(slices.Concat(first, etcd, alive)),
-		"/readyz": slices.Concat(first[:2], prompt, keys, []health.Check{informed}, start, []health.Check{a.server.shutdown.Check()}),
+		"/livez":  a.withGrace(slices.Concat(first, etcd, alive)),
+		"/readyz": slices.Concat(first[:2], prompt, keys, []health.Check{informers}, start, []health.Check{a.server.shutdown.Check()}),
 	}
 }
 
@@ -62,8 +62,8 @@ func (db *database) answers(timeout time.Duration) func(context.Context) error {
 	}
 }
 
-// forgiven returns checks that succeed during the grace period after the start.
-func (a *assembly) forgiven(checks []health.Check) []health.Check {
+// withGrace returns checks that succeed during the grace period after the start.
+func (a *assembly) withGrace(checks []health.Check) []health.Check {
 	grace := a.cfg.HTTP.LivezGrace
 	if grace == 0 {
 		return checks
@@ -81,10 +81,10 @@ func (a *assembly) forgiven(checks []health.Check) []health.Check {
 	return out
 }
 
-func holds(context.Context) error { return nil }
+func succeed(context.Context) error { return nil }
 
-// informed returns an error until all informers of the server have synced.
-func (a *assembly) informed(ctx context.Context) error {
+// informersSynced returns an error until all informers of the server have synced.
+func (a *assembly) informersSynced(ctx context.Context) error {
 	if err := a.started.Check().Run(ctx); err != nil {
 		return err
 	}
@@ -104,9 +104,9 @@ func (a *assembly) startChecks() []health.Check {
 	definitions, identity := gates["crd-informer-synced"], gates["start-kube-apiserver-identity-lease-controller"]
 	var fairness, inFlight condition // exactly one of the two is set
 	if a.fairness != nil {
-		fairness = a.informed
+		fairness = a.informersSynced
 	} else {
-		inFlight = holds
+		inFlight = succeed
 	}
 	var proves condition // whether the client certificate for extension servers is in use
 	if a.cfg.ProxyClientCert != "" {
@@ -114,7 +114,7 @@ func (a *assembly) startChecks() []health.Check {
 	}
 	var reloads condition // whether the encryption configuration is reloaded
 	if a.cfg.EncryptionConfig != "" && a.cfg.EncryptionReload {
-		reloads = holds
+		reloads = succeed
 	}
 	var out []health.Check
 	for _, c := range []struct {
@@ -122,8 +122,8 @@ func (a *assembly) startChecks() []health.Check {
 		run  condition // nil: the condition of the hook with this name
 	}{
 		{"start-encryption-provider-config-automatic-reload", reloads},
-		{"start-apiserver-admission-initializer", a.informed},
-		{"generic-apiserver-start-informers", a.informed},
+		{"start-apiserver-admission-initializer", a.informersSynced},
+		{"generic-apiserver-start-informers", a.informersSynced},
 		{"priority-and-fairness-config-consumer", fairness},
 		{"priority-and-fairness-filter", fairness},
 		{"max-in-flight-filter", inFlight},
@@ -145,7 +145,7 @@ func (a *assembly) startChecks() []health.Check {
 		{"bootstrap-controller", nil},
 		{"start-kubernetes-service-cidr-controller", nil},
 		{"aggregator-reload-proxy-client-cert", proves},
-		{"start-kube-aggregator-informers", a.informed},
+		{"start-kube-aggregator-informers", a.informersSynced},
 		{"apiservice-status-local-available-controller", registered},
 		{"apiservice-status-remote-available-controller", registered},
 		{"apiservice-registration-controller", registered},

@@ -23,7 +23,7 @@ func TestLivezGrace(t *testing.T) {
 		cfg:    &config.Config{HTTP: config.HTTP{LivezGrace: time.Minute}},
 		server: &Server{deps: Deps{Clock: clk}},
 	}
-	checks := a.forgiven([]health.Check{{Name: "x", Run: func(context.Context) error { return amiss }}})
+	checks := a.withGrace([]health.Check{{Name: "x", Run: func(context.Context) error { return amiss }}})
 	if err := checks[0].Run(t.Context()); err != nil {
 		t.Errorf("after the start: %v", err)
 	}

@@ -136,7 +136,7 @@ func (d *databases) run(ctx context.Context, s *Server) {
 	for _, db := range d.all {
 		wg.Go(func() {
 			if err := db.backend.Run(ctx); err != nil {
-				s.log.Error("Storage backend ended", "err", err)
+				s.log.Error("Storage backend stopped", "err", err)
 			}
 		})
 		if every := s.cfg.Etcd.CompactionInterval; every > 0 {

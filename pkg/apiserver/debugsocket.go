@@ -52,7 +52,7 @@ func (s *Server) serveDebugSocket(ctx context.Context, background *sync.WaitGrou
 	server := &http.Server{Handler: http.HandlerFunc(m.own), ReadHeaderTimeout: readHeaderTimeout}
 	background.Go(func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			s.log.Error("Debug socket ended", "err", err)
+			s.log.Error("Debug socket stopped", "err", err)
 		}
 	})
 	background.Go(func() {

@@ -64,7 +64,7 @@ func (a *assembly) runFairness(ctx context.Context) {
 		return
 	}
 	if err := a.fairness.Controller.Run(ctx.Done()); err != nil {
-		a.server.log.Error("Flow control ended", "err", err)
+		a.server.log.Error("Priority and fairness controller stopped", "err", err)
 	}
 }
 

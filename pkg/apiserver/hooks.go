@@ -130,7 +130,7 @@ func (a *assembly) succeed(ctx context.Context, h *hook) {
 			h.gate.Open()
 			return
 		}
-		a.server.log.Info("Start hook to be repeated", "hook", h.name, "err", err)
+		a.server.log.Info("Start hook failed, retrying", "hook", h.name, "err", err)
 		select {
 		case <-ctx.Done():
 		case <-a.server.deps.Clock.After(hookRetry):
@@ -149,7 +149,7 @@ func (a *assembly) keep(every time.Duration, fn func(context.Context) error) fun
 				return
 			case <-ticker.C():
 				if err := fn(ctx); err != nil && ctx.Err() == nil {
-					a.server.log.Info("Bootstrap object not kept", "err", err)
+					a.server.log.Info("Failed to maintain bootstrap objects", "err", err)
 				}
 			}
 		}
@@ -204,7 +204,7 @@ func (a *assembly) announce(ctx context.Context) {
 // leave removes this server from the endpoints of the kubernetes service.
 func (a *assembly) leave(ctx context.Context) {
 	if err := a.leaveCluster(ctx); err != nil {
-		a.server.log.Info("Server not taken off the kubernetes service", "err", err)
+		a.server.log.Info("Failed to remove server from the kubernetes service", "err", err)
 	}
 }
 

@@ -12,8 +12,8 @@ const (
 	idleTimeout = 90 * time.Second
 	// maxStreams is the default maximum of concurrent streams of an HTTP/2 connection.
 	maxStreams = 250
-	// lastWords is how long idle connections have to close after GOAWAY at shutdown.
-	lastWords = 100 * time.Millisecond
+	// goawayTimeout is how long idle connections have to close after GOAWAY at shutdown.
+	goawayTimeout = 100 * time.Millisecond
 	// informerResync disables periodic resyncs of informers: their handlers are level driven.
 	informerResync = 0
 	// hookRetry is how long a start hook waits before another attempt.

@@ -153,7 +153,7 @@ func (s *Server) loadAuthentication() (err error) {
 		s.serving.cas = append(s.serving.cas, s.clientCA)
 	}
 	if s.cfg.AnonymousAuth && !s.cfg.Anonymous() {
-		s.log.Info("Anonymous requests are refused", "authorizationMode", config.ModeAlwaysAllow)
+		s.log.Info("Anonymous requests are rejected", "authorizationMode", config.ModeAlwaysAllow)
 	}
 	s.issuers, err = authn.LoadIssuers(authn.IssuersConfig{
 		Authentication: s.cfg.Authentication, Own: s.cfg.ServiceAccountIssuers, Audiences: s.audiences(),
@@ -256,7 +256,7 @@ func (s *Server) Run(ctx context.Context) error {
 	background.Go(func() { s.authorizers.Run(inner) })
 	background.Go(func() { a.run(inner) })
 	if err := s.serveDebugSocket(inner, &background); err != nil {
-		s.log.Error("Debug socket not served", "err", err) // not fatal: it only serves debugging
+		s.log.Error("Failed to serve debug socket", "err", err) // not fatal: it only serves debugging
 	}
 	return s.serve(ctx, listener, a)
 }
@@ -266,7 +266,7 @@ func (s *Server) runAudit(ctx context.Context) {
 		return
 	}
 	if err := s.audit.Run(ctx); err != nil {
-		s.log.Error("Audit ended", "err", err)
+		s.log.Error("Audit backend stopped", "err", err)
 	}
 }
 
@@ -324,7 +324,7 @@ func (s *Server) serve(ctx context.Context, l net.Listener, a *assembly) error {
 	a.leave(drain)
 	cut()
 	// No requests are left: announce the end to idle connections and close them.
-	farewell, cancelFarewell := context.WithTimeout(drain, lastWords)
+	farewell, cancelFarewell := context.WithTimeout(drain, goawayTimeout)
 	defer cancelFarewell()
 	if server.Shutdown(farewell) != nil {
 		err = errors.Join(err, server.Close())

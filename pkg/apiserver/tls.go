@@ -90,11 +90,11 @@ func (s *serving) run(ctx context.Context, clk clock.Clock) {
 		case <-ticker.C():
 		}
 		if err := s.reload(); err != nil {
-			s.log.Error("Certificate not reloaded", "err", err)
+			s.log.Error("Failed to reload certificate", "err", err)
 		}
 		for _, ca := range s.cas {
 			if err := ca.Reload(); err != nil {
-				s.log.Error("Certificate authorities not reloaded", "err", err)
+				s.log.Error("Failed to reload certificate authorities", "err", err)
 			}
 		}
 	}

@@ -84,6 +84,6 @@ func (a *assembly) noteUse(ctx context.Context, secret *corev1.Secret) {
 		_, err = a.self.client.CoreV1().Secrets(secret.Namespace).Patch(ctx, secret.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	}
 	if err != nil {
-		a.server.log.Error("Use of a token not noted", "namespace", secret.Namespace, "secret", secret.Name, "err", err)
+		a.server.log.Error("Failed to record use of a token", "namespace", secret.Namespace, "secret", secret.Name, "err", err)
 	}
 }

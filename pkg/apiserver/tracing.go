@@ -48,7 +48,7 @@ func newTracing(file string) (*daemon.Tracing, error) {
 // endTracing exports the remaining spans.
 func (s *Server) endTracing(ctx context.Context) {
 	if err := s.tracing.Shutdown(ctx); err != nil {
-		s.log.Info("Last spans are lost", "err", err)
+		s.log.Info("Failed to export the last spans", "err", err)
 	}
 }
 

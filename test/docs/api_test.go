@@ -51,11 +51,16 @@ A server that is not Keelson's answers 404 to these paths.
 	return b.String()
 }
 
-// group describes the kinds and paths of an API group.
+// marker is a line of a comment that is for code generators.
+var marker = regexp.MustCompile(`(?m)^\+\S+$`)
+
+// group describes the kinds and paths of an API group, as far as they are in this file. The heading
+// is written for the file with the package's documentation, which is the first one.
 func (s *source) group(b *strings.Builder) {
-	title := s.text["Group"] + "/" + s.text["Version"]
-	_, doc, _ := strings.Cut(s.ast.Doc.Text(), "\n\n")
-	fmt.Fprintf(b, "\n## %s\n\n%s\n", title, indented(doc))
+	if s.ast.Doc != nil {
+		_, doc, _ := strings.Cut(s.ast.Doc.Text(), "\n\n")
+		fmt.Fprintf(b, "\n## %s\n\n%s\n", s.text["Group"]+"/"+s.text["Version"], indented(doc))
+	}
 	if paths := s.paths(); len(paths) > 0 {
 		fmt.Fprintf(b, "\n| path or limit | |\n|---|---|\n%s", strings.Join(paths, ""))
 	}
@@ -79,7 +84,7 @@ func (s *source) group(b *strings.Builder) {
 					_, tag, _ = strings.Cut(text, `json:"`)
 					tag, _, _ = strings.Cut(strings.TrimSuffix(tag, `"`), ",")
 				}
-				doc := oneLine(f.Doc.Text() + f.Comment.Text())
+				doc := oneLine(marker.ReplaceAllString(f.Doc.Text()+f.Comment.Text(), ""))
 				fmt.Fprintf(b, "| %s | %s | %s |\n", code(tag), cell(types.ExprString(f.Type)), cell(doc))
 			}
 		}

@@ -12,11 +12,11 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// errExternalIPs is told in Kubernetes' words.
-var errExternalIPs = errors.New("Use of external IPs is denied by admission control") // its capital letter included
+// errExternalIPs is Kubernetes' message.
+var errExternalIPs = errors.New("Use of external IPs is denied by admission control") // Kubernetes' capital letter
 
-// newDenyExternalIPs lets nobody claim addresses for a service: whoever does
-// gets what others send to them. Those that are there may stay or go.
+// newDenyExternalIPs returns a plugin that rejects new external IPs of services, because a user
+// could take over traffic for any address. Existing ones may stay or be removed.
 func newDenyExternalIPs(Deps) (admission.Interface, error) {
 	return &typed[*corev1.Service]{
 		Handler: admission.NewHandler(admission.Create, admission.Update), resource: "services",

@@ -27,13 +27,13 @@ import (
 )
 
 const (
-	// imageAuditPrefix begins the annotations of audit events.
+	// imageAuditPrefix is the prefix of the audit annotations.
 	imageAuditPrefix = "imagepolicywebhook.image-policy.k8s.io/"
-	// imageVerdicts is how many answers are remembered.
+	// imageVerdicts is the maximum number of cached answers.
 	imageVerdicts = 1024
 )
 
-// imageSettings are the plugin's, in a format without a version.
+// imageSettings are the settings of the plugin, in a format without a version.
 type imageSettings struct {
 	KubeConfigFile string        `json:"kubeConfigFile"`
 	AllowTTL       time.Duration `json:"allowTTL"`     // seconds in the file
@@ -42,7 +42,7 @@ type imageSettings struct {
 	DefaultAllow   bool          `json:"defaultAllow"`
 }
 
-// normalize gives the file's numbers their units.
+// normalize converts the numbers in the file to durations.
 func (s *imageSettings) normalize() error {
 	for _, d := range []struct {
 		value                     *time.Duration
@@ -53,7 +53,7 @@ func (s *imageSettings) normalize() error {
 		{&s.DenyTTL, time.Second, time.Second, 30 * time.Minute, 30 * time.Second},
 	} {
 		switch v := *d.value; v {
-		case -1: // none
+		case -1: // no cache
 			*d.value = 0
 		case 0:
 			*d.value = d.absent
@@ -66,7 +66,7 @@ func (s *imageSettings) normalize() error {
 	return nil
 }
 
-// imagePolicy asks a server whether the images of pods may run.
+// imagePolicy asks a webhook whether pods may use their images.
 type imagePolicy struct {
 	imageSettings
 	hook     *webhook.GenericWebhook
@@ -92,7 +92,7 @@ func newImagePolicy(deps Deps) (admission.Interface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	client.Wrap(outbound.NoRedirects) // the server is the administrator's, and sends us nowhere else
+	client.Wrap(outbound.NoRedirects) // the administrator chose the address, so any is allowed, but redirects are not followed
 	scheme := runtime.NewScheme()
 	if err := imagepolicyv1alpha1.AddToScheme(scheme); err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func (p *imagePolicy) validate(ctx context.Context, a admission.Attributes, pod 
 	return admission.NewForbidden(a, errors.New("one or more images rejected by webhook backend"))
 }
 
-// verdict is what the server says, or has said lately of the same.
+// verdict returns the webhook's answer to a review, cached or requested.
 func (p *imagePolicy) verdict(ctx context.Context, review *imagepolicyv1alpha1.ImageReview) (*imagepolicyv1alpha1.ImageReviewStatus, error) {
 	data, err := json.Marshal(review.Spec)
 	if err != nil {
@@ -161,7 +161,7 @@ func (p *imagePolicy) verdict(ctx context.Context, review *imagepolicyv1alpha1.I
 	}
 	result := p.hook.WithExponentialBackoff(ctx, func() rest.Result { return p.hook.RestClient.Post().Body(review).Do(ctx) })
 	if err := result.Error(); err != nil {
-		return nil, err // told as it is
+		return nil, err // returned unwrapped, as in Kubernetes
 	}
 	if err := result.Into(review); err != nil {
 		return nil, err
@@ -174,9 +174,9 @@ func (p *imagePolicy) verdict(ctx context.Context, review *imagepolicyv1alpha1.I
 	return &review.Status, nil
 }
 
-// annotate adds to the request's audit event.
+// annotate adds an annotation to the audit event of the request.
 func (p *imagePolicy) annotate(a admission.Attributes, key, value string) {
 	if err := a.AddAnnotation(imageAuditPrefix+key, value); err != nil {
-		p.log.Warn("Audit event was not annotated", "key", imageAuditPrefix+key, "err", err)
+		p.log.Warn("Failed to annotate audit event", "key", imageAuditPrefix+key, "err", err)
 	}
 }

@@ -40,7 +40,7 @@ func newNodeSelectors(deps Deps) (admission.Interface, error) {
 	if deps.settings != nil {
 		err := yaml.NewYAMLOrJSONDecoder(deps.settings, 4096).Decode(&settings)
 		if err != nil && !errors.Is(err, io.EOF) {
-			deps.Log.Warn("Configuration of PodNodeSelector cannot be read", "err", err) // not fatal, as in Kubernetes
+			deps.Log.Warn("Failed to read configuration of PodNodeSelector", "err", err) // not fatal, as in Kubernetes
 		}
 	}
 	p.selectors = settings.Selectors

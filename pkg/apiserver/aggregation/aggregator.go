@@ -257,12 +257,12 @@ func (a *Aggregator) loadIdentity() bool {
 	}
 	cert, err := os.ReadFile(a.cfg.CertFile)
 	if err != nil {
-		a.cfg.Log.Error("Certificate for extension servers not read", "err", err)
+		a.cfg.Log.Error("Failed to read certificate for extension servers", "err", err)
 		return false
 	}
 	key, err := os.ReadFile(a.cfg.KeyFile)
 	if err != nil {
-		a.cfg.Log.Error("Key for extension servers not read", "err", err)
+		a.cfg.Log.Error("Failed to read key for extension servers", "err", err)
 		return false
 	}
 	if bytes.Equal(cert, old.cert) && bytes.Equal(key, old.key) {
@@ -278,7 +278,7 @@ func (a *Aggregator) Run(ctx context.Context) {
 	defer wg.Wait()
 	known, err := a.followDefinitions()
 	if err != nil {
-		a.cfg.Log.Error("Definitions are not followed", "err", err)
+		a.cfg.Log.Error("Failed to watch custom resource definitions", "err", err)
 		return
 	}
 	for _, f := range a.factories {

@@ -75,7 +75,7 @@ func (a *Aggregator) discoverNext(ctx context.Context) bool {
 		err = a.fetchSpecs(ctx, c)
 	}
 	if err != nil {
-		a.cfg.Log.Debug("Extension server has not said what it serves", "apiService", name, "err", err)
+		a.cfg.Log.Debug("Failed to discover extension server", "apiService", name, "err", err)
 		a.queue.AddRateLimited(name)
 		return true
 	}

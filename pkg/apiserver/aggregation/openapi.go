@@ -147,7 +147,7 @@ func (a *Aggregator) serveMerged(w http.ResponseWriter, r *http.Request, local h
 	}
 	h, err := a.merged.of(own.body.Bytes(), extensions, a.cfg.Log)
 	if err != nil {
-		a.cfg.Log.Error("OpenAPI of extension servers not merged", "err", err)
+		a.cfg.Log.Error("Failed to merge OpenAPI of extension servers", "err", err)
 		return false
 	}
 	h.ServeHTTP(w, r)
@@ -212,7 +212,7 @@ func (m *merged) of(own []byte, extensions []extension, log *slog.Logger) (http.
 	confineKinds(&all, nil)
 	for _, e := range extensions {
 		if err := e.addTo(&all); err != nil {
-			log.Error("OpenAPI document of an extension server left out", "paths", e.prefixes, "err", err)
+			log.Error("Omitted OpenAPI document of an extension server", "paths", e.prefixes, "err", err)
 		}
 	}
 	mux := pathHandler{http.NewServeMux()}

@@ -196,7 +196,7 @@ func (q *queue) Shutdown() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if err := q.files.close(); err != nil {
-		q.log.Error("Audit ring not closed", "err", err)
+		q.log.Error("Failed to close audit ring", "err", err)
 	}
 	q.metrics.waiting.Set(0)
 }
@@ -293,7 +293,7 @@ func (q *queue) pause(ctx context.Context, d time.Duration) {
 func (q *queue) send(ctx context.Context, batch []*auditapi.Event) {
 	if err := q.insist(ctx, batch); err != nil {
 		if ctx.Err() == nil {
-			q.log.Error("Audit events not delivered", "events", len(batch), "err", err)
+			q.log.Error("Failed to deliver audit events", "events", len(batch), "err", err)
 		}
 		q.spill(batch)
 		q.notify()
@@ -347,7 +347,7 @@ func (q *queue) divide(ctx context.Context, batch []*auditapi.Event) error {
 
 // drop discards an event that the receiver does not accept.
 func (q *queue) drop(e *auditapi.Event, why error) {
-	q.log.Error("Audit event refused", "auditID", e.AuditID, "err", why)
+	q.log.Error("Audit event rejected by backend", "auditID", e.AuditID, "err", why)
 	q.metrics.dropped.Inc()
 }
 
@@ -404,7 +404,7 @@ func (q *queue) drain(ctx context.Context) {
 	f, rows, err := q.files.oldest()
 	q.mu.Unlock()
 	if err != nil {
-		q.log.Error("Audit ring not read", "err", err)
+		q.log.Error("Failed to read audit ring", "err", err)
 		q.pause(ctx, q.target.retry())
 	}
 	events, broken := decode(rows)
@@ -413,7 +413,7 @@ func (q *queue) drain(ctx context.Context) {
 	}
 	if err := q.empty(ctx, f, events); err != nil {
 		if ctx.Err() == nil {
-			q.log.Error("Audit events not delivered", "err", err)
+			q.log.Error("Failed to deliver audit events", "err", err)
 			q.pause(ctx, maxPause)
 		}
 		return
@@ -425,7 +425,7 @@ func (q *queue) drain(ctx context.Context) {
 		return
 	}
 	if err := q.files.remove(f); err != nil {
-		q.log.Error("Audit ring not trimmed", "err", err)
+		q.log.Error("Failed to trim audit ring", "err", err)
 	}
 	q.metrics.bytes.Set(float64(q.files.size))
 }

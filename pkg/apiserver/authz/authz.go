@@ -218,9 +218,8 @@ func (c *Chain) one(a *apiserver.AuthorizerConfiguration) (Authorizer, error) {
 	}
 }
 
-// Authorize implements authorizer.Authorizer. A server that has just been started
-// does not refuse what it would allow a moment later: clients take a refusal for
-// the truth.
+// Authorize implements authorizer.Authorizer. Until the caches are loaded, it does not deny
+// requests that it may allow a moment later, because clients take a denial as final.
 func (c *Chain) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	wait := c.loaded
 	select {

@@ -103,7 +103,7 @@ func (i *Identity) Run(ctx context.Context) {
 			err = i.clean(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
-			i.log.Info("Identity of the server not kept", "err", err)
+			i.log.Info("Failed to maintain lease of the server", "err", err)
 		}
 	}
 }

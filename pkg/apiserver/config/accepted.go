@@ -36,10 +36,10 @@ func (a *accepted) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&a.peerCA, "peer-ca-file", "", "CA of the other API servers; no effect: all servers of a cluster serve the same APIs and do not forward requests to each other")
 	fs.StringVar(&a.peerIP, "peer-advertise-ip", "", "address for other API servers; no effect, see --peer-ca-file")
 	fs.StringVar(&a.peerPort, "peer-advertise-port", "", "port for other API servers; no effect, see --peer-ca-file")
-	const election = "; without effect: components elect their leaders themselves"
-	fs.DurationVar(&a.leaseDuration, "coordinated-leadership-lease-duration", a.leaseDuration, "life of the Lease of a leader that the server has chosen"+election)
-	fs.DurationVar(&a.renewDeadline, "coordinated-leadership-renew-deadline", a.renewDeadline, "how long such a leader tries to renew its Lease"+election)
-	fs.DurationVar(&a.retryPeriod, "coordinated-leadership-retry-period", a.retryPeriod, "time between tries"+election)
+	const election = "; no effect: components elect their leaders themselves"
+	fs.DurationVar(&a.leaseDuration, "coordinated-leadership-lease-duration", a.leaseDuration, "duration of the Lease of a leader chosen by the server"+election)
+	fs.DurationVar(&a.renewDeadline, "coordinated-leadership-renew-deadline", a.renewDeadline, "how long a leader chosen by the server tries to renew its Lease"+election)
+	fs.DurationVar(&a.retryPeriod, "coordinated-leadership-retry-period", a.retryPeriod, "time between attempts of components to become or stay leader"+election)
 }
 
 func (a *accepted) validate(add func(format string, args ...any)) {

@@ -67,7 +67,7 @@ func (a *Authentication) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&w.CacheTTL, "authentication-token-webhook-cache-ttl", w.CacheTTL, "how long answers of the token webhook are cached")
 }
 
-// note remembers which flags were given.
+// note records which flags were given.
 func (a *Authentication) note(fs *pflag.FlagSet) {
 	fs.Visit(func(f *pflag.Flag) { a.flagged = a.flagged || strings.HasPrefix(f.Name, "oidc-") })
 }

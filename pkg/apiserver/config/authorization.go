@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Authorization says who decides what users may do, beside AuthorizationModes.
+// Authorization configures the authorizers, in addition to AuthorizationModes.
 type Authorization struct {
 	// File is an AuthorizationConfiguration that replaces modes and webhook. It is reloaded when it
 	// changes.
@@ -45,7 +45,7 @@ func (a *Authorization) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&w.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", w.UnauthorizedTTL, "how long the authorization webhook's denied answers are cached")
 }
 
-// note remembers which flags were given.
+// note records which flags were given.
 func (a *Authorization) note(fs *pflag.FlagSet) {
 	fs.Visit(func(f *pflag.Flag) {
 		a.flagged = a.flagged || f.Name == "authorization-mode" || strings.HasPrefix(f.Name, "authorization-webhook-")

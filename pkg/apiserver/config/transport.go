@@ -34,10 +34,11 @@ func (t *Transport) add(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&t.CipherSuites, "tls-cipher-suites", nil, "cipher suites of TLS 1.2; empty: Go's default suites")
 	fs.Int32SliceVar(&t.Curves, "tls-curve-preferences", nil, "key exchanges as numbers of Go's tls.CurveID, in any order; empty: Go's default")
 	fs.StringSliceVar(&t.Deny, "outbound-deny", nil,
-		"ranges (CIDR) that webhooks, aggregated servers and node addresses may not be in; "+outbound.SpecialName+": loopback, link-local, metadata and the like")
+		"ranges (CIDR) that the server does not connect to for webhooks, extension servers and nodes; "+
+			outbound.SpecialName+" stands for loopback, link-local, metadata and similar addresses; empty: none")
 	fs.StringSliceVar(&t.Allow, "outbound-allow", nil, "ranges that the server may connect to although --outbound-deny contains them")
 	fs.StringSliceVar(&t.NodeRanges, "node-address-ranges", nil,
-		"CIDR ranges that the addresses reported by nodes must be in; checked by the admission plugin NodeOwnership. Empty allows any address that is not reserved")
+		"ranges (CIDR) that the addresses reported by nodes must be in, checked by the admission plugin NodeOwnership; empty: any address that is not reserved")
 }
 
 // TLS applies version, cipher suites and key exchanges to c.

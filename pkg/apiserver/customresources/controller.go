@@ -144,7 +144,7 @@ func (c *Controller) work(ctx context.Context) {
 			return
 		}
 		if err := c.sync(ctx, name); err != nil && ctx.Err() == nil {
-			c.log.Debug("Definition to be looked at again", "name", name, "err", err)
+			c.log.Debug("Retrying custom resource definition", "name", name, "err", err)
 			c.queue.AddRateLimited(name)
 		} else {
 			c.queue.Forget(name)

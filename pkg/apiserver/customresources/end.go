@@ -92,7 +92,7 @@ func (c *Controller) end(ctx context.Context, crd *apiextensionsv1.CustomResourc
 		if err != nil {
 			set(crd, condition{Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue, Reason: reason, Message: err.Error()}, now(c.cfg.Clock))
 			if werr := c.write(ctx, crd); werr != nil {
-				c.log.Info("Condition not written", "name", crd.Name, "err", werr)
+				c.log.Info("Failed to write condition of custom resource definition", "name", crd.Name, "err", werr)
 			}
 			return err
 		}

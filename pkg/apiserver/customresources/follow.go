@@ -110,7 +110,7 @@ func (c *Controller) take(events []store.Event, gone []string, inOrder bool) {
 			rows = append(rows, list...)
 		}
 		if err := c.cfg.API.Change(ch.gone, rows); err != nil {
-			c.log.Error("Custom resources cannot be served", "err", err)
+			c.log.Error("Failed to serve custom resources", "err", err)
 		}
 	}
 	close(c.moved)
@@ -148,7 +148,7 @@ func (c *Controller) reconsider(g *group) {
 func (c *Controller) learn(r *store.Record, ch *changes) {
 	crd, err := definitionOf(r)
 	if err != nil {
-		c.log.Error("Definition cannot be read", "name", r.Key, "err", err)
+		c.log.Error("Failed to decode custom resource definition", "name", r.Key, "err", err)
 		return
 	}
 	e := c.known[r.Key]
@@ -184,7 +184,7 @@ func (c *Controller) serve(e *entry, crd *apiextensionsv1.CustomResourceDefiniti
 	}
 	d, err := c.newDefinition(e.record, crd)
 	if err != nil {
-		c.log.Error("Definition cannot be served", "name", crd.Name, "err", err)
+		c.log.Error("Failed to serve custom resource definition", "name", crd.Name, "err", err)
 		return
 	}
 	terminating := apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Terminating)

@@ -152,37 +152,37 @@ func hollow(value any) bool {
 	return false
 }
 
-// judge validates objects of the version.
-type judge struct {
+// validator validates objects of the version.
+type validator struct {
 	*versionSchema
 	object, status validation.SchemaValidator
 }
 
-func (v *version) judge() (*judge, field.ErrorList) {
+func (v *version) validator() (*validator, field.ErrorList) {
 	m, err := v.d.machine()
 	if err != nil {
 		return nil, field.ErrorList{field.InternalError(nil, err)}
 	}
-	j := &judge{versionSchema: m.versions[v.name]}
+	j := &validator{versionSchema: m.versions[v.name]}
 	if j.object, j.status, err = j.validators(); err != nil {
 		return nil, field.ErrorList{field.InternalError(nil, err)}
 	}
 	return j, nil
 }
 
-// made reports whether obj has this version and kind. The registry rejects others; they are still
+// ownKind reports whether obj has this version and kind. The registry rejects others; they are still
 // checked against rules and list types, but not against field types.
-func (v *version) made(obj resource.Object) bool {
+func (v *version) ownKind(obj resource.Object) bool {
 	return obj.GetObjectKind().GroupVersionKind() == schema.GroupVersionKind{Group: v.d.group, Version: v.name, Kind: v.d.kind}
 }
 
 func (v *version) validate(ctx context.Context, obj resource.Object) field.ErrorList {
-	j, errs := v.judge()
+	j, errs := v.validator()
 	if errs != nil {
 		return errs
 	}
 	u := object(obj).Object
-	if v.made(obj) {
+	if v.ownKind(obj) {
 		errs = validation.ValidateCustomResource(nil, u, j.object)
 		errs = append(errs, v.scale.validate(u, true)...)
 	}
@@ -197,13 +197,13 @@ func (v *version) validate(ctx context.Context, obj resource.Object) field.Error
 
 // validateUpdate validates an update. Errors in fields that the update does not change are ignored.
 func (v *version) validateUpdate(ctx context.Context, obj, old resource.Object) field.ErrorList {
-	j, errs := v.judge()
+	j, errs := v.validator()
 	if errs != nil {
 		return errs
 	}
 	u, was := object(obj).Object, object(old).Object
 	pairs := common.NewCorrelatedObject(u, was, &model.Structural{Structural: j.structural})
-	if v.made(obj) {
+	if v.ownKind(obj) {
 		errs = validation.ValidateCustomResourceUpdate(nil, u, was, j.object, validation.WithRatcheting(pairs))
 		errs = append(errs, v.scale.validate(u, true)...)
 	}
@@ -213,14 +213,14 @@ func (v *version) validateUpdate(ctx context.Context, obj, old resource.Object) 
 }
 
 func (v *version) validateStatus(ctx context.Context, obj, old resource.Object) field.ErrorList {
-	j, errs := v.judge()
+	j, errs := v.validator()
 	if errs != nil {
 		return errs
 	}
 	u, was := object(obj).Object, object(old).Object
 	pairs := common.NewCorrelatedObject(u, was, &model.Structural{Structural: j.structural})
 	status, ok := u["status"]
-	made := v.made(obj)
+	made := v.ownKind(obj)
 	if ok && made {
 		var ratchet []validation.ValidationOption
 		if j.structural != nil {
@@ -236,7 +236,7 @@ func (v *version) validateStatus(ctx context.Context, obj, old resource.Object) 
 }
 
 // newListErrors returns errors of lists that are no longer valid sets or maps.
-func (j *judge) newListErrors(u, was map[string]any) field.ErrorList {
+func (j *validator) newListErrors(u, was map[string]any) field.ErrorList {
 	errs := listtype.ValidateListSetsAndMaps(nil, j.structural, u)
 	if len(errs) > 0 && len(listtype.ValidateListSetsAndMaps(nil, j.structural, was)) > 0 {
 		return nil
@@ -246,7 +246,7 @@ func (j *judge) newListErrors(u, was map[string]any) field.ErrorList {
 
 // checkRules evaluates x-kubernetes-validations, unless earlier errors mean that values may have
 // wrong types.
-func (j *judge) checkRules(ctx context.Context, u, was map[string]any, found field.ErrorList, options ...cel.Option) field.ErrorList {
+func (j *validator) checkRules(ctx context.Context, u, was map[string]any, found field.ErrorList, options ...cel.Option) field.ErrorList {
 	rules := j.ruleValidator()
 	if rules == nil {
 		return nil

@@ -64,7 +64,7 @@ var all = sync.OnceValues(func() (map[string]feature, error) {
 	for line := range strings.Lines(list) {
 		words := strings.Fields(line)
 		if len(words) < 4 {
-			return nil, fmt.Errorf("list of features: %q is none", line)
+			return nil, fmt.Errorf("list of features: invalid line %q", line)
 		}
 		f := feature{name: words[0], stage: words[1], on: words[2] == "1", locked: words[3] == "locked", turns: words[3] == "turns"}
 		if f.stage == "GA" {

@@ -120,9 +120,9 @@ func (f *flags) validate(add func(format string, args ...any)) {
 	switch emulated := f.version.EmulationVersion(); {
 	case len(errs) > 0:
 	case !emulated.EqualTo(own.EmulationVersion()):
-		errs = append(errs, fmt.Errorf("--emulated-version: this server cannot be like %s, only like %s", emulated, own.EmulationVersion()))
+		errs = append(errs, fmt.Errorf("--emulated-version: this server cannot emulate %s, only %s", emulated, own.EmulationVersion()))
 	case !f.version.MinCompatibilityVersion().EqualTo(own.MinCompatibilityVersion()):
-		errs = append(errs, fmt.Errorf("--min-compatibility-version: this server cannot be next to those of %s and no older ones, only of %s", f.version.MinCompatibilityVersion(), own.MinCompatibilityVersion()))
+		errs = append(errs, fmt.Errorf("--min-compatibility-version: this server cannot be compatible with %s, only with %s", f.version.MinCompatibilityVersion(), own.MinCompatibilityVersion()))
 	}
 	if f.version.EmulationVersion().EqualTo(own.EmulationVersion()) {
 		if f.forward {

@@ -43,9 +43,9 @@ func withAuditID(next http.Handler, cfg Config) http.Handler {
 	})
 }
 
-// anew audits the server's own requests apart from the requests that caused them, whose context
+// auditApart audits the server's own requests apart from the requests that caused them, whose context
 // they carry.
-func anew(next http.Handler) http.Handler {
+func auditApart(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r.WithContext(Unaudited(r.Context())))
 	})

@@ -98,7 +98,7 @@ func Chain(api http.Handler, cfg Config) http.Handler {
 func Trusted(api http.Handler, cfg Config) http.Handler {
 	h := withTracing(withWarnings(api), cfg)
 	if cfg.Audit != nil {
-		h = anew(withAuditID(withRequestInfo(withAudit(h, cfg), cfg), cfg))
+		h = auditApart(withAuditID(withRequestInfo(withAudit(h, cfg), cfg), cfg))
 		return withRecovery(h, cfg)
 	}
 	return withRecovery(withRequestInfo(h, cfg), cfg)

@@ -69,8 +69,8 @@ type class struct {
 	level  *flowcontrolv1.PriorityLevelConfiguration
 }
 
-// tell sets the headers with the UIDs of the class. Its names are visible to administrators only.
-func (c *class) tell(h http.Header) {
+// setHeaders sets the headers with the UIDs of the class. Its names are visible to administrators only.
+func (c *class) setHeaders(h http.Header) {
 	if c.schema != nil {
 		h.Set(flowcontrolv1.ResponseHeaderMatchedPriorityLevelConfigurationUID, string(c.level.UID))
 		h.Set(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID, string(c.schema.UID))
@@ -113,7 +113,7 @@ func (f *fairness) ordinary(w http.ResponseWriter, r *http.Request, info *reques
 	}
 	f.handle(r, info, c, func() {
 		served = true
-		c.tell(w.Header())
+		c.setHeaders(w.Header())
 		f.next.ServeHTTP(w, r)
 	})
 	if !served {
@@ -171,13 +171,13 @@ func (f *fairness) watch(w http.ResponseWriter, r *http.Request, info *request.R
 			forget()
 		}
 	}()
-	c.tell(w.Header())
+	c.setHeaders(w.Header())
 	f.next.ServeHTTP(responsewriter.WrapForHTTP1Or2(&beginning{w, begun.send}), r)
 }
 
 // refuse answers 429 with Retry-After.
 func (f *fairness) refuse(w http.ResponseWriter, info *request.RequestInfo, c *class) {
-	c.tell(w.Header())
+	c.setHeaders(w.Header())
 	kind, level := "mutating", ""
 	if info.Verb == "get" || info.Verb == "list" || info.Verb == "watch" {
 		kind = "readOnly"

@@ -35,7 +35,7 @@ type File struct {
 func (f *File) Run(ctx context.Context) {
 	text := f.Text
 	filesystem.WatchUntil(ctx, look, f.Path, func() { text = f.read(ctx, text) }, func(err error) {
-		f.Log.Error("Configuration file not watched", "file", f.Path, "err", err)
+		f.Log.Error("Failed to watch configuration file", "file", f.Path, "err", err)
 	})
 }
 
@@ -64,7 +64,7 @@ func (f *File) read(ctx context.Context, text string) string {
 
 func (f *File) done(text string, err error) {
 	if err != nil {
-		f.Log.Error("Configuration file not reloaded", "file", f.Path, "err", err)
+		f.Log.Error("Failed to reload configuration file", "file", f.Path, "err", err)
 	} else {
 		f.Log.Info("Configuration file reloaded", "file", f.Path)
 	}

@@ -48,7 +48,7 @@ func (p *Pods) Run(ctx context.Context) {
 		if apierrors.IsResourceExpired(err) {
 			continue // changes were missed: start again from the current state
 		}
-		p.Log.Error("Pods not followed", "err", err)
+		p.Log.Error("Failed to watch pods for node authorization", "err", err)
 		again := p.Clock.NewTimer(followAgain)
 		select {
 		case <-ctx.Done():
@@ -102,7 +102,7 @@ func (p *Pods) read(rec *store.Record) *corev1.Pod {
 	obj, err := rec.ReadPart(p.Part)
 	pod, ok := obj.(*corev1.Pod)
 	if err != nil || !ok {
-		p.Log.Error("Pod not understood", "pod", rec.Key, "err", err)
+		p.Log.Error("Failed to decode pod for node authorization", "pod", rec.Key, "err", err)
 		return nil
 	}
 	return pod

@@ -160,7 +160,7 @@ func (b *Batch) bindGang(ctx context.Context, from *sender, batch *v1alpha1.Bind
 	errs, err := b.Binder.bindAll(ctx, bindings)
 	switch {
 	case errors.Is(err, kv.ErrTooLarge):
-		b.bindCarefully(ctx, from, batch, bindings, results)
+		b.bindLargeGang(ctx, from, batch, bindings, results)
 	case err != nil:
 		for i := range results {
 			results[i] = refused(err)
@@ -184,9 +184,9 @@ func repeated(batch *v1alpha1.BindingBatch) []error {
 	return errs
 }
 
-// bindCarefully binds the pods of a gang that is too large for one transaction. It first checks all
+// bindLargeGang binds the pods of a gang that is too large for one transaction. It first checks all
 // bindings. After that, it binds all pods even if the client disconnects.
-func (b *Batch) bindCarefully(ctx context.Context, from *sender, batch *v1alpha1.BindingBatch, bindings []*corev1.Binding, results []v1alpha1.Result) {
+func (b *Batch) bindLargeGang(ctx context.Context, from *sender, batch *v1alpha1.BindingBatch, bindings []*corev1.Binding, results []v1alpha1.Result) {
 	errs := make([]error, len(results))
 	b.each(ctx, len(results), func(ctx context.Context, i int) { errs[i] = b.Binder.check(ctx, bindings[i].Namespace, bindings[i]) })
 	if b.refuseAll(batch, errs, results) {
@@ -213,7 +213,7 @@ func (b *Batch) refuseAll(batch *v1alpha1.BindingBatch, errs []error, results []
 	for i, in := range batch.Bindings {
 		if results[i].Code == 0 {
 			results[i] = refused(apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, in.Name,
-				fmt.Errorf("%d other bindings of the batch are refused, and it is all or nothing", bad)))
+				fmt.Errorf("%d other bindings of the batch were rejected, and the batch is all or nothing", bad)))
 		}
 	}
 	return true
@@ -237,7 +237,7 @@ func (b *Batch) assign(ctx context.Context, from *sender, batch *v1alpha1.Bindin
 // bound writes the event of a bound pod and returns its result.
 func (b *Batch) bound(ctx context.Context, from *sender, batch *v1alpha1.BindingBatch, in *v1alpha1.Binding) v1alpha1.Result {
 	if batch.ReportingController != "" {
-		b.tell(ctx, from, &eventsv1.Event{
+		b.writeEvent(ctx, from, &eventsv1.Event{
 			ReportingController: batch.ReportingController, ReportingInstance: batch.ReportingInstance,
 			Type: corev1.EventTypeNormal, Reason: "Scheduled", Action: "Binding",
 			Regarding: reference(v1alpha1.PodRef{Namespace: in.Namespace, Name: in.Name, UID: in.UID}),
@@ -252,9 +252,9 @@ func refused(err error) v1alpha1.Result {
 	return v1alpha1.Result{Code: status.Code, Reason: string(status.Reason), Message: status.Message}
 }
 
-// tell writes an event, like Kubernetes' scheduler. The event is dropped if it cannot be written or
+// writeEvent writes an event, like Kubernetes' scheduler. The event is dropped if it cannot be written or
 // the sender may not create it.
-func (b *Batch) tell(ctx context.Context, from *sender, e *eventsv1.Event) {
+func (b *Batch) writeEvent(ctx context.Context, from *sender, e *eventsv1.Event) {
 	now := b.Binder.Clock.Now()
 	e.ObjectMeta = metav1.ObjectMeta{Namespace: e.Regarding.Namespace, Name: e.Regarding.Name + "." + strconv.FormatInt(now.UnixNano(), 16)}
 	e.EventTime = metav1.NewMicroTime(now)

@@ -66,11 +66,11 @@ func (b *Binder) create(ctx context.Context, req *resource.Request, obj runtime.
 
 // bind binds a pod, and returns errors with the messages of pods/binding.
 func (b *Binder) bind(ctx context.Context, namespace string, binding *corev1.Binding, dryRun bool) error {
-	return worded(binding, b.assign(ctx, namespace, binding, dryRun))
+	return bindingError(binding, b.assign(ctx, namespace, binding, dryRun))
 }
 
-// worded converts an error to the answer of pods/binding.
-func worded(binding *corev1.Binding, err error) error {
+// bindingError converts an error to the answer of pods/binding.
+func bindingError(binding *corev1.Binding, err error) error {
 	var status *apierrors.StatusError
 	if err != nil && !errors.As(err, &status) {
 		err = apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, binding.Name, err)
@@ -99,7 +99,7 @@ func (b *Binder) check(ctx context.Context, namespace string, binding *corev1.Bi
 			return nil
 		}
 	}
-	return worded(binding, err)
+	return bindingError(binding, err)
 }
 
 func validateBinding(b *corev1.Binding) field.ErrorList {
@@ -148,7 +148,7 @@ func (b *Binder) bindAll(ctx context.Context, bindings []*corev1.Binding) (refus
 		return b.assigned(cur, bindings[i], false)
 	})
 	for i := range refused {
-		refused[i] = worded(bindings[i], refused[i])
+		refused[i] = bindingError(bindings[i], refused[i])
 	}
 	return refused, err
 }
@@ -182,7 +182,7 @@ func (b *Binder) assigned(cur *store.Record, binding *corev1.Binding, dryRun boo
 
 // bindable returns an error if pod cannot be bound.
 func (b *Binder) bindable(pod *corev1.Pod, binding *corev1.Binding, dryRun bool) error {
-	if err := b.Registry().CheckPreconditions(pod, meant(binding), dryRun); err != nil {
+	if err := b.Registry().CheckPreconditions(pod, preconditionsOf(binding), dryRun); err != nil {
 		return err
 	}
 	switch {
@@ -196,8 +196,8 @@ func (b *Binder) bindable(pod *corev1.Pod, binding *corev1.Binding, dryRun bool)
 	return nil
 }
 
-// meant returns the preconditions of a binding.
-func meant(binding *corev1.Binding) *metav1.Preconditions {
+// preconditionsOf returns the preconditions of a binding.
+func preconditionsOf(binding *corev1.Binding) *metav1.Preconditions {
 	var p metav1.Preconditions
 	if binding.UID != "" {
 		p.UID = &binding.UID

@@ -58,7 +58,7 @@ func (b *Batch) pass(ctx context.Context, from *sender, batch *v1alpha1.VerdictB
 		return out
 	}
 	if v.Event {
-		b.tell(ctx, from, &eventsv1.Event{
+		b.writeEvent(ctx, from, &eventsv1.Event{
 			ReportingController: batch.ReportingController, ReportingInstance: batch.ReportingInstance,
 			Type: corev1.EventTypeWarning, Reason: "FailedScheduling", Action: "Scheduling", Regarding: reference(v.PodRef), Note: v.Message,
 		})
@@ -90,7 +90,7 @@ func (b *Batch) preempt(ctx context.Context, from *sender, batch *v1alpha1.Verdi
 		return refused(err)
 	}
 	related := reference(v.PodRef)
-	b.tell(ctx, from, &eventsv1.Event{
+	b.writeEvent(ctx, from, &eventsv1.Event{
 		ReportingController: batch.ReportingController, ReportingInstance: batch.ReportingInstance,
 		Type: corev1.EventTypeNormal, Reason: "Preempted", Action: "Preempting", Regarding: reference(victim), Related: &related,
 		Note: fmt.Sprintf("Preempted by pod %s on node %s", v.UID, v.NominatedNode),

@@ -58,7 +58,7 @@ func published(keys KeySource, contentType string, make func(jose.JSONWebKeySet)
 		set, age := keys.Published()
 		body, err := json.Marshal(make(set))
 		if err != nil {
-			http.Error(w, "keys cannot be told", http.StatusInternalServerError)
+			http.Error(w, "keys are not available", http.StatusInternalServerError)
 			return
 		}
 		w.Header().Set("Content-Type", contentType)

@@ -227,7 +227,7 @@ func (e *External) refetch(ctx context.Context) *externalKeys {
 		return keys
 	}
 	if err := e.fetch(ctx); err != nil {
-		e.log.Error("Keys of the external signer not fetched", "err", err)
+		e.log.Error("Failed to fetch keys of the external signer", "err", err)
 	}
 	return e.keys.Load()
 }
@@ -253,7 +253,7 @@ func (e *External) Run(ctx context.Context) {
 		cancel()
 		wait = e.keys.Load().next.Sub(e.clock.Now())
 		if err != nil {
-			e.log.Error("Keys of the external signer not fetched", "err", err)
+			e.log.Error("Failed to fetch keys of the external signer", "err", err)
 			wait = signerRetry
 		}
 	}

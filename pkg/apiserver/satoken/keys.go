@@ -119,7 +119,7 @@ func (k *KeyFiles) Run(ctx context.Context, clk clock.Clock, log *slog.Logger) {
 			return
 		case <-ticker.C():
 			if err := k.Reload(); err != nil {
-				log.Error("Service account keys not reloaded", "err", err)
+				log.Error("Failed to reload service account keys", "err", err)
 			}
 		}
 	}

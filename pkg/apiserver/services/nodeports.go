@@ -18,9 +18,9 @@ func hasPorts(svc *corev1.Service) bool {
 	return svc.Spec.Type == corev1.ServiceTypeNodePort || svc.Spec.Type == corev1.ServiceTypeLoadBalancer
 }
 
-// firstImagined is the first port that a dry run returns, as in Kubernetes. It is just after the
+// firstDryRunPort is the first port that a dry run returns, as in Kubernetes. It is just after the
 // default range.
-const firstImagined = 32769
+const firstDryRunPort = 32769
 
 // wantsPorts reports whether unset node ports are to be allocated.
 func wantsPorts(svc *corev1.Service) bool {
@@ -242,7 +242,7 @@ func (p *portPlan) any(want int) (int, error) {
 	var err error
 	switch {
 	case want == 0 && p.dry:
-		want = p.imagine()
+		want = p.dryRunPort()
 	case want == 0:
 		want, err = p.ports.takeAny(p.bitmap)
 	case p.dry && !p.ports.pool.Contains(want): // a dry run only checks whether the port is taken
@@ -255,10 +255,10 @@ func (p *portPlan) any(want int) (int, error) {
 	return want, err
 }
 
-// imagine returns the port that a dry run shows. As in Kubernetes, it may be taken.
-func (p *portPlan) imagine() int {
+// dryRunPort returns the port that a dry run shows. As in Kubernetes, it may be taken.
+func (p *portPlan) dryRunPort() int {
 	if len(p.taken) == 0 {
-		return firstImagined
+		return firstDryRunPort
 	}
 	return slices.Max(p.taken) + 1
 }

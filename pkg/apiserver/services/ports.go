@@ -77,7 +77,7 @@ func (p *Ports) change(ctx context.Context, dryRun bool, fn func(*bitmap) error)
 			return err
 		}
 	}
-	return apierrors.NewInternalError(errors.New("node ports: the allocation keeps appearing and disappearing"))
+	return apierrors.NewInternalError(errors.New("node ports: the stored allocation is created and deleted repeatedly"))
 }
 
 func (p *Ports) next(alloc *corev1.RangeAllocation, fn func(*bitmap) error) (*corev1.RangeAllocation, error) {

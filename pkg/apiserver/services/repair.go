@@ -61,7 +61,7 @@ func (a *Allocator) RunRepair(ctx context.Context, lists Lists, client kubernete
 			return
 		case <-ticker.C():
 			if err := r.round(ctx); err != nil && ctx.Err() == nil {
-				a.Log.Info("Service allocations not repaired", "err", err)
+				a.Log.Info("Failed to repair service allocations", "err", err)
 			}
 		}
 	}

@@ -1,29 +1,28 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package webhookhealth is the document in which an API server tells how its
-// admission webhooks are doing. It is for the server and for those who read the
-// document, and holds nothing but the document's shape.
+// Package webhookhealth defines the document in which an API server reports the health of admission
+// webhooks, for the server and for clients that read it.
 package webhookhealth
 
 import "time"
 
-// Path is where an API server answers with a Document.
+// Path is the path of the Document on an API server.
 const Path = "/debug/webhooks"
 
-// The states of a webhook's circuit.
+// States of a webhook's circuit.
 const (
 	Closed   = "Closed"   // the webhook answers
-	Open     = "Open"     // it is failing: what keeps the cluster alive passes over it
-	HalfOpen = "HalfOpen" // it is failing, and being probed
+	Open     = "Open"     // failing; requests that keep the cluster alive are admitted without it
+	HalfOpen = "HalfOpen" // failing, and being probed
 )
 
-// Document is every webhook that is configured.
+// Document lists all configured webhooks.
 type Document struct {
 	Webhooks []Webhook `json:"webhooks"`
 }
 
-// Webhook is one webhook of a configuration, and its endpoint's health.
+// Webhook is one webhook of a configuration, with the health of its endpoint.
 type Webhook struct {
 	Type           string `json:"type"` // Mutating or Validating
 	Configuration  string `json:"configuration"`
@@ -34,22 +33,22 @@ type Webhook struct {
 	Health
 }
 
-// Health is what is known of an endpoint since the server began.
+// Health is the health of an endpoint since the start of the server.
 type Health struct {
 	State    string `json:"state"`
 	Calls    uint64 `json:"calls"`
 	Failures uint64 `json:"failures"`
-	// ConsecutiveFailures are those since the last answer.
+	// ConsecutiveFailures is the number of failures since the last answer.
 	ConsecutiveFailures int `json:"consecutiveFailures"`
-	// PassedOver are requests that went through without being reviewed.
+	// PassedOver is the number of requests that were admitted without review.
 	PassedOver uint64 `json:"passedOver"`
-	// Median and Slow (the 99th percentile) are of the last calls, in seconds.
+	// Median and Slow (99th percentile) are latencies of recent calls, in seconds.
 	Median float64 `json:"medianSeconds"`
 	Slow   float64 `json:"p99Seconds"`
-	// Since is when the failures in a row began.
+	// Since is the time of the first of the consecutive failures.
 	Since       *time.Time `json:"failingSince,omitempty"`
 	LastAnswer  *time.Time `json:"lastAnswer,omitempty"`
 	LastFailure *time.Time `json:"lastFailure,omitempty"`
-	// LastReason is why the last failure was one.
+	// LastReason is the reason of the last failure.
 	LastReason string `json:"lastFailureReason,omitempty"`
 }

@@ -34,12 +34,12 @@ type authority struct {
 func newAuthority() (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("key of nobody: %w", err)
+		return nil, fmt.Errorf("create placeholder key: %w", err)
 	}
 	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return nil, fmt.Errorf("certificate of nobody: %w", err)
+		return nil, fmt.Errorf("create placeholder certificate: %w", err)
 	}
 	a := &authority{bundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pool: x509.NewCertPool()}
 	a.pool.AppendCertsFromPEM(a.bundle)

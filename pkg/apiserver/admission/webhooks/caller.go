@@ -80,7 +80,7 @@ func (c *caller) call(r *http.Request, health *circuit, at string, of *review) (
 		return resp, nil
 	}
 	if health.failed(now, took, reason) {
-		c.book.log.Error("Webhook is failing: what keeps the cluster alive passes over it", "url", at, "err", reason)
+		c.book.log.Error("Webhook is failing, vital requests skip it", "url", at, "err", reason)
 	}
 	return resp, err
 }

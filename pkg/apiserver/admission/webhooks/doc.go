@@ -3,22 +3,19 @@
 
 // Package webhooks keeps a dead admission webhook from taking the cluster down.
 //
-// It stands between the admission plugins, which are the library's and behave as
-// Kubernetes' do, and the connections to webhooks. Of every endpoint it keeps
-// what is known of its health, and a circuit: failures in a row open it, an
-// answer closes it.
+// It sits between the admission plugins, which are the library's and behave as in Kubernetes, and
+// the connections to webhooks. It records the health of every endpoint, with a circuit: consecutive
+// failures open the circuit, and an answer closes it.
 //
 // Invariants:
 //
-//   - A webhook whose circuit is closed is called as Kubernetes calls it, for
-//     everybody.
-//   - Who has no excuse (see excused) is never let through: the webhook is called
-//     however often it failed, and its failurePolicy decides.
-//   - A request with an excuse passes over a webhook whose circuit is open, and
-//     waits for nothing. The webhook's audit annotations and a warning say so.
-//   - An answer is read up to a limit, within the time the webhook has.
+//   - A webhook with a closed circuit is called as in Kubernetes, for all requests.
+//   - A request without an excuse (see excused) is never admitted without review: the webhook is
+//     called however often it failed, and its failurePolicy decides.
+//   - A request with an excuse skips a webhook with an open circuit and does not wait. The webhook's
+//     audit annotations and a warning report that.
+//   - Answers are read up to a limit, within the timeout of the webhook.
 //
-// It does not know names of webhooks but for showing them: webhooks that share an
-// endpoint share its circuit. What it knows is lost with the process, and each
-// API server learns for itself.
+// Circuits belong to endpoints and not to webhooks: webhooks that share an endpoint share its
+// circuit. Circuits are kept in memory, and each API server has its own.
 package webhooks
