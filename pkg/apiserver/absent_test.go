@@ -15,9 +15,9 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestMetadataOfCreated: what only the server sets is its own, whichever request
-// makes the object: a client's deletionTimestamp would make an object that can
-// never be deleted. See kubernetes/kubernetes#133388.
+// TestMetadataOfCreated checks that every request that creates an object ignores metadata which
+// only the server sets. An object with a client's deletionTimestamp could never be deleted. See
+// kubernetes/kubernetes#133388.
 func TestMetadataOfCreated(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	client, err := rest.HTTPClientFor(s.Config)

@@ -28,8 +28,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// auditPolicy takes down of secrets that they were asked for, and of config maps
-// everything but their managed fields.
+// auditPolicy records only metadata for secrets, and everything except managed fields for config
+// maps.
 const auditPolicy = `
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -68,7 +68,7 @@ func auditEvents(t *testing.T, path string) (events []auditv1.Event) {
 	return events
 }
 
-// TestAudit reads back what was taken down of a few requests.
+// TestAudit checks the audit events of a few requests.
 func TestAudit(t *testing.T) {
 	dir := t.TempDir()
 	log, policy := filepath.Join(dir, "log", "audit.log"), filepath.Join(dir, "policy.yaml")

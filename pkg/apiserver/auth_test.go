@@ -71,7 +71,8 @@ func TestAnonymousAndForbidden(t *testing.T) {
 	if !apierrors.IsUnauthorized(err) {
 		t.Errorf("a wrong token must not pass as anonymous: %v", err)
 	}
-	// Impersonation asks for the right to it, and then acts as the other.
+	// Impersonation needs a right of its own. The request then has the rights of the impersonated
+	// user.
 	as := s.UserConfig(t, "bob")
 	as.Impersonate = rest.ImpersonationConfig{UserName: "jane"}
 	_, err = clientFor(t, as).CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
@@ -116,8 +117,8 @@ func TestRBACFollowsBindings(t *testing.T) {
 
 func TestNobodyGrantsWhatHeLacks(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	// At no time may eve escalate: what the authorizer has seen of a role and of a binding is
-	// not of one instant.
+	// eve must never be able to escalate, although the authorizer sees a role and its binding at
+	// different times.
 	_, err := s.Client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "role-writer"},
 		Rules: []rbacv1.PolicyRule{
@@ -211,7 +212,7 @@ func TestServiceAccountTokens(t *testing.T) {
 	if err != nil || !review.Status.Authenticated || len(review.Status.Audiences) != 1 {
 		t.Errorf("review: %+v, %v", review, err)
 	}
-	// A token that says it has no signature is one whose signature is wrong.
+	// A token with the algorithm "none" must be rejected.
 	_, claims, _ := strings.Cut(other.Status.Token, ".")
 	review, err = s.Client.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none"}`)) + "." + claims},
@@ -226,7 +227,7 @@ func TestServiceAccountTokens(t *testing.T) {
 	if !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "the UID in the token request (earlier) does not match the UID of the service account (") {
 		t.Errorf("a token of an account that is gone: %v", err)
 	}
-	// A pod that is gone takes its tokens with it.
+	// Deleting a pod invalidates its tokens.
 	second, err := token(authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: "p", UID: p.UID}})
 	if err != nil {
 		t.Fatal(err)

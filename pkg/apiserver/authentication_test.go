@@ -21,8 +21,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestAuthenticationConfiguration lets in users of another issuer, and anonymous
-// requests to one path only.
+// TestAuthenticationConfiguration checks that users of a configured issuer are accepted, and
+// anonymous requests to one path only.
 func TestAuthenticationConfiguration(t *testing.T) {
 	issuer := authntest.Start(t)
 	file := filepath.Join(t.TempDir(), "authentication.yaml")
@@ -68,8 +68,8 @@ jwt:
 	}
 }
 
-// TestNobodyIsAllowedEverything refuses requests of nobody where all that users ask for is allowed.
-func TestNobodyIsAllowedEverything(t *testing.T) {
+// TestAnonymousWithAlwaysAllow checks that anonymous requests are rejected in mode AlwaysAllow.
+func TestAnonymousWithAlwaysAllow(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) { c.AuthorizationModes = []string{config.ModeAlwaysAllow} }})
 	if resp, _ := answerTo(t, rest.AnonymousClientConfig(s.Config), "/api/v1/secrets"); resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("nobody was answered with %d", resp.StatusCode)

@@ -23,7 +23,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// bindingRules are rules about pods/binding, and nothing else.
+// bindingRules returns admission rules that match only pods/binding.
 func bindingRules() admissionregistrationv1.RuleWithOperations {
 	return admissionregistrationv1.RuleWithOperations{
 		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
@@ -31,9 +31,9 @@ func bindingRules() admissionregistrationv1.RuleWithOperations {
 	}
 }
 
-// TestBatchesAreAdmitted: each binding of a batch passes the webhooks and the
-// policies about pods/binding, as if it came alone; what they forbid is not bound,
-// and the rest of the batch is.
+// TestBatchesAreAdmitted checks that each binding of a batch passes the webhooks and policies for
+// pods/binding, as if it were a request of its own. Rejected bindings are not bound, and the others
+// are.
 func TestBatchesAreAdmitted(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[string]string{} // pod to node
@@ -106,7 +106,7 @@ func TestBatchesAreAdmitted(t *testing.T) {
 		}
 		return out
 	}
-	// Until the server has taken them up: what they forbid is tried with pods of their own.
+	// Wait until the server uses both. Each attempt needs pods of its own.
 	tries := 0
 	poll(t, "the hook and the policy are in force", func(context.Context) bool {
 		tries++

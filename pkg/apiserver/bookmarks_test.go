@@ -14,7 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// The objects of bookmarks have what Kubernetes' own form of the kinds cannot leave out.
+// TestBookmarksOfApps checks that the objects of bookmarks have the fields that Kubernetes always
+// encodes.
 func TestBookmarksOfApps(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	apps := s.Client.AppsV1()

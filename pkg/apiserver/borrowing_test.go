@@ -23,8 +23,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// makeFlow has a user, who may do everything, make requests of a priority level of
-// his name, with a queue.
+// makeFlow creates a user with all rights whose requests have a priority level of the same name,
+// with a queue.
 func makeFlow(t *testing.T, s *testserver.Server, name string, borrow *int32) {
 	t.Helper()
 	api := s.Client.FlowcontrolV1()
@@ -58,7 +58,7 @@ func makeFlow(t *testing.T, s *testserver.Server, name string, borrow *int32) {
 	})
 }
 
-// hold keeps n requests on their way that do not end before the test does.
+// hold keeps n requests in progress until the test ends.
 func hold(t *testing.T, cfg *rest.Config, n int) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(cfg)
@@ -73,7 +73,7 @@ func hold(t *testing.T, cfg *rest.Config, n int) {
 	})
 	for range n {
 		wg.Go(func() {
-			for ctx.Err() == nil { // what has waited for too long is refused, and sent again
+			for ctx.Err() == nil { // requests that waited too long are rejected; send them again
 				body, _ := io.Pipe()
 				r, err := http.NewRequestWithContext(ctx, http.MethodPost, cfg.Host+"/api/v1/namespaces/default/configmaps", body)
 				if err != nil {
@@ -88,7 +88,7 @@ func hold(t *testing.T, cfg *rest.Config, n int) {
 	}
 }
 
-// levels reads a column of the dump of priority levels.
+// levels returns a column of the dump of priority levels.
 func levels(t *testing.T, cfg *rest.Config, column string) map[string]int {
 	t.Helper()
 	_, dump := answerTo(t, cfg, "/debug/api_priority_and_fairness/dump_priority_levels")
@@ -109,10 +109,10 @@ func levels(t *testing.T, cfg *rest.Config, column string) map[string]int {
 	return out
 }
 
-// TestBorrowing has a priority level with more requests than seats take over the
-// seats of others that do not need them; and one that may not borrow keep to its own.
+// TestBorrowing checks that a busy priority level borrows unused seats of other levels, and that a
+// level without the right to borrow keeps to its own seats.
 func TestBorrowing(t *testing.T) {
-	t.Parallel() // levels are looked at every ten seconds
+	t.Parallel() // slow: levels are adjusted every 10 s
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) { c.MaxReads, c.MaxWrites = 30, 30 }})
 	makeFlow(t, s, "borrower", nil)
 	makeFlow(t, s, "modest", ptr.To(int32(0)))

@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/health"
 )
 
-// TestLivezGrace: what is amiss is forgiven for the time that is given, and not longer.
+// TestLivezGrace checks that failures are ignored during the grace period and not afterwards.
 func TestLivezGrace(t *testing.T) {
 	amiss := errors.New("amiss")
 	clk := clocktesting.NewFakeClock(time.Unix(1000, 0))

@@ -23,8 +23,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// serveEtcd runs an etcd that listens on loopback until the test ends or stop is called, and
-// returns its URL and a client.
+// serveEtcd runs an etcd on loopback until the test ends or stop is called. It returns its URL and
+// a client.
 func serveEtcd(t *testing.T) (stop func(), at string, client *clientv3.Client) {
 	t.Helper()
 	cfg := embed.NewConfig()
@@ -47,7 +47,7 @@ func serveEtcd(t *testing.T) (stop func(), at string, client *clientv3.Client) {
 	return stop, at, client
 }
 
-// kept are the keys of an etcd below prefix.
+// kept returns the keys of an etcd below prefix.
 func kept(t *testing.T, client *clientv3.Client, prefix string) (keys []string) {
 	t.Helper()
 	resp, err := client.Get(t.Context(), prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
@@ -60,8 +60,9 @@ func kept(t *testing.T, client *clientv3.Client, prefix string) (keys []string) 
 	return keys
 }
 
-// An etcd that is named for a resource has all of its objects, and the other none:
-// they are listed, watched, counted and found again after a restart; checks tell of it.
+// TestDatabasesOfResources checks that an etcd configured for a resource has all of its objects,
+// and that the default one has none. The objects can be listed, watched and counted, and are found
+// after a restart. Health checks include both.
 func TestDatabasesOfResources(t *testing.T) {
 	_, mainAt, first := serveEtcd(t)
 	stopOther, at, second := serveEtcd(t)
@@ -172,7 +173,7 @@ resources:
 	}
 }
 
-// TestPrefixOfKeys: a prefix begins with a slash whether it is written so or not.
+// TestPrefixOfKeys checks that a prefix may be written with or without a leading slash.
 func TestPrefixOfKeys(t *testing.T) {
 	_, at, client := serveEtcd(t)
 	for prefix, want := range map[string]string{

@@ -16,8 +16,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestDebugSocket: who may open the socket sees profiles and flags, and nothing else; files of the log
-// are among the paths of the server.
+// TestDebugSocket checks that the socket serves profiles and flags and nothing else, and that the
+// log files are among the paths of the server.
 func TestDebugSocket(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "debug.sock")
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) { c.Debug = config.Debug{Socket: socket, Logs: true} }})

@@ -20,7 +20,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// encryptionConfig is a configuration of secrets alone.
+// encryptionConfig writes a configuration that encrypts secrets only.
 func encryptionConfig(t *testing.T, providers ...string) string {
 	t.Helper()
 	text := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers:\n"
@@ -34,8 +34,8 @@ func encryptionConfig(t *testing.T, providers ...string) string {
 	return file
 }
 
-// TestEncryption: secrets are encrypted, and a write renews those that another
-// key encrypted, although nothing of them changes.
+// TestEncryption checks that secrets are encrypted, and that a write without changes encrypts an
+// object with the current key.
 func TestEncryption(t *testing.T) {
 	const (
 		a = "secretbox: {keys: [{name: a, secret: MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=}]}"
@@ -94,7 +94,7 @@ func TestEncryption(t *testing.T) {
 	}
 	s.Stop(t)
 
-	// The key is lost: secrets cannot be read, all else can.
+	// Without the key, secrets cannot be read, and everything else can.
 	s = serve(a)
 	if _, err := s.Client.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
@@ -107,7 +107,8 @@ func TestEncryption(t *testing.T) {
 	}
 }
 
-// TestChecksOfEncryption: where Kubernetes shows the checks of a configuration that is read again.
+// TestChecksOfEncryption checks in which paths the checks of a reloaded configuration are shown, as
+// in Kubernetes.
 func TestChecksOfEncryption(t *testing.T) {
 	file := encryptionConfig(t, "identity: {}")
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) { c.EncryptionConfig, c.EncryptionReload = file, true }})

@@ -16,8 +16,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// Events are the same in both groups, whichever they are written through, selected
-// by the fields of the group that is asked.
+// TestEventsOfBothGroups checks that both groups show the same events, whichever one wrote them,
+// and select them by their own fields.
 func TestEventsOfBothGroups(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	ctx, old, newer := t.Context(), s.Client.CoreV1().Events("default"), s.Client.EventsV1().Events("default")
@@ -70,18 +70,18 @@ func TestEventsOfBothGroups(t *testing.T) {
 		e := <-oldWatch.ResultChan()
 		o, ok := e.Object.(*v1.Event)
 		if !ok {
-			t.Fatalf("the core group tells of %+v", e)
+			t.Fatalf("the core group shows %+v", e)
 		}
 		oldTold = append(oldTold, fmt.Sprint(e.Type, o.Name, o.ResourceVersion, o.InvolvedObject.Name, o.Count, o.Series != nil))
 		e = <-newWatch.ResultChan()
 		n, ok := e.Object.(*eventsv1.Event)
 		if !ok {
-			t.Fatalf("the newer group tells of %+v", e)
+			t.Fatalf("the newer group shows %+v", e)
 		}
 		newTold = append(newTold, fmt.Sprint(e.Type, n.Name, n.ResourceVersion, n.Regarding.Name, n.DeprecatedCount, n.Series != nil))
 	}
 	if fmt.Sprint(oldTold) != fmt.Sprint(newTold) {
-		t.Errorf("the core group tells %v, the newer %v", oldTold, newTold)
+		t.Errorf("the core group shows %v, the newer one %v", oldTold, newTold)
 	}
 	for i, want := range []watch.EventType{watch.Added, watch.Modified, watch.Modified, watch.Deleted, watch.Deleted} {
 		if e := oldTold[i]; len(e) < len(want) || e[:len(want)] != string(want) {

@@ -17,7 +17,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// Events have no watch cache in Kubernetes, which shows in its words.
+// TestEventsOfNoCache checks the errors of event reads. Kubernetes has no watch cache for events,
+// which affects their text.
 func TestEventsOfNoCache(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	ctx, events := t.Context(), s.Client.CoreV1().Events("default")
@@ -53,9 +54,8 @@ func TestEventsOfNoCache(t *testing.T) {
 	}
 }
 
-// Events of a collection end together, as those of one lease do: at as few
-// revisions as a transaction may have operations. Those who watch see each, and one
-// that a finalizer keeps stays.
+// TestEventsEndTogether checks that a deleted collection of events uses as few revisions as the
+// size of a transaction allows. Watches report each event, and an event with a finalizer stays.
 func TestEventsEndTogether(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	ctx, events := t.Context(), s.Client.CoreV1().Events("default")

@@ -14,8 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// BenchmarkFairness reads a small object as a user of no particular priority,
-// with requests in queues and without.
+// BenchmarkFairness reads a small object as an ordinary user, with and without priority and
+// fairness.
 func BenchmarkFairness(b *testing.B) {
 	for name, on := range map[string]bool{"queues": true, "limits": false} {
 		b.Run(name, func(b *testing.B) {

@@ -51,7 +51,7 @@ func poll(t *testing.T, what string, done func(context.Context) bool) {
 	}
 }
 
-// makeAdmin lets a user do everything, without being of system:masters.
+// makeAdmin gives a user all rights without the group system:masters.
 func makeAdmin(t *testing.T, s *testserver.Server, name string) {
 	t.Helper()
 	if _, err := s.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
@@ -67,8 +67,8 @@ func makeAdmin(t *testing.T, s *testserver.Server, name string) {
 	})
 }
 
-// TestFairness classifies requests by a FlowSchema, and refuses those of a
-// priority level that has no room.
+// TestFairness checks that a FlowSchema selects the priority level of requests, and that a full
+// level rejects requests.
 func TestFairness(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	api := s.Client.FlowcontrolV1()
@@ -112,14 +112,13 @@ func TestFairness(t *testing.T) {
 	if _, err := api.PriorityLevelConfigurations().Update(t.Context(), level, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// One request of a level is served always. This one takes its time.
+	// One request of a level is always served. This one stays in progress.
 	makeAdmin(t, s, "bob")
 	client, err := rest.HTTPClientFor(bob)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// It may come before the one before it has given back its seat: then it
-	// is refused, and sent again.
+	// The previous request may still hold its seat. Then this one is rejected and sent again.
 	send := func() (*io.PipeWriter, <-chan int) {
 		body, more := io.Pipe()
 		slow, err := http.NewRequestWithContext(t.Context(), http.MethodPost, bob.Host+"/api/v1/namespaces/default/configmaps", body)
@@ -173,7 +172,7 @@ func TestFairness(t *testing.T) {
 		}
 	}
 	if resp, _ := answerTo(t, s.UserConfig(t, "eve"), "/debug/api_priority_and_fairness/dump_requests"); resp.StatusCode != http.StatusForbidden {
-		t.Errorf("who may not see requests is answered with %d", resp.StatusCode)
+		t.Errorf("a user without rights is answered with %d", resp.StatusCode)
 	}
 	if _, err := io.WriteString(more, `{"metadata":{"name":"slow"}}`); err != nil {
 		t.Fatal(err)
@@ -188,12 +187,12 @@ func TestFairness(t *testing.T) {
 	})
 }
 
-// TestFairnessOfWatches has a watch give its seat back once it has begun.
+// TestFairnessOfWatches checks that a watch frees its seat once it has begun.
 func TestFairnessOfWatches(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	makeAdmin(t, s, "bob")
 	bob := s.UserConfig(t, "bob")
-	// More watches than there are seats, all at once.
+	// Start more watches than there are seats at the same time.
 	client, err := rest.HTTPClientFor(bob)
 	if err != nil {
 		t.Fatal(err)

@@ -16,9 +16,9 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestToldBesideAnswers: pages of known origins may read answers, browsers come by
-// HTTPS alone, and documents have the name that the server is known by.
-func TestToldBesideAnswers(t *testing.T) {
+// TestHeadersOfAnswers checks the headers CORS and Strict-Transport-Security, and the external
+// host name in documents.
+func TestHeadersOfAnswers(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
 		c.HTTP.CORSOrigins = []string{`//example\.com(:|$)`}
 		c.HTTP.TransportSecurity = []string{"max-age=10", "preload"}
@@ -67,9 +67,9 @@ func TestToldBesideAnswers(t *testing.T) {
 	}
 }
 
-// TestTimeIsOver: who is told that the time is over is told so in a form that is no object,
-// whatever it asked for, as by Kubernetes' handler of timeouts.
-func TestTimeIsOver(t *testing.T) {
+// TestRequestTimeout checks that a timeout is answered with Kubernetes' Status, whatever form the
+// client accepts.
+func TestRequestTimeout(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	client, err := rest.HTTPClientFor(s.Config)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestImpersonation: who acts for another needs a right for each thing that he
-// says of him: name, groups, UID and extra. What he is let say is what counts.
+// TestImpersonation checks that impersonation needs a right for each attribute (name, groups, UID
+// and extra), and that the request then has these attributes.
 func TestImpersonation(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	may := map[string][]rbacv1.PolicyRule{

@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// endpointsOf tells the addresses of all endpoints in a namespace.
+// endpointsOf returns the addresses of all endpoints in a namespace.
 func endpointsOf(t *testing.T, client kubernetes.Interface, namespace string) string {
 	t.Helper()
 	slices, err := client.DiscoveryV1().EndpointSlices(namespace).List(t.Context(), metav1.ListOptions{})
@@ -31,8 +31,8 @@ func endpointsOf(t *testing.T, client kubernetes.Interface, namespace string) st
 	return strings.Join(out, " ")
 }
 
-// TestUnpublishedServers: the service is there without endpoints where nobody is to write them, and has a
-// port of the nodes; another server gives it what it would have it be.
+// TestUnpublishedServers checks that the service has a node port and no endpoints if no server
+// writes endpoints, and that another server resets the service to its own configuration.
 func TestUnpublishedServers(t *testing.T) {
 	one := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
 		c.Endpoints.Reconciler, c.Endpoints.NodePort = config.EndpointsNone, 30443
@@ -53,7 +53,7 @@ func TestUnpublishedServers(t *testing.T) {
 	}
 }
 
-// TestCountedServers: as many servers as there are said to be are endpoints, the last ones.
+// TestCountedServers checks that the endpoints are the last servers, as many as configured.
 func TestCountedServers(t *testing.T) {
 	counted := func(address string) func(*config.Config) {
 		return func(c *config.Config) {

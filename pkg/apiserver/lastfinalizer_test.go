@@ -19,9 +19,9 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestLastFinalizer takes the last finalizer from objects that are being deleted. As in Kubernetes, the
-// answer is the object of the request with the version that the stored object had. Watches show the
-// object as it was stored, at the revision of the deletion.
+// TestLastFinalizer removes the last finalizer of objects that are being deleted. As in Kubernetes,
+// the answer is the object of the request with the resourceVersion of the stored object. Watches
+// show the stored object with the revision of the deletion.
 func TestLastFinalizer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	widgets, client := defineFreeFormWidgets(t, s), dynamicClient(t, s)
@@ -89,7 +89,7 @@ func TestLastFinalizer(t *testing.T) {
 	}
 }
 
-// checkDeleted wants the next event to be the deletion of an object that was stored as before.
+// checkDeleted checks that the next event is the deletion of an object that was stored as before.
 func checkDeleted(t *testing.T, events watch.Interface, before metav1.Object) {
 	t.Helper()
 	e := <-events.ResultChan()
@@ -114,7 +114,7 @@ func revision(t *testing.T, obj metav1.Object) int64 {
 	return n
 }
 
-// The answer to the finalization of a namespace is the same.
+// TestFinalizedNamespace checks the same for the finalize subresource of a namespace.
 func TestFinalizedNamespace(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	ctx, api := t.Context(), s.Client.CoreV1().Namespaces()

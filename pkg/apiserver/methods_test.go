@@ -12,8 +12,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// Proxies carry every method, so that a request for a pod that is not there is
-// answered by 404, and no other path has HEAD or OPTIONS.
+// TestMethodsOfProxies checks that only proxies accept every method. A request for a missing pod is
+// answered with 404. Other paths do not accept HEAD and OPTIONS.
 func TestMethodsOfProxies(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	client, err := rest.HTTPClientFor(s.Config)

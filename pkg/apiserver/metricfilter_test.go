@@ -81,7 +81,7 @@ seconds_count{verb="unexpected"} 2
 	}
 }
 
-// TestEgress: connections are direct, and what wants others is refused.
+// TestEgress checks that a configuration with a proxy is rejected.
 func TestEgress(t *testing.T) {
 	dir := t.TempDir()
 	for selections, want := range map[string]string{

@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestMetrics has the stable metrics that others alert by.
+// TestMetrics checks that the stable metrics exist, on which users base alerts.
 func TestMetrics(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Etcd: true})
 	if _, err := s.Client.CoreV1().ComponentStatuses().List(t.Context(), metav1.ListOptions{}); err != nil { // what is deprecated is counted
@@ -41,7 +41,7 @@ func TestMetrics(t *testing.T) {
 		`apiserver_storage_events_received_total{group="",resource="namespaces"} `,
 		`apiserver_watch_list_duration_seconds_count{group="",resource="podtemplates",scope="namespace",version="v1"} 1`,
 	} {
-		poll(t, want, func(context.Context) bool { // what is counted may be counted after the answer
+		poll(t, want, func(context.Context) bool { // a request may be counted after its answer
 			_, metrics := answerTo(t, s.Config, "/metrics")
 			return strings.Contains(metrics, want)
 		})
@@ -55,7 +55,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// Answers with metrics say since when they are counted, and nothing of what they vary by.
+// TestMetricsHeaders checks that answers with metrics have the start time of the process and no
+// Vary.
 func TestMetricsHeaders(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	client, err := rest.HTTPClientFor(s.Config)

@@ -141,7 +141,7 @@ func makeSlowNamespace(t *testing.T, client kubernetes.Interface, name string) {
 	}
 }
 
-// endNamespace deletes a namespace. Nothing empties it before finish is called.
+// endNamespace deletes a namespace. Its contents stay until finish is called.
 func endNamespace(t *testing.T, client kubernetes.Interface, name string) (finish func()) {
 	t.Helper()
 	api := client.CoreV1().Namespaces()
@@ -164,7 +164,7 @@ func endNamespace(t *testing.T, client kubernetes.Interface, name string) (finis
 	}
 }
 
-// defineFreeFormWidgets makes a custom resource, and returns once the server serves it.
+// defineFreeFormWidgets creates a custom resource and returns once the server serves it.
 func defineFreeFormWidgets(t *testing.T, s *testserver.Server) schema.GroupVersionResource {
 	t.Helper()
 	client, err := apiextensionsclient.NewForConfig(s.Config)
@@ -205,7 +205,7 @@ func dynamicClient(t *testing.T, s *testserver.Server) dynamic.Interface {
 	return client
 }
 
-// held is an object that the slow webhook holds.
+// held returns an object whose creation the slow webhook holds.
 func held(apiVersion, kind string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": "late", "labels": map[string]any{"hold": "yes"}},
@@ -233,8 +233,8 @@ func applied(ctx context.Context, c dynamic.ResourceInterface, obj *unstructured
 	return err
 }
 
-// TestCreateInFlight ends namespaces while something is being created in them and a webhook has
-// not answered. What is created is stored only if the namespace exists and is not terminating.
+// TestCreateInFlight deletes namespaces while a webhook holds the creation of an object in them.
+// The object is stored only if the namespace exists and is not terminating.
 func TestCreateInFlight(t *testing.T) {
 	one := testserver.Start(t, testserver.Options{})
 	two := testserver.Start(t, testserver.Options{KV: one.KV, Dir: one.Dir})
@@ -301,13 +301,13 @@ func TestCreateInFlight(t *testing.T) {
 	}
 }
 
-// terminating reports whether err is what Kubernetes answers to a creation in a namespace that ends.
+// terminating reports whether err is Kubernetes' error for a creation in a terminating namespace.
 func terminating(err error) bool {
 	return apierrors.IsForbidden(err) && apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
-// What is left of a namespace whose spec.finalizers were emptied by hand can be changed in every way
-// and goes with its last finalizer, but nothing can be created in the namespace.
+// TestLeftovers checks that objects left by a namespace whose spec.finalizers were emptied by hand
+// can be changed and deleted, and that nothing can be created in the namespace.
 func TestLeftovers(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	widgets, client := defineFreeFormWidgets(t, s), dynamicClient(t, s)
@@ -389,8 +389,8 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// BenchmarkCreateInNamespace creates ConfigMaps by ten clients at a time, over memory and over an
-// embedded etcd.
+// BenchmarkCreateInNamespace creates ConfigMaps with ten concurrent clients, over memory and over
+// an embedded etcd.
 func BenchmarkCreateInNamespace(b *testing.B) {
 	for name, opts := range map[string]testserver.Options{"memory": {}, "etcd": {Etcd: true}} {
 		b.Run(name, func(b *testing.B) {

@@ -21,8 +21,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestNodesAskForTokens: a kubelet reads the service accounts of its pods, and has tokens of
-// them for those audiences alone that the pods mount or that it is allowed to ask for.
+// TestNodesAskForTokens checks that a kubelet can read the service accounts of its pods, and can
+// request tokens only for audiences that the pods mount or that it has a right to.
 func TestNodesAskForTokens(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	mustCreateAccount(t, s)
@@ -36,7 +36,7 @@ func TestNodesAskForTokens(t *testing.T) {
 			Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "t", Audience: "mounted"}}},
 		}}}}
 		switch name {
-		case "disk": // of a plugin whose place a CSI driver took
+		case "disk": // of an in-tree plugin that a CSI driver replaced
 			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "d", VolumeSource: corev1.VolumeSource{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: "x"}}})
 		case "claims":
 			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "c", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "gone"}}})
@@ -95,7 +95,7 @@ func TestNodesAskForTokens(t *testing.T) {
 		allowAudience(t, s, fmt.Sprint("reg-", i), "reg", names...)
 	}
 	poll(t, "a token that it may ask for", func(context.Context) bool { return token("p", "reg") == nil })
-	for _, name := range []string{"claims", "disk"} { // what cannot be looked up is no reason to refuse
+	for _, name := range []string{"claims", "disk"} { // a failed lookup does not cause a rejection
 		if err := token(name, "reg"); err != nil {
 			t.Errorf("a token that it may ask for, for %s: %v", name, err)
 		}
@@ -137,7 +137,7 @@ func TestNodesWriteStatusOfClaims(t *testing.T) {
 	}
 }
 
-// allowAudience lets nodes ask for tokens of the accounts for an audience.
+// allowAudience gives nodes the right to tokens of service accounts for an audience.
 func allowAudience(t *testing.T, s *testserver.Server, name, audience string, accounts ...string) {
 	t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{{

@@ -21,8 +21,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestOptionalAPIs: what is not served by default is when it is asked for, with the
-// roles of those who work on it.
+// TestOptionalAPIs checks that APIs that are off by default can be turned on, with the roles of
+// their controllers.
 func TestOptionalAPIs(t *testing.T) {
 	for name, tc := range map[string]struct {
 		asked  map[string]bool
@@ -64,7 +64,7 @@ func TestOptionalAPIs(t *testing.T) {
 			}
 			ready, err := s.Client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("verbose", "").DoRaw(ctx)
 			if err != nil || strings.Contains(string(ready), "[+]poststarthook/built-in-resources-storage-version-updater ok") != tc.there {
-				t.Errorf("told to be ready: %s, %v", ready, err)
+				t.Errorf("ready: %s, %v", ready, err)
 			}
 			if listed != tc.there {
 				t.Errorf("listed: %v, want %v", listed, tc.there)
@@ -73,8 +73,8 @@ func TestOptionalAPIs(t *testing.T) {
 	}
 }
 
-// TestStorageVersionsPublished: two servers tell in which versions they store
-// objects, once for each place where objects are stored.
+// TestStorageVersionsPublished checks that two servers publish their storage versions, once for
+// each stored resource.
 func TestStorageVersionsPublished(t *testing.T) {
 	configure := func(host string) func(*config.Config) {
 		return func(c *config.Config) {
@@ -91,7 +91,7 @@ func TestStorageVersionsPublished(t *testing.T) {
 		"core.pods": "v1", "apps.deployments": "apps/v1", "core.events": "v1", "autoscaling.horizontalpodautoscalers": "autoscaling/v2",
 		"admissionregistration.k8s.io.mutatingadmissionpolicies": "admissionregistration.k8s.io/v1beta1",
 	} {
-		// A server tells of itself while it serves already.
+		// A server publishes its versions after it has become ready.
 		var v *apiserverinternalv1alpha1.StorageVersion
 		err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
 			var err error
@@ -118,15 +118,15 @@ func TestStorageVersionsPublished(t *testing.T) {
 		leases[l.Name] = true
 	}
 	if len(leases) != 2 || !maps.Equal(told, leases) {
-		t.Errorf("told by %v, leases of %v", told, leases)
+		t.Errorf("published by %v, leases of %v", told, leases)
 	}
 	if _, err := second.Client.InternalV1alpha1().StorageVersions().Get(ctx, "events.k8s.io.events", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("one place is told of twice: %v", err)
+		t.Errorf("a storage version is published twice: %v", err)
 	}
 }
 
-// TestAPIsTurnedOff: what an operator does not want is not served, not described and
-// not found; the rest is as it was.
+// TestAPIsTurnedOff checks that an API that is turned off is not served, not described and not
+// found, and that others are.
 func TestAPIsTurnedOff(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
 		c.RuntimeConfig = map[string]bool{"apps/v1/daemonsets": false, "autoscaling/v1": false, "policy/v1": false, "events.k8s.io/v1": false}
@@ -164,13 +164,13 @@ func TestAPIsTurnedOff(t *testing.T) {
 		}
 		for _, gone := range []string{"policy/v1", "daemonsets", "autoscaling/v1", "events.k8s.io"} {
 			if strings.Contains(body, gone) {
-				t.Errorf("%s tells of %s", path, gone)
+				t.Errorf("%s lists %s", path, gone)
 			}
 		}
 	}
 }
 
-// TestPagesTurnedOff: a page whose feature is off is not there, nor told of.
+// TestPagesTurnedOff checks that the page of a disabled feature is neither served nor listed.
 func TestPagesTurnedOff(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
 		c.Features.Turned = features.Turned{features.ComponentFlagz: false}
@@ -189,8 +189,8 @@ func TestPagesTurnedOff(t *testing.T) {
 	}
 }
 
-// TestReadyWithout: a server is ready without the APIs that are of no use to itself, and has no
-// checks of what it would else do for them.
+// TestReadyWithout checks that a server becomes ready without APIs that it does not need, and has
+// no health checks for them.
 func TestReadyWithout(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
 		c.PriorityAndFairness = false
@@ -205,7 +205,7 @@ func TestReadyWithout(t *testing.T) {
 	}
 }
 
-// TestStorageVersionHashTurnedOff: discovery does not tell what objects are stored as.
+// TestStorageVersionHashTurnedOff checks that discovery then has no storage version hashes.
 func TestStorageVersionHashTurnedOff(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
 		c.Features.Turned = features.Turned{features.StorageVersionHash: false}
@@ -223,8 +223,8 @@ func TestStorageVersionHashTurnedOff(t *testing.T) {
 	}
 }
 
-// TestWatchListTurnedOff: who asks for the present objects first is refused, and the clients of the
-// server itself go without.
+// TestWatchListTurnedOff checks that watches that ask for initial events are rejected, and that the
+// server's own clients work without them.
 func TestWatchListTurnedOff(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
 		c.Features.Turned = features.Turned{features.WatchList: false}
@@ -249,7 +249,7 @@ func TestWatchListTurnedOff(t *testing.T) {
 	}
 }
 
-// TestUnknownAPIs: what there is not is refused before any file is read.
+// TestUnknownAPIs checks that unknown APIs are rejected before any file is read.
 func TestUnknownAPIs(t *testing.T) {
 	cfg := config.Default()
 	cfg.ServiceAccountIssuers, cfg.ServiceAccountKeyFiles, cfg.ServiceAccountSignKey = []string{"https://a"}, []string{"none"}, "none"

@@ -14,8 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestPrivileged: without --allow-privileged no pod may ask for it, nor a template of pods, nor
-// a container that joins later; with it, what else is wrong is told.
+// TestPrivileged checks that without --allow-privileged, privileged containers are rejected in
+// pods, templates and ephemeral containers, and that other errors are reported as well.
 func TestPrivileged(t *testing.T) {
 	const (
 		pods  = "/api/v1/namespaces/default/pods"

@@ -15,8 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestProtocol sends requests of which parameters, headers, method and path do not fit together;
-// what is looked at first, and what not at all, is as in Kubernetes 1.36.
+// TestProtocol sends requests whose parameters, headers, method and path do not fit together. The
+// order of checks, and which are omitted, is that of Kubernetes 1.36.
 func TestProtocol(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	client, err := rest.HTTPClientFor(s.Config)
@@ -35,7 +35,7 @@ func TestProtocol(t *testing.T) {
 		"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":{"n":{"type":"integer"}}}}}},
 		"subresources":{"status":{},"scale":{"specReplicasPath":".spec.n","statusReplicasPath":".status.n"}}}]}}`, bs)
 	for _, tc := range []struct {
-		name, method, path, headers, body string // headers: "Name: value" by lines
+		name, method, path, headers, body string // headers are lines of "Name: value"
 		code                              int
 		want                              string // in the body
 		header                            string // "Name: value" of the answer
@@ -43,43 +43,43 @@ func TestProtocol(t *testing.T) {
 		{"account", "POST", "/api/v1/namespaces/default/serviceaccounts", "", `{"metadata":{"name":"default"}}`, 201, "", ""},
 		{"pod", "POST", pods, "", `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`, 201, "", ""},
 		{"custom resource", "POST", bs, "", `{"apiVersion":"y.example.com/v1","kind":"B","metadata":{"name":"b"},"spec":{"n":1}}`, 201, "", ""},
-		{"bytes that are null", "POST", "/api/v1/namespaces/default/configmaps", "", `{"metadata":{"name":"m"},"binaryData":{"a":null}}`, 201, `"binaryData":{"a":""}`, ""},
-		{"secret bytes that are null", "POST", "/api/v1/namespaces/default/secrets", "", `{"metadata":{"name":"s"},"data":{"a":null}}`, 201, `"data":{"a":""}`, ""},
-		{"null label applied", "PATCH", bs + "/c?fieldManager=m", "Content-Type: application/apply-patch+yaml", `{"apiVersion":"y.example.com/v1","kind":"B","metadata":{"name":"c","labels":{"a":null},"annotations":null}}`, 201, `"labels":{"a":""}`, ""},
-		{"null label, read", "GET", bs + "/c", "", "", 200, `"metadata":{"creationTimestamp"`, ""},
-		{"null label applied again", "PATCH", bs + "/c?fieldManager=m", "Content-Type: application/apply-patch+yaml", `{"apiVersion":"y.example.com/v1","kind":"B","metadata":{"name":"c","labels":{"a":null},"annotations":null}}`, 200, `"labels":{"a":""}`, ""},
+		{"null for bytes", "POST", "/api/v1/namespaces/default/configmaps", "", `{"metadata":{"name":"m"},"binaryData":{"a":null}}`, 201, `"binaryData":{"a":""}`, ""},
+		{"null for bytes of a secret", "POST", "/api/v1/namespaces/default/secrets", "", `{"metadata":{"name":"s"},"data":{"a":null}}`, 201, `"data":{"a":""}`, ""},
+		{"apply of a null label", "PATCH", bs + "/c?fieldManager=m", "Content-Type: application/apply-patch+yaml", `{"apiVersion":"y.example.com/v1","kind":"B","metadata":{"name":"c","labels":{"a":null},"annotations":null}}`, 201, `"labels":{"a":""}`, ""},
+		{"get after an apply of a null label", "GET", bs + "/c", "", "", 200, `"metadata":{"creationTimestamp"`, ""},
+		{"second apply of a null label", "PATCH", bs + "/c?fieldManager=m", "Content-Type: application/apply-patch+yaml", `{"apiVersion":"y.example.com/v1","kind":"B","metadata":{"name":"c","labels":{"a":null},"annotations":null}}`, 200, `"labels":{"a":""}`, ""},
 
-		{"selector before the rest", "GET", pods + "?labelSelector=a+b&resourceVersionMatch=x", "", "", 400, "unable to parse requirement: found 'b'", ""},
-		{"fields before the rest", "DELETE", bs + "?fieldSelector=x&sendInitialEvents=1", "", "", 400, "invalid selector: 'x'", ""},
-		{"watch by path", "GET", "/api/v1/watch/namespaces/default/pods?resourceVersionMatch=Exact&timeoutSeconds=1", "", "", 422, "is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided", ""},
-		{"deletion that is a watch", "DELETE", pods + "?watch=1&resourceVersion=0&sendInitialEvents=1&dryRun=All", "", "", 422, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan", ""},
-		{"watched name, selector without words", "GET", "/api/v1/watch/namespaces/default/pods/p?fieldSelector==&resourceVersion=x", "", "", 500, `strconv.ParseUint: parsing \"x\"`, ""},
-		{"watch of no form, from nowhere", "GET", pods + "?watch=1&resourceVersion=x", "Accept: application/yaml", "", 500, "strconv.ParseUint", ""},
-		{"watch of no form", "GET", pods + "?watch=1", "Accept: application/yaml", "", 406, "application/json;stream=watch", ""},
-		{"limit of one, by its name", "GET", pods + "?limit=2&resourceVersion=1&fieldSelector=metadata.name%3Dp", "", "", 200, `"name":"p"`, ""},
-		{"limit of one, by its names", "GET", "/api/v1/pods?limit=2&resourceVersion=1&fieldSelector=metadata.name%3Dp,metadata.namespace%3Ddefault", "", "", 200, `"name":"p"`, ""},
-		{"limit of all that have a name", "GET", "/api/v1/pods?limit=2&resourceVersion=1&fieldSelector=metadata.name%3Dp", "", "", 200, `"items":[]`, ""},
-		{"limit of one without a namespace", "GET", "/api/v1/namespaces?limit=2&resourceVersion=1&fieldSelector=metadata.name%3Ddefault", "", "", 200, `"name":"default"`, ""},
+		{"invalid label selector and other errors", "GET", pods + "?labelSelector=a+b&resourceVersionMatch=x", "", "", 400, "unable to parse requirement: found 'b'", ""},
+		{"invalid field selector and other errors", "DELETE", bs + "?fieldSelector=x&sendInitialEvents=1", "", "", 400, "invalid selector: 'x'", ""},
+		{"watch in the path", "GET", "/api/v1/watch/namespaces/default/pods?resourceVersionMatch=Exact&timeoutSeconds=1", "", "", 422, "is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided", ""},
+		{"DELETE with watch", "DELETE", pods + "?watch=1&resourceVersion=0&sendInitialEvents=1&dryRun=All", "", "", 422, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan", ""},
+		{"watch of a name with an empty selector", "GET", "/api/v1/watch/namespaces/default/pods/p?fieldSelector==&resourceVersion=x", "", "", 500, `strconv.ParseUint: parsing \"x\"`, ""},
+		{"watch in an unknown form from an invalid resourceVersion", "GET", pods + "?watch=1&resourceVersion=x", "Accept: application/yaml", "", 500, "strconv.ParseUint", ""},
+		{"watch in an unknown form", "GET", pods + "?watch=1", "Accept: application/yaml", "", 406, "application/json;stream=watch", ""},
+		{"limit with the name of an object", "GET", pods + "?limit=2&resourceVersion=1&fieldSelector=metadata.name%3Dp", "", "", 200, `"name":"p"`, ""},
+		{"limit with the name and namespace of an object", "GET", "/api/v1/pods?limit=2&resourceVersion=1&fieldSelector=metadata.name%3Dp,metadata.namespace%3Ddefault", "", "", 200, `"name":"p"`, ""},
+		{"limit with a name in all namespaces", "GET", "/api/v1/pods?limit=2&resourceVersion=1&fieldSelector=metadata.name%3Dp", "", "", 200, `"items":[]`, ""},
+		{"limit with the name of a cluster object", "GET", "/api/v1/namespaces?limit=2&resourceVersion=1&fieldSelector=metadata.name%3Ddefault", "", "", 200, `"name":"default"`, ""},
 
-		{"small letters", "get", pods + "/p/status", "", "", 405, "the server does not allow this method", ""},
-		{"small letters to a process", "get", pods + "/p/exec", "", "", 405, "the server does not allow this method", ""},
-		{"beyond the status", "GET", bs + "/b/status/x", "", "", 200, `"kind":"B"`, ""},
-		{"beyond the status of a pod", "GET", pods + "/p/status/x", "", "", 404, "", ""},
-		{"no scale", "PUT", bs + "/b/scale", "", `{"kind":"Foo","apiVersion":"v1"}`, 400, `"message":"no kind is registered for the type v1.Scale in scheme \"pkg/runtime/scheme.go:111\""`, ""},
+		{"method in lower case", "get", pods + "/p/status", "", "", 405, "the server does not allow this method", ""},
+		{"method in lower case to a proxy", "get", pods + "/p/exec", "", "", 405, "the server does not allow this method", ""},
+		{"path below a status", "GET", bs + "/b/status/x", "", "", 200, `"kind":"B"`, ""},
+		{"path below the status of a pod", "GET", pods + "/p/status/x", "", "", 404, "", ""},
+		{"scale of a resource without one", "PUT", bs + "/b/scale", "", `{"kind":"Foo","apiVersion":"v1"}`, 400, `"message":"no kind is registered for the type v1.Scale in scheme \"pkg/runtime/scheme.go:111\""`, ""},
 
-		{"log as text alone", "GET", pods + "/p/log", "Accept: text/plain", "", 406, "only the following media types are accepted: application/json", ""},
+		{"log as plain text only", "GET", pods + "/p/log", "Accept: text/plain", "", 406, "only the following media types are accepted: application/json", ""},
 		{"log as a table", "GET", pods + "/p/log", "Accept: " + table, "", 406, "only the following media types are accepted: application/json", ""},
-		{"patch of no type and no answer", "PATCH", bs + "/b", "Accept: application/vnd.kubernetes.protobuf\nContent-Type: application/strategic-merge-patch+json", `{}`, 415, "unknown format", ""},
-		{"patch of a type with a blank and no answer", "PATCH", pods + "/p", "Accept: text/html\nContent-Type: application/json-patch+json ; a=b", `[]`, 406, "Available representations: application/json", ""},
-		{"patch of a type with a blank", "PATCH", pods + "/p", "Content-Type: application/json-patch+json ; a=b", `[]`, 415, "unknown format", ""},
-		{"discovery in the second place", "GET", "/apis", "Accept: application/json, application/vnd.kubernetes.protobuf" + aggregated, "", 200, "APIGroupDiscoveryList", "Content-Type: application/vnd.kubernetes.protobuf" + aggregated},
-		{"discovery behind anything", "GET", "/api", "Accept: */* ,application/json" + aggregated, "", 200, "APIGroupDiscoveryList", "Content-Type: application/json" + aggregated},
-		{"discovery of old", "GET", "/api", "Accept: application/json, application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList", "", 200, "APIVersions", "Content-Type: application/json"},
-		{"another document of today", "GET", "/openapi/v3/apis/batch/v1?hash=x", "", "", 301, "", "Content-Type: application/json"},
-		{"another document in no form", "GET", "/openapi/v3/apis/batch/v1?hash=x", "Accept: text/html", "", 406, "", "Cache-Control: no-cache, private"},
-		{"document for who names no type", "GET", "/openapi/v3/apis/batch/v1", "Accept: nothing", "", 200, "", "Vary: "},
-		{"compressed by weight", "GET", "/openapi/v2", "Accept-Encoding: br, GZIP;q=0.5", "", 200, "", "Content-Encoding: gzip"},
-		{"compressed by no weight", "GET", "/openapi/v2", "Accept-Encoding: gzip;q=0", "", 200, "", "Content-Encoding: "},
+		{"patch without type and accepted answer", "PATCH", bs + "/b", "Accept: application/vnd.kubernetes.protobuf\nContent-Type: application/strategic-merge-patch+json", `{}`, 415, "unknown format", ""},
+		{"patch with a blank in its type and without accepted answer", "PATCH", pods + "/p", "Accept: text/html\nContent-Type: application/json-patch+json ; a=b", `[]`, 406, "Available representations: application/json", ""},
+		{"patch with a blank in its type", "PATCH", pods + "/p", "Content-Type: application/json-patch+json ; a=b", `[]`, 415, "unknown format", ""},
+		{"aggregated discovery as second choice", "GET", "/apis", "Accept: application/json, application/vnd.kubernetes.protobuf" + aggregated, "", 200, "APIGroupDiscoveryList", "Content-Type: application/vnd.kubernetes.protobuf" + aggregated},
+		{"aggregated discovery after any type", "GET", "/api", "Accept: */* ,application/json" + aggregated, "", 200, "APIGroupDiscoveryList", "Content-Type: application/json" + aggregated},
+		{"unaggregated discovery", "GET", "/api", "Accept: application/json, application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList", "", 200, "APIVersions", "Content-Type: application/json"},
+		{"OpenAPI v3 with another hash", "GET", "/openapi/v3/apis/batch/v1?hash=x", "", "", 301, "", "Content-Type: application/json"},
+		{"OpenAPI v3 with another hash in an unknown form", "GET", "/openapi/v3/apis/batch/v1?hash=x", "Accept: text/html", "", 406, "", "Cache-Control: no-cache, private"},
+		{"document without an accepted type", "GET", "/openapi/v3/apis/batch/v1", "Accept: nothing", "", 200, "", "Vary: "},
+		{"gzip with a weight", "GET", "/openapi/v2", "Accept-Encoding: br, GZIP;q=0.5", "", 200, "", "Content-Encoding: gzip"},
+		{"gzip with weight 0", "GET", "/openapi/v2", "Accept-Encoding: gzip;q=0", "", 200, "", "Content-Encoding: "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			req, err := http.NewRequestWithContext(t.Context(), tc.method, s.Config.Host+tc.path, strings.NewReader(tc.body))

@@ -13,8 +13,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestReported sends requests of public bug reports (docs/reports.md), one after the other, each
-// with the answer that is right.
+// TestReported sends requests of public bug reports (docs/reports.md), in order, each with the
+// correct answer.
 func TestReported(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	client, err := rest.HTTPClientFor(s.Config)

@@ -19,7 +19,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestResizeBeyondTheNode: what a node could never give a pod is refused, what it may later is not.
+// TestResizeBeyondTheNode checks that a resize beyond the size of the node is rejected, and one
+// beyond its free resources is not.
 func TestResizeBeyondTheNode(t *testing.T) {
 	c := testserver.Start(t, testserver.Options{}).Client
 	room := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("1Gi")}
@@ -78,7 +79,7 @@ func TestResizeBeyondTheNode(t *testing.T) {
 	}
 }
 
-// resizePod makes a pod on a node of that name, with an init container that ends and one that does not.
+// resizePod creates a pod on a node, with an ordinary and a restartable init container.
 func resizePod(t *testing.T, c kubernetes.Interface, name, node string) {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
@@ -102,7 +103,7 @@ func resizePod(t *testing.T, c kubernetes.Interface, name, node string) {
 	}
 }
 
-// resizeNode makes a node with room that declares features.
+// resizeNode creates a node with room for pods that declares features.
 func resizeNode(t *testing.T, c kubernetes.Interface, name string, features ...string) {
 	t.Helper()
 	room := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("1Gi")}
@@ -112,7 +113,7 @@ func resizeNode(t *testing.T, c kubernetes.Interface, name string, features ...s
 	}
 }
 
-// TestResizeOfInitContainers: of init containers of either kind CPU and memory may change, and nothing else.
+// TestResizeOfInitContainers checks that only CPU and memory of init containers can change.
 func TestResizeOfInitContainers(t *testing.T) {
 	c := testserver.Start(t, testserver.Options{}).Client
 	resizeNode(t, c, "n", "InPlacePodVerticalScalingInitContainers")
@@ -153,7 +154,8 @@ func TestResizeOfInitContainers(t *testing.T) {
 	}
 }
 
-// TestResizeWithoutTheFeature: what the kubelet of a node does not know how to do is refused.
+// TestResizeWithoutTheFeature checks that a resize is rejected if the node does not declare the
+// feature.
 func TestResizeWithoutTheFeature(t *testing.T) {
 	c := testserver.Start(t, testserver.Options{}).Client
 	resizeNode(t, c, "old")

@@ -26,8 +26,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestResourceMetrics: what kubelets say comes out of metrics.k8s.io, by discovery and a
-// client as any, until an APIService names another server.
+// TestResourceMetrics checks that metrics.k8s.io serves the kubelets' statistics, with discovery,
+// until an APIService names another server.
 func TestResourceMetrics(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) { c.ResourceMetrics = true }})
 	mustCreateAccount(t, s)
@@ -90,7 +90,7 @@ func TestResourceMetrics(t *testing.T) {
 		t.Error("nobody asked the kubelet")
 	}
 
-	// Who brings a server of his own has it asked.
+	// An APIService with a service of its own replaces the built-in handler.
 	registry, err := aggregator.NewForConfig(s.Config)
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func memoryUsed(bytes uint64) *statsapi.MemoryStats {
 	return &statsapi.MemoryStats{Time: metav1.Now(), WorkingSetBytes: &bytes}
 }
 
-// kubelet answers with a summary, and returns where.
+// kubelet serves a summary and returns its address.
 func kubelet(t *testing.T, asked *atomic.Int64, summary *statsapi.Summary) string {
 	t.Helper()
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -130,7 +130,7 @@ func kubelet(t *testing.T, asked *atomic.Int64, summary *statsapi.Summary) strin
 	return srv.Listener.Addr().String()
 }
 
-// node makes a node whose kubelet is at an address.
+// node creates a node whose kubelet is at an address.
 func node(t *testing.T, s *testserver.Server, name, at string) {
 	t.Helper()
 	host, text, err := net.SplitHostPort(at)
@@ -152,7 +152,7 @@ func node(t *testing.T, s *testserver.Server, name, at string) {
 	}
 }
 
-// running makes a pod that runs on a node.
+// running creates a pod that runs on a node.
 func running(t *testing.T, s *testserver.Server, name, on string) *corev1.Pod {
 	t.Helper()
 	p := pod(name, on)

@@ -28,8 +28,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// TestRowsStayAsBuilt runs a server, writes through it, builds its kind table a second time, and
-// compares the two: a row has in it all that the server knows of a kind, from the start.
+// TestRowsStayAsBuilt runs a server, writes through it, builds its kind table a second time and
+// compares the two, to check that rows are complete when built and not changed later.
 func TestRowsStayAsBuilt(t *testing.T) {
 	for name, configure := range map[string]func(*config.Config){
 		"all APIs":   func(c *config.Config) { c.RuntimeConfig = map[string]bool{"api/all": true} },
@@ -55,7 +55,7 @@ func TestRowsStayAsBuilt(t *testing.T) {
 	}
 }
 
-// TestComparison checks that the comparison sees what may happen to a row.
+// TestComparison checks that the comparison finds all kinds of changes.
 func TestComparison(t *testing.T) {
 	a := live(t, func(*config.Config) {})
 	for name, change := range map[string]func(*resource.Row){
@@ -89,7 +89,7 @@ func TestComparison(t *testing.T) {
 	}
 }
 
-// live returns a running server that has been written to.
+// live returns a running server after some writes.
 func live(t *testing.T, configure func(*config.Config)) *assembly {
 	t.Helper()
 	cfg := config.Default()
@@ -159,8 +159,8 @@ func signingKey(t *testing.T) string {
 	return path
 }
 
-// comparison collects the paths at which two values differ. Functions are equal if they have the same
-// code: what a closure has captured cannot be compared.
+// comparison collects the paths at which two values differ. Functions are equal if they have the
+// same code; captured variables cannot be compared.
 type comparison struct {
 	differ []string
 	seen   map[[2]uintptr]bool // pairs of pointers that are being compared

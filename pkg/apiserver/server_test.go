@@ -41,8 +41,8 @@ func get(t *testing.T, cfg *rest.Config, path string) (status int, body string) 
 	return resp.StatusCode, body
 }
 
-// TestNoFairness looks at a server that limits requests in flight: its checks say so,
-// and it keeps flow schemas for those that go by them.
+// TestNoFairness checks a server without priority and fairness: its health checks, and that it
+// still maintains flow schemas for other servers.
 func TestNoFairness(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) { c.PriorityAndFairness = false }})
 	if _, body := get(t, s.Config, "/readyz?verbose"); strings.Contains(body, "priority-and-fairness-filter") ||
@@ -90,8 +90,9 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestToldAddress has a server say the address that it was told, whatever it is.
-func TestToldAddress(t *testing.T) {
+// TestAdvertisedAddress checks that documents have the advertised address, even if it is a loopback
+// address.
+func TestAdvertisedAddress(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) { c.AdvertiseAddress = "127.0.0.1" }})
 	for path, want := range map[string]string{
 		"/api": `"serverAddress":"127.0.0.1:`, "/.well-known/openid-configuration": `"jwks_uri":"https://127.0.0.1:`,
@@ -110,8 +111,8 @@ func TestOldTLSIsRefused(t *testing.T) {
 	}
 }
 
-// A second start over the same store changes nothing that is there, puts back
-// what is missing, and leaves alone what has opted out.
+// TestBootstrapIsIdempotent checks that a second start over the same store changes no existing
+// objects, restores missing ones, and ignores those that have opted out.
 func TestBootstrapIsIdempotent(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	ctx := t.Context()
@@ -240,8 +241,8 @@ func TestBadConfigurationStartsNothing(t *testing.T) {
 	}
 }
 
-// Files that cannot be read are told of in the words of Kubernetes' server, that which it
-// reads first before others.
+// TestUnreadableFiles checks that unreadable files are reported with the messages and in the order
+// of Kubernetes' server.
 func TestUnreadableFiles(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	key, ca := filepath.Join(s.Dir, "sa.key"), filepath.Join(s.Dir, "ca.crt")
@@ -297,7 +298,8 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// Who may prove who he is by a certificate may not name others in headers, unless by a name that is told.
+// TestSharedAuthorities checks that a CA cannot be used for both users and front proxies without a
+// list of allowed proxy names.
 func TestSharedAuthorities(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	cfg := config.Default()
@@ -314,7 +316,7 @@ func TestSharedAuthorities(t *testing.T) {
 	}
 }
 
-// Shutting down, the server ends watches and lets ordinary requests finish.
+// TestShutdownEndsWatches checks that a shutdown ends watches and waits for ordinary requests.
 func TestShutdownEndsWatches(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	w, err := s.Client.CoreV1().ConfigMaps("default").Watch(context.WithoutCancel(t.Context()), metav1.ListOptions{})
@@ -331,8 +333,8 @@ func TestShutdownEndsWatches(t *testing.T) {
 	}
 }
 
-// TestShutdownAnswersPending: a request whose body is still coming when the server is told to end is
-// answered, and nobody else is let in meanwhile.
+// TestShutdownAnswersPending checks that a request whose body is still arriving at shutdown is
+// answered, and that new connections are refused in the meantime.
 func TestShutdownAnswersPending(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	client, err := rest.HTTPClientFor(rest.CopyConfig(s.Config))
@@ -340,7 +342,7 @@ func TestShutdownAnswersPending(t *testing.T) {
 		t.Fatal(err)
 	}
 	body, send := io.Pipe()
-	seen := make(chan struct{}) // the server reads the body: the request is being served
+	seen := make(chan struct{}) // closed when the server reads the body
 	req, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodPost, s.Config.Host+"/api/v1/namespaces/default/configmaps", body)
 	if err != nil {
 		t.Fatal(err)

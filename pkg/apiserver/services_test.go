@@ -30,11 +30,11 @@ func service(name string, change func(*corev1.Service)) *corev1.Service {
 	return svc
 }
 
-// Two servers over one store hand out every address and node port of small
-// ranges, none of them twice, and refuse what is beyond.
+// TestServersShareServiceRanges checks that two servers over one store allocate every address and
+// node port of small ranges once, and reject further services.
 func TestServersShareServiceRanges(t *testing.T) {
 	small := func(c *config.Config) {
-		c.ServiceClusterIPRanges = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/27")} // 30 addresses, one is "kubernetes"
+		c.ServiceClusterIPRanges = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/27")} // 30 addresses, one of them for "kubernetes"
 		c.ServiceNodePorts = config.PortRange{First: 30000, Last: 30039}
 	}
 	one := testserver.Start(t, testserver.Options{Configure: small})
@@ -77,7 +77,7 @@ func TestServersShareServiceRanges(t *testing.T) {
 	if err != nil || len(list.Items) != 30 {
 		t.Errorf("%d IPAddress objects, %v; want 30: refused services must leave none", len(list.Items), err)
 	}
-	// What a service had can be had again once it is gone.
+	// A deleted service frees its address and ports.
 	if err := one.Client.CoreV1().Services("default").Delete(t.Context(), anyOf(ips), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -86,8 +86,8 @@ func TestServersShareServiceRanges(t *testing.T) {
 	}
 }
 
-// TestNodePortsExhausted: who comes when every node port is taken is told so, and has
-// nothing: no Service, no address. A port that is given back is given out again.
+// TestNodePortsExhausted checks that a service without a free node port is rejected and leaves
+// neither a Service nor an address, and that a freed port is allocated again.
 func TestNodePortsExhausted(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
 		c.ServiceNodePorts = config.PortRange{First: 30000, Last: 30001}
@@ -186,8 +186,8 @@ func TestServiceAllocation(t *testing.T) {
 	}
 }
 
-// TestLostAddressIsRecordedAgain: a server that starts finds an address that a service has
-// and nobody has recorded. It looks into its own store for that, and asks nobody.
+// TestLostAddressIsRecordedAgain checks that a starting server allocates an address that a service
+// has without an IPAddress object. It reads its own store for that.
 func TestLostAddressIsRecordedAgain(t *testing.T) {
 	one := testserver.Start(t, testserver.Options{})
 	svc, err := one.Client.CoreV1().Services("default").Create(t.Context(), service("s", nil), metav1.CreateOptions{})

@@ -15,7 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// A client gets the certificate for the name that it asks for.
+// TestNamedCertificates checks that a client gets the certificate for the server name that it
+// sends.
 func TestNamedCertificates(t *testing.T) {
 	dir, clk := t.TempDir(), clock.Real()
 	issue := func(name string, names ...string) cliflag.NamedCertKey {
@@ -39,7 +40,7 @@ func TestNamedCertificates(t *testing.T) {
 		}
 	}
 	if named["localhost"] == named["a.example.com"] || named["kubernetes"] == named["localhost"] {
-		t.Error("certificates are not told apart")
+		t.Error("the certificates are the same")
 	}
 	if _, err := newServing(&config.Config{SNICerts: []cliflag.NamedCertKey{{CertFile: "none", KeyFile: "none"}}}, slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("a file that is not there was no error")

@@ -31,7 +31,7 @@ func TestInheritedSockets(t *testing.T) {
 	}
 }
 
-// TestSharedPort: two listen at one port where both permit it.
+// TestSharedPort checks that two processes can listen on one port if both permit it.
 func TestSharedPort(t *testing.T) {
 	listen := func(address string, cfg config.Serving) (net.Listener, error) {
 		lc := net.ListenConfig{Control: shareSocket(&cfg)}

@@ -27,7 +27,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// writePair writes a certificate that signs itself, and its key.
+// writePair writes a self-signed certificate and its key.
 func writePair(t *testing.T, clk clock.Clock, certFile, keyFile string) {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -50,8 +50,8 @@ func writePair(t *testing.T, clk clock.Clock, certFile, keyFile string) {
 	}
 }
 
-// TestServingFollowsItsFiles: a certificate that is renewed is presented without a
-// restart, and files that make no pair leave what was read before.
+// TestServingFollowsItsFiles checks that a renewed certificate is used without a restart, and that
+// files that do not match are ignored.
 func TestServingFollowsItsFiles(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -109,8 +109,8 @@ func TestServingFollowsItsFiles(t *testing.T) {
 	})
 }
 
-// TestOwnCertificate: the certificate of a server that was given none stays in a directory, for the
-// next start as well, and half a pair is not replaced.
+// TestOwnCertificate checks that the self-signed certificate is kept in a directory for the next
+// start, and that an incomplete pair is not replaced.
 func TestOwnCertificate(t *testing.T) {
 	cfg := config.Default()
 	cfg.BindAddress, cfg.AdvertiseAddress, cfg.Serving.CertDir = "0.0.0.0", "192.0.2.1", filepath.Join(t.TempDir(), "certs")
@@ -138,7 +138,7 @@ func TestOwnCertificate(t *testing.T) {
 	}
 }
 
-// TestProtocols: clients are offered HTTP/2 unless it is switched off.
+// TestProtocols checks that clients are offered HTTP/2 unless it is disabled.
 func TestProtocols(t *testing.T) {
 	for off, want := range map[bool][]string{false: {"h2", "http/1.1"}, true: {"http/1.1"}} {
 		cfg := config.Default()

@@ -23,7 +23,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// secretToken signs the token of an account that lives in a secret.
+// secretToken returns the signed token of a service account's secret.
 func secretToken(t *testing.T, s *testserver.Server, account *corev1.ServiceAccount, secret string) string {
 	t.Helper()
 	pem, err := os.ReadFile(filepath.Join(s.Dir, "sa.key"))
@@ -54,7 +54,8 @@ func secretToken(t *testing.T, s *testserver.Server, account *corev1.ServiceAcco
 	return token
 }
 
-// TestTokensInSecrets: their use is noted, and those marked invalid are refused.
+// TestTokensInSecrets checks that the use of tokens in secrets is recorded, and that tokens marked
+// invalid are rejected.
 func TestTokensInSecrets(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	api, ctx := s.Client.CoreV1(), t.Context()
@@ -70,7 +71,7 @@ func TestTokensInSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	robot := s.TokenConfig(token)
-	// Known, and allowed nothing.
+	// Authenticated, but without rights.
 	if resp, body := answerTo(t, robot, "/api/v1/nodes"); resp.StatusCode != http.StatusForbidden || !strings.Contains(body, `User \"system:serviceaccount:default:robot\" cannot list resource`) {
 		t.Fatalf("%d %s", resp.StatusCode, body)
 	}

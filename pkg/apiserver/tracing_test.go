@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/daemon/tracetest"
 )
 
-// tracingConfig is the file that has spans sent to a collector.
+// tracingConfig writes a TracingConfiguration that exports spans to a collector.
 func tracingConfig(t *testing.T, endpoint string, rate int) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "tracing.yaml")
@@ -32,14 +32,14 @@ func tracingConfig(t *testing.T, endpoint string, rate int) string {
 	return file
 }
 
-// TestTracing: requests and what they ask of storage are spans. Whether a trace that
-// a request comes with is followed is not for everybody to say.
+// TestTracing checks that requests and their storage calls have spans, and that only trusted users
+// can continue a trace of their own.
 func TestTracing(t *testing.T) {
 	const trusted, other = "0af7651916cd43dd8448eb211c80319c", "1af7651916cd43dd8448eb211c80319c"
 	for name, tc := range map[string]struct {
 		etcd   bool
 		rate   int
-		linked bool // the other's request is a trace of its own
+		linked bool // the other user's request starts a trace of its own
 	}{
 		"what is asked for": {false, 0, false},
 		"all":               {true, 1_000_000, true},
@@ -106,7 +106,7 @@ func TestTracing(t *testing.T) {
 	}
 }
 
-// TestTracingConfig: what cannot be followed ends the start.
+// TestTracingConfig checks that an invalid configuration prevents the start.
 func TestTracingConfig(t *testing.T) {
 	key := filepath.Join(testserver.Start(t, testserver.Options{}).Dir, "sa.key")
 	for name, tc := range map[string]struct{ text, want string }{

@@ -40,32 +40,32 @@ func TestAuthorize(t *testing.T) {
 		asks   authorizer.Attributes
 		want   bool
 	}{
-		"all of a group of resources":   {v + `{"user":"a","namespace":"*","resource":"*","apiGroup":"*"}}`, asks("a", nil, "create", "apps", "deployments", "x"), true},
-		"another user":                  {v + `{"user":"a","namespace":"*","resource":"*","apiGroup":"*"}}`, asks("b", nil, "get", "", "pods", "x"), false},
-		"a policy of nobody":            {v + `{"namespace":"*","resource":"*","apiGroup":"*"}}`, asks("a", authenticated, "get", "", "pods", "x"), false},
-		"a group":                       {v + `{"group":"g","namespace":"*","resource":"pods"}}`, asks("b", []string{"g"}, "get", "", "pods", "x"), true},
-		"both user and group":           {v + `{"user":"a","group":"g","namespace":"*","resource":"pods"}}`, asks("a", []string{"h"}, "get", "", "pods", "x"), false},
-		"everybody":                     {v + `{"user":"*","namespace":"*","resource":"pods"}}`, asks("a", authenticated, "get", "", "pods", "x"), true},
-		"everybody, but nobody unknown": {v + `{"user":"*","namespace":"*","resource":"pods"}}`, asks("system:anonymous", []string{"system:unauthenticated"}, "get", "", "pods", "x"), false},
-		"no API group is the core's":    {v + `{"user":"a","namespace":"*","resource":"*"}}`, asks("a", nil, "get", "apps", "deployments", "x"), false},
-		"reads only, a read":            {v + `{"user":"a","namespace":"n","resource":"pods","readonly":true}}`, asks("a", nil, "watch", "", "pods", "n"), true},
-		"reads only, a write":           {v + `{"user":"a","namespace":"n","resource":"pods","readonly":true}}`, asks("a", nil, "delete", "", "pods", "n"), false},
-		"another namespace":             {v + `{"user":"a","namespace":"n","resource":"pods"}}`, asks("a", nil, "get", "", "pods", "m"), false},
-		"no namespace is the cluster's": {v + `{"user":"a","resource":"nodes"}}`, asks("a", nil, "get", "", "nodes", ""), true},
-		"a path":                        {v + `{"user":"a","nonResourcePath":"/version"}}`, path("a", "get", "/version"), true},
-		"below a path":                  {v + `{"user":"a","nonResourcePath":"/api/*"}}`, path("a", "get", "/api/v1"), true},
-		"beside a path":                 {v + `{"user":"a","nonResourcePath":"/api/*"}}`, path("a", "get", "/apis"), false},
-		"any path":                      {v + `{"group":"system:authenticated","readonly":true,"nonResourcePath":"*"}}`, path("a", "get", "/x"), true},
-		"a path is no resource":         {v + `{"user":"a","nonResourcePath":"*"}}`, asks("a", nil, "get", "", "pods", ""), false},
-		"a resource is no path":         {v + `{"user":"a","namespace":"*","resource":"*","apiGroup":"*"}}`, path("a", "get", "/x"), false},
-		"first form: all":               {`{"user":"a"}`, asks("a", nil, "create", "apps", "deployments", "x"), true},
-		"first form: named":             {`{"apiVersion":"abac.authorization.kubernetes.io/v0","kind":"Policy","user":"a"}`, asks("a", nil, "create", "apps", "deployments", "x"), true},
-		"first form: its kind named":    {`{"kind":"Policy","user":"a"}`, asks("a", nil, "create", "apps", "deployments", "x"), true},
-		"names are written one way":     {`{"User":"a"}`, asks("a", nil, "create", "apps", "deployments", "x"), false},
-		"first form: paths":             {`{"user":"a"}`, path("a", "get", "/x"), true},
-		"first form: one resource":      {`{"user":"a","resource":"pods"}`, path("a", "get", "/x"), false},
-		"first form: nobody named":      {`{"resource":"pods","readonly":true}`, asks("b", authenticated, "list", "", "pods", "x"), true},
-		"first form: nobody known":      {`{"resource":"pods"}`, asks("b", nil, "list", "", "pods", "x"), false},
+		"all of a group of resources":                {v + `{"user":"a","namespace":"*","resource":"*","apiGroup":"*"}}`, asks("a", nil, "create", "apps", "deployments", "x"), true},
+		"another user":                               {v + `{"user":"a","namespace":"*","resource":"*","apiGroup":"*"}}`, asks("b", nil, "get", "", "pods", "x"), false},
+		"policy without a subject":                   {v + `{"namespace":"*","resource":"*","apiGroup":"*"}}`, asks("a", authenticated, "get", "", "pods", "x"), false},
+		"a group":                                    {v + `{"group":"g","namespace":"*","resource":"pods"}}`, asks("b", []string{"g"}, "get", "", "pods", "x"), true},
+		"both user and group":                        {v + `{"user":"a","group":"g","namespace":"*","resource":"pods"}}`, asks("a", []string{"h"}, "get", "", "pods", "x"), false},
+		"all authenticated users":                    {v + `{"user":"*","namespace":"*","resource":"pods"}}`, asks("a", authenticated, "get", "", "pods", "x"), true},
+		"all authenticated users, anonymous request": {v + `{"user":"*","namespace":"*","resource":"pods"}}`, asks("system:anonymous", []string{"system:unauthenticated"}, "get", "", "pods", "x"), false},
+		"empty API group":                            {v + `{"user":"a","namespace":"*","resource":"*"}}`, asks("a", nil, "get", "apps", "deployments", "x"), false},
+		"read-only policy, read":                     {v + `{"user":"a","namespace":"n","resource":"pods","readonly":true}}`, asks("a", nil, "watch", "", "pods", "n"), true},
+		"read-only policy, write":                    {v + `{"user":"a","namespace":"n","resource":"pods","readonly":true}}`, asks("a", nil, "delete", "", "pods", "n"), false},
+		"another namespace":                          {v + `{"user":"a","namespace":"n","resource":"pods"}}`, asks("a", nil, "get", "", "pods", "m"), false},
+		"empty namespace":                            {v + `{"user":"a","resource":"nodes"}}`, asks("a", nil, "get", "", "nodes", ""), true},
+		"a path":                                     {v + `{"user":"a","nonResourcePath":"/version"}}`, path("a", "get", "/version"), true},
+		"path below":                                 {v + `{"user":"a","nonResourcePath":"/api/*"}}`, path("a", "get", "/api/v1"), true},
+		"path with a common prefix":                  {v + `{"user":"a","nonResourcePath":"/api/*"}}`, path("a", "get", "/apis"), false},
+		"any path":                                   {v + `{"group":"system:authenticated","readonly":true,"nonResourcePath":"*"}}`, path("a", "get", "/x"), true},
+		"path policy, resource request":              {v + `{"user":"a","nonResourcePath":"*"}}`, asks("a", nil, "get", "", "pods", ""), false},
+		"resource policy, path request":              {v + `{"user":"a","namespace":"*","resource":"*","apiGroup":"*"}}`, path("a", "get", "/x"), false},
+		"old format: all":                            {`{"user":"a"}`, asks("a", nil, "create", "apps", "deployments", "x"), true},
+		"old format: named user":                     {`{"apiVersion":"abac.authorization.kubernetes.io/v0","kind":"Policy","user":"a"}`, asks("a", nil, "create", "apps", "deployments", "x"), true},
+		"old format: with a kind":                    {`{"kind":"Policy","user":"a"}`, asks("a", nil, "create", "apps", "deployments", "x"), true},
+		"case of names":                              {`{"User":"a"}`, asks("a", nil, "create", "apps", "deployments", "x"), false},
+		"old format: paths":                          {`{"user":"a"}`, path("a", "get", "/x"), true},
+		"old format: one resource":                   {`{"user":"a","resource":"pods"}`, path("a", "get", "/x"), false},
+		"old format: no user named":                  {`{"resource":"pods","readonly":true}`, asks("b", authenticated, "list", "", "pods", "x"), true},
+		"old format: anonymous request":              {`{"resource":"pods"}`, asks("b", nil, "list", "", "pods", "x"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := load(t, "# a comment\n\n"+test.policy+"\n")
@@ -106,7 +106,8 @@ func TestLoadErrors(t *testing.T) {
 	}
 }
 
-// FuzzParse: no line is too much for the parser, and no policy grants to nobody.
+// FuzzParse checks that the parser does not fail on any line, and that no policy matches a user
+// without names.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"a"}}`))
 	f.Add([]byte(`{"user":"*","namespace":"*"}`))

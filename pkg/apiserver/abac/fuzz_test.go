@@ -13,9 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// documented is what is written of a line of version v1beta1: whom it is for, and
-// what it lets him do. A property that is not set matches nothing but what is
-// not there; an asterisk matches everything.
+// documented decides a request by the documentation of version v1beta1. An unset property matches
+// only an unset attribute; "*" matches everything.
 func documented(spec map[string]any, a authorizer.Attributes) bool {
 	text := func(key string) string { s, _ := spec[key].(string); return s }
 	who, group := text("user"), text("group")
@@ -44,8 +43,7 @@ func documented(spec map[string]any, a authorizer.Attributes) bool {
 	return path == a.GetPath() || strings.HasSuffix(path, "*") && strings.HasPrefix(a.GetPath(), strings.TrimRight(path, "*"))
 }
 
-// FuzzAuthorize holds a policy of any content, and a request of any content, to
-// what is documented.
+// FuzzAuthorize compares decisions on random policies and requests with the documentation.
 func FuzzAuthorize(f *testing.F) {
 	f.Add("alice", "", false, "ns", "pods", "", "", "alice", "g", "get", "ns", "pods", "", "", true)
 	f.Add("", "devs", true, "*", "*", "*", "/api/*", "bob", "devs", "list", "ns", "pods", "apps", "/api/v1", false)
@@ -60,7 +58,7 @@ func FuzzAuthorize(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// JSON has no place for what is not UTF-8.
+		// JSON cannot contain invalid UTF-8.
 		var doc struct{ Spec map[string]any }
 		if err := json.Unmarshal(line, &doc); err != nil {
 			t.Fatal(err)

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// TestAlwaysDeny: every operation is refused, in both phases. A server that refuses its
-// own writes does not become ready, so there is none here.
+// TestAlwaysDeny checks that every operation is rejected in both phases. It needs no server: one
+// that rejects its own writes never becomes ready.
 func TestAlwaysDeny(t *testing.T) {
 	var p alwaysDeny
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
@@ -33,8 +33,8 @@ func TestAlwaysDeny(t *testing.T) {
 	}
 }
 
-// TestAlwaysPull: all that a pod begins with is pulled, whatever another plugin would make of it; a pod that
-// runs is left as it is, unless it is given other images.
+// TestAlwaysPull checks that all containers of a new pod get the pull policy Always, even if
+// another plugin changes it, and that an update only does so for new images.
 func TestAlwaysPull(t *testing.T) {
 	p, err := newAlwaysPull(Deps{})
 	if err != nil {

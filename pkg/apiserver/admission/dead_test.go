@@ -28,7 +28,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// as is a client who may do everything, under another name.
+// as returns a client with all rights and a user name of its own.
 func as(t *testing.T, s *testserver.Server, warned rest.WarningHandler, name string, groups ...string) kubernetes.Interface {
 	t.Helper()
 	cfg := s.UserConfig(t, name, append(groups, "system:masters")...)
@@ -40,7 +40,7 @@ func as(t *testing.T, s *testserver.Server, warned rest.WarningHandler, name str
 	return client
 }
 
-// health is what the server shows of its webhooks, by their names.
+// health returns the health of the server's webhooks by name.
 func health(ctx context.Context, t *testing.T, s *testserver.Server) map[string]webhookhealth.Webhook {
 	t.Helper()
 	doc, err := s.Client.CoreV1().RESTClient().Get().AbsPath(webhookhealth.Path).DoRaw(ctx)
@@ -58,7 +58,7 @@ func health(ctx context.Context, t *testing.T, s *testserver.Server) map[string]
 	return out
 }
 
-// dying are the ways in which a webhook fails, and what is said of it.
+// dying are the ways in which a webhook fails, with the reported reason.
 var dying = map[string]struct {
 	serve http.HandlerFunc // nil: it refuses connections
 	want  string
@@ -83,8 +83,8 @@ var dying = map[string]struct {
 	}, "answer is longer than"},
 }
 
-// TestDeadWebhooks: whichever way a webhook fails, nodes stay alive, and nobody
-// else gets by.
+// TestDeadWebhooks checks that nodes stay alive with any kind of failing webhook, and that no other
+// requests bypass it.
 func TestDeadWebhooks(t *testing.T) {
 	s, warned := testserver.Start(t, testserver.Options{}), &warnings{}
 	node := as(t, s, warned, "system:node:a", "system:nodes")
@@ -131,12 +131,12 @@ func TestDeadWebhooks(t *testing.T) {
 				if err != nil && !strings.Contains(err.Error(), `failed calling webhook "`+name+`"`) {
 					t.Fatal(err)
 				}
-				h := health(ctx, t, s)[name] // there is none, and everything passes, before the webhook is known
+				h := health(ctx, t, s)[name] // everything is admitted until the server has loaded the webhook
 				return err == nil && h.PassedOver > 0 && h.State != webhookhealth.Closed
 			})
 			_, err := try(t.Context(), s, configMap("a", map[string]string{"case": name}))
 			if err == nil || !strings.HasPrefix(err.Error(), `Internal error occurred: failed calling webhook "`+name+`": `) || !strings.Contains(err.Error(), want) {
-				t.Errorf("who is no component of the cluster gets %v, want a refusal for %q", err, want)
+				t.Errorf("a user who is no component gets %v, want an error with %q", err, want)
 			}
 			h := health(t.Context(), t, s)[name]
 			if h.State == webhookhealth.Closed || h.PassedOver == 0 || h.ConsecutiveFailures < 3 || h.LastReason == "" || h.FailurePolicy != "Fail" || h.Slow < h.Median {
@@ -152,12 +152,12 @@ func TestDeadWebhooks(t *testing.T) {
 		warned.mu.Lock()
 		defer warned.mu.Unlock()
 		if len(warned.list) == 0 || !strings.Contains(warned.list[0], "passed over") {
-			t.Errorf("nobody is told that a webhook was passed over: %q", warned.list)
+			t.Errorf("no warning that a webhook was skipped: %q", warned.list)
 		}
 	})
 }
 
-// dead is a webhook that objects with its name as the label case are subject to.
+// dead returns a webhook for objects with its name as the label case.
 func dead(name string, at admissionregistrationv1.WebhookClientConfig) admissionregistrationv1.ValidatingWebhook {
 	return admissionregistrationv1.ValidatingWebhook{
 		Name: name + ".example.com", ClientConfig: at, Rules: rules("*/*", admissionregistrationv1.OperationAll),
@@ -166,7 +166,7 @@ func dead(name string, at admissionregistrationv1.WebhookClientConfig) admission
 	}
 }
 
-// TestWebhookRecovers: it is asked again, by itself, and from then on for everything.
+// TestWebhookRecovers checks that a webhook is probed and called for all requests once it answers.
 func TestWebhookRecovers(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	var well atomic.Bool

@@ -39,8 +39,8 @@ func TestAdminAccess(t *testing.T) {
 	}
 }
 
-// TestClaimStatus lets users who may write the status of claims bind them, and
-// speak for drivers, only where they are allowed to.
+// TestClaimStatus checks which users with the right to write the status of claims may bind them or
+// report for drivers.
 func TestClaimStatus(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	ctx := t.Context()

@@ -19,8 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestImagePolicyWebhook: a server judges the images of pods, and what happens without
-// its word the configuration says. The same question is asked once.
+// TestImagePolicyWebhook checks that a webhook decides about the images of pods, that the
+// configuration decides without an answer, and that answers are cached.
 func TestImagePolicyWebhook(t *testing.T) {
 	asked := make(chan imagepolicyv1alpha1.ImageReviewSpec, 100)
 	backend := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -65,7 +65,7 @@ func TestImagePolicyWebhook(t *testing.T) {
 			s := optionalServer(t, settings, "ImagePolicyWebhook")
 			unheard := ""
 			if !open {
-				unheard = "broken" // a refusal of the backend is handed on as it is
+				unheard = "broken" // an error of the backend is returned unwrapped
 			}
 			for image, want := range map[string]string{
 				"good": "", "broken": unheard,

@@ -12,7 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// What a limit range gives containers counts into what their pod asks for itself.
+// TestDefaultsReachPodLevelResources checks that the defaults of a limit range count towards the
+// resources of the pod.
 func TestDefaultsReachPodLevelResources(t *testing.T) {
 	s := pluginServer(t)
 	half := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("512Mi")}

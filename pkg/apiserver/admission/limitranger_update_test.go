@@ -16,9 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestLimitsOfUpdates: a limit range that is made later, or that has become
-// stricter, applies to the values that an update changes. What an update leaves as it
-// is stored does not block it; otherwise not even a label or a finalizer of an older
+// TestLimitsOfUpdates checks that a new or stricter limit range applies to the values that an
+// update changes, and not to unchanged ones. Otherwise not even a label or a finalizer of an older
 // claim could be changed. See kubernetes/kubernetes#142170 and #142171.
 func TestLimitsOfUpdates(t *testing.T) {
 	s := pluginServer(t)
@@ -99,8 +98,8 @@ func TestLimitsOfUpdates(t *testing.T) {
 	}
 }
 
-// TestLimitRatio: the ratio is compared exactly. A limit of just the allowed multiple is within
-// bounds, also where floating point says otherwise, and so are huge amounts
+// TestLimitRatio checks that ratios are compared exactly. A limit equal to the maximum ratio is
+// allowed, even where floating point says otherwise, and with huge amounts
 // (kubernetes/kubernetes#141348).
 func TestLimitRatio(t *testing.T) {
 	s := pluginServer(t)
@@ -138,7 +137,7 @@ func TestLimitRatio(t *testing.T) {
 	}
 }
 
-// list makes a ResourceList of pairs of a name and a quantity.
+// list returns a ResourceList of pairs of name and quantity.
 func list(pairs ...string) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for i := 0; i < len(pairs); i += 2 {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestNames: what is wrong with the names of plugins is told in the words of Kubernetes' server.
+// TestNames checks the errors for invalid plugin names, which have Kubernetes' messages.
 func TestNames(t *testing.T) {
 	lifecycle := []string{"NamespaceLifecycle"}
 	for name, tc := range map[string]struct {
@@ -33,7 +33,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestOnly: of plugins that are listed alone no other one runs, whether it would by default or not.
+// TestOnly checks that with a list of plugins no others run, default or not.
 func TestOnly(t *testing.T) {
 	running := func(d Deps) (names []string) {
 		for _, p := range plugins() {

@@ -20,7 +20,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// optionalServer runs plugins that are off by default, with their settings.
+// optionalServer runs a server with plugins that are off by default.
 func optionalServer(t *testing.T, settings string, enable ...string) *testserver.Server {
 	t.Helper()
 	dir := t.TempDir()
@@ -39,7 +39,7 @@ func optionalServer(t *testing.T, settings string, enable ...string) *testserver
 	}})
 }
 
-// create makes a pod in a namespace with these annotations.
+// create creates a pod in a namespace with the given annotations.
 func create(t *testing.T, s *testserver.Server, namespace string, annotations map[string]string, p *corev1.Pod) (*corev1.Pod, error) {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Annotations: annotations}}
@@ -49,7 +49,7 @@ func create(t *testing.T, s *testserver.Server, namespace string, annotations ma
 	return s.Client.CoreV1().Pods(namespace).Create(t.Context(), p, metav1.CreateOptions{})
 }
 
-// refused checks an error's words; empty: there is none.
+// refused checks the text of an error. Empty: no error.
 func refused(t *testing.T, err error, want string) {
 	t.Helper()
 	got := ""
@@ -61,8 +61,8 @@ func refused(t *testing.T, err error, want string) {
 	}
 }
 
-// TestPodNodeSelector: pods get the selector of their namespace, or the cluster's, and
-// select nothing that their namespace may not.
+// TestPodNodeSelector checks that pods get the selector of their namespace or of the cluster, and
+// are rejected if they contradict it.
 func TestPodNodeSelector(t *testing.T) {
 	s := optionalServer(t, "- {name: PodNodeSelector, path: selectors.yaml}\n", "PodNodeSelector")
 	const annotation = "scheduler.alpha.kubernetes.io/node-selector"
@@ -95,8 +95,8 @@ func TestPodNodeSelector(t *testing.T) {
 	}
 }
 
-// TestPodTolerationRestriction: pods get the tolerations of their namespace, or the
-// cluster's, after their own, and have none that are not allowed.
+// TestPodTolerationRestriction checks that pods get the tolerations of their namespace or of the
+// cluster, and are rejected with other than the allowed ones.
 func TestPodTolerationRestriction(t *testing.T) {
 	s := optionalServer(t, `
 - name: PodTolerationRestriction
@@ -150,7 +150,8 @@ func TestPodTolerationRestriction(t *testing.T) {
 	}
 }
 
-// TestLimitPodHardAntiAffinityTopology: pods keep others off their own node, and no more.
+// TestLimitPodHardAntiAffinityTopology checks that required anti-affinity is allowed only for the
+// topology of nodes.
 func TestLimitPodHardAntiAffinityTopology(t *testing.T) {
 	s := optionalServer(t, "", "LimitPodHardAntiAffinityTopology")
 	for key, want := range map[string]string{
@@ -166,8 +167,8 @@ func TestLimitPodHardAntiAffinityTopology(t *testing.T) {
 	}
 }
 
-// TestNamespacePlugins: a namespace is made for what is created in it, but not for a
-// trial, and nothing is written where there is none.
+// TestNamespacePlugins checks that NamespaceAutoProvision creates missing namespaces except in dry
+// runs, and that NamespaceExists rejects writes to missing ones.
 func TestNamespacePlugins(t *testing.T) {
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	t.Run("provision", func(t *testing.T) {
@@ -188,8 +189,8 @@ func TestNamespacePlugins(t *testing.T) {
 	})
 }
 
-// TestEventRateLimit: each key has its own rate; all limits that are reached are
-// told.
+// TestEventRateLimit checks that each key has a rate of its own, and that all exceeded limits are
+// reported.
 func TestEventRateLimit(t *testing.T) {
 	s := optionalServer(t, `
 - name: EventRateLimit

@@ -25,7 +25,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// settings hold pods to a standard where their namespace says nothing.
+// settings enforce a pod security standard on namespaces without labels.
 const settings = `
 apiVersion: apiserver.config.k8s.io/v1
 kind: AdmissionConfiguration
@@ -37,7 +37,7 @@ plugins:
     defaults: {enforce: baseline, enforce-version: latest}
 `
 
-// pluginServer runs all plugins that these tests are about.
+// pluginServer runs a server with all plugins of these tests.
 func pluginServer(t *testing.T) *testserver.Server {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "admission.yaml")
@@ -66,8 +66,8 @@ func pod(name string, change func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-// TestPodPlugins: pods are told where they are, tolerate the taints of devices
-// that they ask for, and are held to what the configuration file says.
+// TestPodPlugins checks the labels of pods for their zone, the tolerations for requested devices,
+// and the enforcement of the configuration file.
 func TestPodPlugins(t *testing.T) {
 	s := pluginServer(t)
 	pods := s.Client.CoreV1().Pods("default")
@@ -128,8 +128,8 @@ func TestPodPlugins(t *testing.T) {
 	})
 }
 
-// TestQuotaUnderLoad: fifty clients get exactly what the quota has, and no conflicts, while
-// another writer changes the quota all the time.
+// TestQuotaUnderLoad checks that fifty clients get exactly what the quota allows, without
+// conflicts, while another writer changes the quota.
 func TestQuotaUnderLoad(t *testing.T) {
 	const clients, each, hard = 50, 3, 40
 	s := testserver.Start(t, testserver.Options{})
@@ -142,15 +142,15 @@ func TestQuotaUnderLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What the controller of quotas would do at first.
+	// The quota controller would set this first.
 	q.Status = corev1.ResourceQuotaStatus{Hard: q.Spec.Hard, Used: corev1.ResourceList{
 		"count/configmaps": resource.MustParse("0"), "count/secrets": resource.MustParse("0"),
 	}}
 	if _, err := quotas.UpdateStatus(t.Context(), q, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// A refusal shows that it is known. That something is let in does not: the
-	// plugin may remember for a while that the namespace had no quota.
+	// A rejection shows that the plugin knows the quota. An admission does not: the plugin may have
+	// cached that the namespace had none.
 	eventually(t, "the quota is known", func(ctx context.Context) bool {
 		_, err := s.Client.CoreV1().Secrets("default").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}, metav1.CreateOptions{DryRun: []string{"All"}})
 		return err != nil && strings.Contains(err.Error(), "exceeded quota: q")

@@ -160,8 +160,8 @@ func TestMutatingPolicies(t *testing.T) {
 	}
 }
 
-// TestParamGuard has a user who may write policies, and read nothing, make no
-// policy that reads secrets for him.
+// TestParamGuard checks that a user who may write policies but read nothing cannot read secrets
+// through a policy.
 func TestParamGuard(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "policies"}, Rules: []rbacv1.PolicyRule{

@@ -15,14 +15,14 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// gadgets are custom resources of two versions. In v2 there is no place for replicas.
+// gadgets are custom resources with two versions. v2 has no replicas.
 const gadgets = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"gadgets.example.com"},"spec":{
 	"group":"example.com","scope":"Cluster","names":{"plural":"gadgets","kind":"Gadget"},"versions":[
 	{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}},
 	{"name":"v2","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object"}}}},
 	 "subresources":{"scale":{"specReplicasPath":".spec.n","statusReplicasPath":".status.n"}}}]}}`
 
-// TestRemadeObjects: what is said of objects that a webhook has made something else of.
+// TestRemadeObjects checks the errors for objects that a webhook has replaced by others.
 func TestRemadeObjects(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	const path, scaler = "/apis/example.com/v2/gadgets", "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
@@ -64,7 +64,7 @@ func TestRemadeObjects(t *testing.T) {
 	}
 }
 
-// TestUnscaled: of no replicas webhooks are told as of none, and so is the client.
+// TestUnscaled checks that missing replicas are shown as zero to webhooks and clients.
 func TestUnscaled(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("scale", deny("no"))
@@ -97,8 +97,8 @@ func TestUnscaled(t *testing.T) {
 	}
 }
 
-// TestScaleOfAnotherVersion: who wants to be asked about scales of one version is asked about those
-// of another, as at the path of its own.
+// TestScaleOfAnotherVersion checks that a webhook for scales of one version is called for those of
+// another version, with the path of its own.
 func TestScaleOfAnotherVersion(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("scale", deny("no"))

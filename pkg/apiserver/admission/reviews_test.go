@@ -18,8 +18,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestReviews: what webhooks are told of requests that are not about an object as it
-// is stored, and how often.
+// TestReviews checks what webhooks receive for requests whose object is not a stored one, and how
+// often they are called.
 func TestReviews(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("all", allow)
@@ -34,7 +34,7 @@ func TestReviews(t *testing.T) {
 	const pods, deployments, replicas = "/api/v1/namespaces/default/pods", "/apis/apps/v1/namespaces/default/deployments", `"f:spec":{"f:replicas":{}}`
 	for _, test := range []struct {
 		name, method, path, body string
-		what, part               string // the one review, and a part of its object and options
+		what, part               string // the only review, with a part of its object and options
 	}{
 		{"an account", "POST", "/api/v1/namespaces/default/serviceaccounts", `{"metadata":{"name":"default"}}`, "CREATE serviceaccounts default", ""},
 		{"a pod", "POST", pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`, "CREATE pods p", `"image":"i"`},
@@ -79,7 +79,7 @@ func told(r *admissionv1.AdmissionRequest) string {
 	return fmt.Sprintf("%s options %s", r.Object.Raw, r.Options.Raw)
 }
 
-// send sends a request as an administrator, and returns the code of the answer.
+// send sends a request as an administrator and returns the status code.
 func send(t *testing.T, s *testserver.Server, method, path, body string) int {
 	t.Helper()
 	client, err := rest.HTTPClientFor(s.Config)

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestRuntimeClass: a pod gets what its class costs, where its class runs and what that tolerates; what the pod
-// tolerates already is said once, by whichever of the two says more.
+// TestRuntimeClass checks that a pod gets the overhead, node selector and tolerations of its class.
+// Of two tolerations where one covers the other, only the wider one stays.
 func TestRuntimeClass(t *testing.T) {
 	s := optionalServer(t, "")
 	cost := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}

@@ -15,9 +15,9 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestMountableSecrets: where an account asks for it, its pods refer to no secret that it does
-// not list. What a pod is made with is forbidden; the refusal of an ephemeral container has no
-// reason of its own, as in Kubernetes.
+// TestMountableSecrets checks that pods of a service account that enforces mountable secrets can
+// refer only to listed ones. New pods are rejected with Forbidden; ephemeral containers with an
+// error without a reason, as in Kubernetes.
 func TestMountableSecrets(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	ctx := t.Context()

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestSettings: plugins say what is wrong with their configuration.
+// TestSettings checks the errors for invalid settings of plugins.
 func TestSettings(t *testing.T) {
 	const rates, tolerated = "apiVersion: eventratelimit.admission.k8s.io/v1alpha1\nkind: ", "apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1\nkind: "
 	for text, want := range map[string]string{

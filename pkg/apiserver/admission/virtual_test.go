@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestWebhooksLeaveReviewsAlone: a webhook that does not answer keeps nothing from asking who a
-// client is and what it may do (kubernetes/kubernetes#140019).
+// TestWebhooksLeaveReviewsAlone checks that a webhook that does not answer does not block reviews
+// of identity and access (kubernetes/kubernetes#140019).
 func TestWebhooksLeaveReviewsAlone(t *testing.T) {
 	s := pluginServer(t)
 	rules := []admissionregistrationv1.RuleWithOperations{{

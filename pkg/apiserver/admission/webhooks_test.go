@@ -35,7 +35,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// hooks is a webhook server: each path is a webhook of its own.
+// hooks is a server of webhooks, one for each path.
 type hooks struct {
 	*httptest.Server
 	mu    sync.Mutex
@@ -71,14 +71,14 @@ func (h *hooks) serve(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(review)
 }
 
-// on sets what the webhook of a path answers.
+// on sets the answer of the webhook of a path.
 func (h *hooks) on(path string, reply func(admissionv1.AdmissionRequest) admissionv1.AdmissionResponse) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.reply[path] = reply
 }
 
-// take returns the requests a path has had since the last call.
+// take returns the requests to a path since the last call.
 func (h *hooks) take(path string) []admissionv1.AdmissionRequest {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -87,7 +87,7 @@ func (h *hooks) take(path string) []admissionv1.AdmissionRequest {
 	return seen
 }
 
-// client says where the webhook of a path is.
+// client returns the client configuration of the webhook of a path.
 func (h *hooks) client(path string) admissionregistrationv1.WebhookClientConfig {
 	return admissionregistrationv1.WebhookClientConfig{
 		URL:      ptr.To(h.URL + "/" + path),
@@ -133,7 +133,7 @@ func mutating(h *hooks, path, resource string) admissionregistrationv1.MutatingW
 	}
 }
 
-// install registers webhooks. The server asks them some time later.
+// install registers webhooks. The server uses them some time later.
 func install(t *testing.T, s *testserver.Server, v []admissionregistrationv1.ValidatingWebhook, m []admissionregistrationv1.MutatingWebhook) {
 	t.Helper()
 	api, meta := s.Client.AdmissionregistrationV1(), metav1.ObjectMeta{Name: "test"}
@@ -229,7 +229,7 @@ func TestValidatingWebhooks(t *testing.T) {
 	}
 }
 
-// TestMetrics has every step, plugin and webhook measured.
+// TestMetrics checks the metrics of steps, plugins and webhooks.
 func TestMetrics(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("measured", deny("no way"))
@@ -292,7 +292,8 @@ func TestMutatingWebhooks(t *testing.T) {
 	}
 }
 
-// TestMutatedCustomResource is defaulted after its mutation too, and pruned when it has been judged.
+// TestMutatedCustomResource checks that a custom resource is defaulted again after a mutation and
+// pruned after validation.
 func TestMutatedCustomResource(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("things", patch(`[{"op":"add","path":"/data","value":{"known":"x","unknown":"y"}}]`))
@@ -313,8 +314,8 @@ func TestMutatedCustomResource(t *testing.T) {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	h.on("judge", allow)
-	install(t, s, []admissionregistrationv1.ValidatingWebhook{validating(h, "judge", "things", admissionregistrationv1.Create)},
+	h.on("validate", allow)
+	install(t, s, []admissionregistrationv1.ValidatingWebhook{validating(h, "validate", "things", admissionregistrationv1.Create)},
 		[]admissionregistrationv1.MutatingWebhook{mutating(h, "things", "things")})
 	things := dynamic.NewForConfigOrDie(s.Config).Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "things"})
 	var got *unstructured.Unstructured
@@ -323,7 +324,7 @@ func TestMutatedCustomResource(t *testing.T) {
 		got, err = things.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "example.com/v1", "kind": "Thing", "metadata": map[string]any{"name": "a"},
 		}}, metav1.CreateOptions{DryRun: []string{"All"}})
-		seen := h.take("judge")
+		seen := h.take("validate")
 		return err == nil && got.Object["data"] != nil && len(seen) == 1 && strings.Contains(string(seen[0].Object.Raw), `"unknown":"y"`)
 	})
 	if want := map[string]any{"known": "x", "late": "z"}; !reflect.DeepEqual(got.Object["data"], want) {
@@ -331,8 +332,7 @@ func TestMutatedCustomResource(t *testing.T) {
 	}
 }
 
-// TestMutatedScale has webhooks see, and change, what a client of the
-// subresource does.
+// TestMutatedScale checks that webhooks see and can change a scale.
 func TestMutatedScale(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("scale", patch(`[{"op":"replace","path":"/spec/replicas","value":7}]`))
@@ -354,7 +354,7 @@ func TestMutatedScale(t *testing.T) {
 	}
 }
 
-// warnings keeps what a client is warned of.
+// warnings records the warnings that a client receives.
 type warnings struct {
 	mu   sync.Mutex
 	list []string
@@ -366,8 +366,8 @@ func (w *warnings) HandleWarningHeader(_ int, _ string, text string) {
 	w.list = append(w.list, text)
 }
 
-// TestMutatingWebhookOfDelete: it sees what is to be deleted as the old object, and nothing of an
-// object that is not there.
+// TestMutatingWebhookOfDelete checks that a webhook gets the object to delete as the old object,
+// and is not called for a missing object.
 func TestMutatingWebhookOfDelete(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("keep", func(r admissionv1.AdmissionRequest) admissionv1.AdmissionResponse {
@@ -458,7 +458,7 @@ func TestWebhooksOfEveryOperation(t *testing.T) {
 	}
 }
 
-// TestCollectionsHaveNoName: who deletes a collection names no object.
+// TestCollectionsHaveNoName checks that the review of a collection's deletion has no name.
 func TestCollectionsHaveNoName(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("end", deny("stays"))

@@ -42,7 +42,7 @@ type extension struct {
 	*httptest.Server
 	mu       sync.Mutex
 	requests []*http.Request
-	ended    map[string]int // requests that would have gone on for ever, by path
+	ended    map[string]int // endless requests that have ended, by path
 }
 
 func newExtension(t *testing.T, proxies *x509.CertPool) *extension {
@@ -100,14 +100,14 @@ func (e *extension) end(path string) {
 	e.ended[path]++
 }
 
-// hasEnded reports whether a request that would have gone on for ever has not.
+// hasEnded reports whether an endless request has ended.
 func (e *extension) hasEnded(path string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.ended[path] > 0
 }
 
-// last is the last request for a path.
+// last returns the last request to a path.
 func (e *extension) last(path string) *http.Request {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -249,13 +249,13 @@ func TestExtensionServer(t *testing.T) {
 		}
 	}
 	becomes("ServiceNotFound", `service/things in "default" is not present`)
-	// What the condition says is not yet what requests are routed by.
+	// Routing follows the condition with a delay.
 	eventually(t, "no answer without a service", func(context.Context) bool {
 		code, body := get(t, s.Config, "/apis/things.example.com/v1/things", "")
 		return code == http.StatusServiceUnavailable && body == "service unavailable\n"
 	})
-	// The extension server is on loopback, where no endpoint may be: the
-	// service is a name for its address.
+	// The extension server listens on loopback, which endpoints may not contain, so the service is
+	// an ExternalName for its address.
 	if _, err := s.Client.CoreV1().Services("default").Create(t.Context(), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "things"},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost", Ports: []corev1.ServicePort{{Port: 443}}},
@@ -285,7 +285,7 @@ func TestExtensionServer(t *testing.T) {
 	if code, body := get(t, s.UserConfig(t, "nobody"), path, ""); code != http.StatusForbidden {
 		t.Errorf("a user without rights: %d %s", code, body)
 	}
-	eventually(t, "the metrics tell of the APIService", func(context.Context) bool {
+	eventually(t, "the metrics include the APIService", func(context.Context) bool {
 		_, metrics := get(t, s.Config, "/metrics", "")
 		return strings.Contains(metrics, `aggregator_unavailable_apiservice{name="v1.things.example.com"} 0`)
 	})
@@ -304,7 +304,7 @@ func TestExtensionServer(t *testing.T) {
 	})
 }
 
-// TestUnanswered looks at how groups are listed that nobody answers.
+// TestUnanswered checks how discovery lists groups without an available server.
 func TestUnanswered(t *testing.T) {
 	s := startServer(t)
 	api := aggregatorclient.NewForConfigOrDie(s.Config).ApiregistrationV1().APIServices()
@@ -339,7 +339,7 @@ func TestUnanswered(t *testing.T) {
 	}
 }
 
-// setPort makes the APIService's port that of the extension server.
+// setPort sets the port of the APIService to that of the extension server.
 func setPort(t *testing.T, api interface {
 	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, sub ...string) (*apiregistrationv1.APIService, error)
 }, port string) {
@@ -369,8 +369,8 @@ func checkUpgrade(t *testing.T, cfg *rest.Config) {
 	}
 }
 
-// checkEndless: an extension server that stalls, or never stops, holds nothing
-// for longer than its client, and the rest of discovery does without it.
+// checkEndless checks that an extension server that stalls, or never ends its answer, delays only
+// its client, and that discovery omits it.
 func checkEndless(t *testing.T, cfg *rest.Config, e *extension) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(cfg)
@@ -420,7 +420,7 @@ func checkEndless(t *testing.T, cfg *rest.Config, e *extension) {
 
 func checkDocuments(t *testing.T, cfg *rest.Config) {
 	t.Helper()
-	eventually(t, "discovery tells of the group", func(context.Context) bool {
+	eventually(t, "discovery includes the group", func(context.Context) bool {
 		_, body := get(t, cfg, "/apis", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
 		return strings.Contains(body, `{"version":"v1","resources":[{"resource":"things","responseKind":{"group":"","version":"","kind":"Thing"},"scope":"Namespaced","singularResource":"thing","verbs":["get","list"]}],"freshness":"Current"}`)
 	})
@@ -433,7 +433,7 @@ func checkDocuments(t *testing.T, cfg *rest.Config) {
 	if _, body := get(t, cfg, "/", ""); !strings.Contains(body, `"/apis/things.example.com/v1"`) || !strings.Contains(body, `"/apis/apps/v1"`) || strings.Contains(body, "/debug/") {
 		t.Errorf("paths: %s", body)
 	}
-	eventually(t, "OpenAPI tells of the group", func(context.Context) bool {
+	eventually(t, "OpenAPI includes the group", func(context.Context) bool {
 		_, index := get(t, cfg, "/openapi/v3", "")
 		return strings.Contains(index, `"apis/things.example.com/v1":{"serverRelativeURL":"/openapi/v3/apis/things.example.com/v1?hash=X"}`) && !strings.Contains(index, "apis/other/v1")
 	})
@@ -447,6 +447,6 @@ func checkDocuments(t *testing.T, cfg *rest.Config) {
 		}
 	}
 	if strings.Contains(merged, "hidden.example.com") {
-		t.Error("OpenAPI v2 tells of a group that is not the server's")
+		t.Error("OpenAPI v2 includes a group that is not the server's")
 	}
 }

@@ -20,7 +20,7 @@ type fixed struct{ at *url.URL }
 
 func (f fixed) ResolveEndpoint(string, string, int32) (*url.URL, error) { return f.at, nil }
 
-// TestRedirects: a redirect is an error of the extension server, unless clients are to have it.
+// TestRedirects checks that a redirect is an error unless redirects are passed on.
 func TestRedirects(t *testing.T) {
 	elsewhere := httptest.NewTLSServer(http.RedirectHandler("https://192.0.2.9/", http.StatusFound))
 	defer elsewhere.Close()
@@ -39,8 +39,8 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// TestDiscoveryOfUnavailable: an extension server that fails its check, and is sent no requests, may
-// say what it serves.
+// TestDiscoveryOfUnavailable checks that discovery includes an extension server that is not
+// available.
 func TestDiscoveryOfUnavailable(t *testing.T) {
 	e := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"things.example.com"},"versions":[{"version":"v1","resources":[{"resource":"things"}]}]}]}`))
@@ -65,9 +65,8 @@ func TestDiscoveryOfUnavailable(t *testing.T) {
 	}
 }
 
-// TestForwardedPaths: an extension server receives the path and the query of plain requests and of
-// upgrades alike. As in Kubernetes, the proxy sorts the query and drops
-// malformed parts of it.
+// TestForwardedPaths checks that an extension server receives the path and query of plain requests
+// and of upgrades. As in Kubernetes, the proxy sorts the query and drops malformed parts.
 func TestForwardedPaths(t *testing.T) {
 	got := make(chan string, 1)
 	e := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -30,7 +30,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// sink takes events while it is well.
+// sink accepts events unless it is set to fail.
 type sink struct {
 	mu  sync.Mutex
 	ill bool
@@ -96,7 +96,7 @@ func put(q *queue, from, to int) (ids []string) {
 	return ids
 }
 
-// TestQueue: batches are full, or come after a while, in order.
+// TestQueue checks that batches are sent when they are full or after a delay, in order.
 func TestQueue(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -125,8 +125,8 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// TestQueueUnderOverload: what does not fit into memory comes out later, in
-// order, and nothing grows without bound.
+// TestQueueUnderOverload checks that events that do not fit into memory are delivered later in
+// order, and that memory stays bounded.
 func TestQueueUnderOverload(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -152,7 +152,7 @@ func TestQueueUnderOverload(t *testing.T) {
 		<-time.After(5 * time.Minute)
 		synctest.Wait()
 		got := s.taken()
-		slices.Sort(got) // the batch that was on its way came behind the ring
+		slices.Sort(got) // the batch in progress came after the events in the ring
 		if !slices.Equal(got, want) {
 			t.Errorf("got %d events, want %d", len(got), len(want))
 		}
@@ -164,8 +164,8 @@ func TestQueueUnderOverload(t *testing.T) {
 	})
 }
 
-// TestRefusedEvents: what the receiver will never take is dropped, and nothing
-// else that came with it or behind it is.
+// TestRefusedEvents checks that events that the receiver will never accept are dropped, and only
+// these.
 func TestRefusedEvents(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -199,8 +199,8 @@ func TestRefusedEvents(t *testing.T) {
 	})
 }
 
-// TestErringReceiver: events at which the receiver errs each time hold up no others,
-// and are dropped in the end, and counted.
+// TestErringReceiver checks that events that always fail do not delay others, and are dropped and
+// counted in the end.
 func TestErringReceiver(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -237,8 +237,8 @@ func TestErringReceiver(t *testing.T) {
 	})
 }
 
-// TestReceiverDown: nothing is given up because a receiver answers everything
-// with an error: it may be well again tomorrow.
+// TestReceiverDown checks that no event is dropped while the receiver rejects everything, because
+// it may recover.
 func TestReceiverDown(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -270,7 +270,7 @@ func TestReceiverDown(t *testing.T) {
 	})
 }
 
-// TestQueueSurvives: what a process could not deliver the next one does.
+// TestQueueSurvives checks that a process delivers the events that an earlier one left on disk.
 func TestQueueSurvives(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -301,7 +301,7 @@ func TestQueueSurvives(t *testing.T) {
 	})
 }
 
-// TestQueueDropsTheOldest: a full ring loses its oldest file, and counts.
+// TestQueueDropsTheOldest checks that a full ring drops its oldest file and counts the events.
 func TestQueueDropsTheOldest(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -321,14 +321,15 @@ func TestQueueDropsTheOldest(t *testing.T) {
 		synctest.Wait()
 		close(stop)
 		q.Shutdown()
-		// The first ten were in memory; the last are on disk.
+		// The first ten events were in memory, and the last ones are on disk.
 		if got := s.taken(); !slices.Equal(got, slices.Concat(want[:10], want[10+dropped:])) {
 			t.Errorf("got %d events, %d dropped", len(got), dropped)
 		}
 	})
 }
 
-// TestWebhook posts lists of events to a server, and to no other one.
+// TestWebhook checks that lists of events are posted to the server, and that redirects are not
+// followed.
 func TestWebhook(t *testing.T) {
 	var got []auditv1.EventList
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

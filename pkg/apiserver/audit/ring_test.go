@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRing holds the ring against a list of lines that loses whole files of them.
+// TestRing compares the ring with a list of lines that drops whole files.
 func TestRing(t *testing.T) {
 	dir := t.TempDir()
 	n := 0

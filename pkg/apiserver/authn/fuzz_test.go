@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// FuzzBootstrapTokens: only the token itself is the token.
+// FuzzBootstrapTokens checks that only the exact token is accepted.
 func FuzzBootstrapTokens(f *testing.F) {
 	for _, token := range []string{"abcdef.0123456789abcdef", "abcdef.", ".0123456789abcdef", "abcdef.0123456789abcdef\n", "../abc.0123456789abcdef", "ABCDEF.0123456789abcdef"} {
 		f.Add(token)
@@ -33,7 +33,7 @@ func FuzzBootstrapTokens(f *testing.F) {
 	})
 }
 
-// FuzzIssuers: whatever is sent, only what an issuer has signed lets somebody in.
+// FuzzIssuers checks that only tokens signed by an issuer are accepted.
 func FuzzIssuers(f *testing.F) {
 	i, err := LoadIssuers(IssuersConfig{
 		Authentication: config.Authentication{OIDC: config.OIDC{IssuerURL: "https://127.0.0.1:1", ClientID: "api", UsernameClaim: "sub", SigningAlgs: []string{"ES256"}}},
@@ -58,7 +58,7 @@ func FuzzIssuers(f *testing.F) {
 	})
 }
 
-// FuzzAuthentication: no configuration is too much for the parser.
+// FuzzAuthentication checks that the parser does not fail on any configuration.
 func FuzzAuthentication(f *testing.F) {
 	f.Add(authentication + "- issuer: {url: 'https://a', audiences: [b]}\n")
 	f.Add("anonymous: {enabled: true}")

@@ -50,7 +50,7 @@ const plainMapping = `  claimMappings:
     groups: {claim: groups, prefix: "plain:"}
 `
 
-// celMapping names users by e-mail, and lets in those of one team who are not root.
+// celMapping uses the e-mail address as user name, and accepts members of one team except root.
 const celMapping = `  claimValidationRules:
   - expression: claims.team == 'red'
     message: not of the red team
@@ -79,8 +79,8 @@ func startIssuers(t *testing.T, cfg config.Authentication) *Issuers {
 	return i
 }
 
-// until asks about a token until the answer is the one wanted: keys are fetched
-// beside requests.
+// until authenticates a token until the result is the expected one, because keys are fetched in the
+// background.
 func until(t *testing.T, i authenticator.Token, token, user string) *authenticator.Response {
 	t.Helper()
 	ctx := authenticator.WithAudiences(t.Context(), authenticator.Audiences{"api-server"})
@@ -141,7 +141,7 @@ func TestIssuers(t *testing.T) {
 	}
 }
 
-// TestIssuersReload takes over a changed file, and nothing of a broken one.
+// TestIssuersReload checks that a changed file is applied and an invalid one is not.
 func TestIssuersReload(t *testing.T) {
 	first, second := authntest.Start(t), authntest.Start(t)
 	file := filepath.Join(t.TempDir(), "authentication.yaml")
@@ -159,7 +159,7 @@ func TestIssuersReload(t *testing.T) {
 	writeFile(t, file, authentication+issuer(first, plainMapping)+issuer(second, plainMapping))
 	until(t, i, b, "plain:b")
 	until(t, i, a, "plain:a")
-	// What anonymous requests may reach does not change with the file.
+	// A reload does not change the paths of anonymous requests.
 	text := authentication + issuer(second, plainMapping)
 	if c, err := parseAuthentication(text + "anonymous: {enabled: false}\n"); err != nil || i.validate(c) == nil {
 		t.Errorf("anonymous changed: %v", err)
@@ -211,7 +211,7 @@ func TestIssuersRefused(t *testing.T) {
 	}
 }
 
-// TestTokenWebhook asks a server about tokens, once while it is believed.
+// TestTokenWebhook checks that a webhook authenticates tokens and that its answers are cached.
 func TestTokenWebhook(t *testing.T) {
 	asked := make(chan string, 10)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -26,7 +26,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// authority signs certificates for as long as a test runs.
+// authority is a CA for the duration of a test.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -48,7 +48,7 @@ func newAuthority(tb testing.TB) *authority {
 	return a
 }
 
-// sign makes a certificate of the authority's own key, which is as good as any.
+// sign returns a certificate with the CA's own key.
 func (a *authority) sign(template *x509.Certificate) (*x509.Certificate, error) {
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, a.key.Public(), a.key)
 	if err != nil {
@@ -57,7 +57,7 @@ func (a *authority) sign(template *x509.Certificate) (*x509.Certificate, error) 
 	return x509.ParseCertificate(der)
 }
 
-// file is the authority as a server is given it.
+// file returns the CA as a file for the server.
 func (a *authority) file(tb testing.TB) *CAFile {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "ca.crt")
@@ -71,10 +71,9 @@ func (a *authority) file(tb testing.TB) *CAFile {
 	return out
 }
 
-// FuzzRequests holds what lets a request in against a naive account of it: a
-// certificate of the clients' authority is who it names; one of the front
-// proxies' authority, with a name that is allowed, is whoever the headers name;
-// everything else is nobody, whatever it says of itself.
+// FuzzRequests compares authentication with a simple model. A certificate of the client CA
+// authenticates its user. A certificate of the proxy CA with an allowed name authenticates the user
+// in the headers. All other requests are anonymous.
 func FuzzRequests(f *testing.F) {
 	const proxyName = "front-proxy"
 	clients, proxies, others := newAuthority(f), newAuthority(f), newAuthority(f)

@@ -23,11 +23,11 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// FuzzTokenFile holds static tokens against a naive account of them: who sends a
-// token of the file, as a bearer's or as a browser does, is whom the last line
-// with it names, and has the groups of that line; everybody else is nobody.
+// FuzzTokenFile compares static tokens with a simple model: a token in the file, sent as a bearer
+// token or in a WebSocket protocol, authenticates the user and groups of the last line with it. All
+// other requests are anonymous.
 func FuzzTokenFile(f *testing.F) {
-	klog.LogToStderr(false) // the library tells of tokens that are there twice
+	klog.LogToStderr(false) // the library logs duplicate tokens
 	klog.SetOutput(io.Discard)
 	path := filepath.Join(f.TempDir(), "tokens.csv")
 	f.Add("secret", "alice", "1", "devs,ops", "other", "bob", "2", "", "secret", false)
@@ -62,8 +62,8 @@ func FuzzTokenFile(f *testing.F) {
 		}
 		resp, ok, _ := auth.AuthenticateRequest(r)
 
-		// A header says no more than its first word; a line is read as it is
-		// written but for its ends of lines.
+		// Only the first word of a header counts. A line of the file counts without its line
+		// ending.
 		whole := sent
 		if !browser {
 			sent, _, _ = strings.Cut(strings.TrimRightFunc(sent, unicode.IsSpace), " ")
@@ -101,15 +101,14 @@ func FuzzTokenFile(f *testing.F) {
 	})
 }
 
-// plain reports whether a token is one that every way of sending it carries whole.
+// plain reports whether a token is unchanged in every way of sending it.
 func plain(token string) bool {
 	return !strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-// FuzzAnonymous holds what is answered to nobody against a naive account of it:
-// a request without credentials is system:anonymous's where that is on, and if
-// paths are named, at those to the letter; one with a bearer's token that is not
-// known is refused there too.
+// FuzzAnonymous compares anonymous authentication with a simple model: a request without
+// credentials is system:anonymous if that is enabled, on the exact paths if there are some. A
+// request with an unknown bearer token is rejected.
 func FuzzAnonymous(f *testing.F) {
 	file := filepath.Join(f.TempDir(), "tokens.csv")
 	if err := os.WriteFile(file, []byte("secret,alice,1\n"), 0o600); err != nil {

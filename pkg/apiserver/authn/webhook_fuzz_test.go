@@ -15,8 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// FuzzTokenWebhook: whatever a webhook answers, a token lets nobody in but by a
-// review that says that it does.
+// FuzzTokenWebhook checks that only an answer that says so authenticates a token.
 func FuzzTokenWebhook(f *testing.F) {
 	file, answer := authntest.Webhook(f)
 	hook, err := newTokenWebhook(config.TokenWebhook{ConfigFile: file, Version: "v1"}, authenticator.Audiences{"api"})

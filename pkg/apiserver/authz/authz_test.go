@@ -29,8 +29,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/rbac"
 )
 
-// hook answers reviews: allowed for alice, denied for mallory, no opinion for
-// others, and nothing at all while it is ill.
+// hook answers reviews: allowed for alice, denied for mallory, no opinion for others, and an error
+// while it is set to fail.
 type hook struct {
 	kubeconfig string
 	asked      atomic.Int64
@@ -101,7 +101,7 @@ func decide(t *testing.T, c *Chain, name, resource string, groups ...string) aut
 	return d
 }
 
-// TestNotLoaded: nobody is refused for what the server has not loaded yet.
+// TestNotLoaded checks that no request is denied because caches are not loaded yet.
 func TestNotLoaded(t *testing.T) {
 	clk := testclock.NewFakeClock(time.Now())
 	c, err := Load(Config{Modes: []string{config.ModeRBAC}, ServerID: "test", Clock: clk, Log: slog.New(slog.DiscardHandler)})
@@ -187,7 +187,7 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// TestReload takes over a changed file, and nothing of one that is wrong.
+// TestReload checks that a changed file is applied and an invalid one is not.
 func TestReload(t *testing.T) {
 	h := startHook(t)
 	file := filepath.Join(t.TempDir(), "authorization.yaml")

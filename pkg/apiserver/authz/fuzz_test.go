@@ -14,8 +14,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// FuzzWebhook: whatever a webhook answers, nobody is let do a thing but by a
-// review that says so.
+// FuzzWebhook checks that only an answer that says so allows a request.
 func FuzzWebhook(f *testing.F) {
 	file, answer := authntest.Webhook(f)
 	c, err := Load(Config{Authorization: config.Authorization{Webhook: config.AccessWebhook{ConfigFile: file, Version: "v1"}}, Modes: []string{config.ModeWebhook}})

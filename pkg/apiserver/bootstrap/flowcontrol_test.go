@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// TestFlowControl makes the defaults, asks for nothing while informers say that
-// they are as they should be, and mends what they say is not.
+// TestFlowControl checks that the defaults are created, that nothing is written or read while
+// informers have them, and that changed ones are reset.
 func TestFlowControl(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	client := fake.NewClientset()

@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/features"
 )
 
-// needed are flags without which no server starts.
+// needed returns args with the required flags of a server.
 func needed(args ...string) []string {
 	return append([]string{
 		"--service-account-issuer=https://a", "--service-account-key-file=a", "--service-account-signing-key-file=a",
@@ -24,7 +24,7 @@ func needed(args ...string) []string {
 	}, args...)
 }
 
-// TestFeatureGates: what Kubernetes' server refuses is refused in its words.
+// TestFeatureGates checks accepted gates and the errors for others, which are Kubernetes'.
 func TestFeatureGates(t *testing.T) {
 	const fixed = " cannot be had: this server has these features as they are by default"
 	for _, tc := range []struct {
@@ -86,7 +86,7 @@ func TestFeatureGates(t *testing.T) {
 	}
 }
 
-// TestFeatureGatesHelp: who asks for help is told the gates that are not there for everybody.
+// TestFeatureGatesHelp checks which gates the help lists.
 func TestFeatureGatesHelp(t *testing.T) {
 	var out bytes.Buffer
 	if _, err := Parse([]string{"--help"}, &out); !errors.Is(err, pflag.ErrHelp) {
@@ -97,10 +97,10 @@ func TestFeatureGatesHelp(t *testing.T) {
 		"kube=1.33..1.36(default:1.36)", "kube=1.33..1.36(default:1.35)",
 	} {
 		if !strings.Contains(out.String(), want) {
-			t.Errorf("%q is not told", want)
+			t.Errorf("the help does not list %q", want)
 		}
 	}
 	if strings.Contains(out.String(), "kube:APIServerTracing") {
-		t.Error("a feature for everybody is told as one to be turned")
+		t.Error("the help lists a gate that cannot be changed")
 	}
 }

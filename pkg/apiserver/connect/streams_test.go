@@ -54,7 +54,7 @@ func TestLogsOverWebSocket(t *testing.T) {
 	}
 }
 
-// An upgraded connection is as slow as it is said to be.
+// TestMaxBytesPerSecond checks the limit on the rate of an upgraded connection.
 func TestMaxBytesPerSecond(t *testing.T) {
 	const size = 3000
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

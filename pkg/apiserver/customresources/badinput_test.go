@@ -23,20 +23,20 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// nested is a schema of so many levels.
+// nested returns a schema with the given number of levels.
 func nested(levels int) string {
 	return strings.Repeat(`{"type":"object","properties":{"a":`, levels) + `{"type":"string"}` + strings.Repeat(`}}`, levels)
 }
 
-// withSchema is a definition with a schema in JSON.
+// withSchema returns a definition with a schema in JSON.
 func withSchema(schema string) string {
 	return `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"bads.stable.example.com"},
 		"spec":{"group":"stable.example.com","scope":"Namespaced","names":{"plural":"bads","singular":"bad","kind":"Bad","listKind":"BadList"},
 		"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":` + schema + `}}]}}`
 }
 
-// TestBadSchemas: what cannot be served, or costs too much, is refused in
-// Kubernetes' words when it is defined.
+// TestBadSchemas checks that definitions that cannot be served, or cost too much, are rejected with
+// Kubernetes' messages.
 func TestBadSchemas(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	object := func(properties string) string { return `{"type":"object","properties":{` + properties + `}}` }
@@ -45,19 +45,19 @@ func TestBadSchemas(t *testing.T) {
 			object(`"a":{"$ref":"#/definitions/a"}`),
 			`spec.validation.openAPIV3Schema.properties[a].$ref: Forbidden: $ref is not supported`,
 		},
-		"rules of no bound": {
+		"rules without a cost limit": {
 			object(`"list":{"type":"array","items":{"type":"array","items":{"type":"array","items":{"type":"string"}}},"x-kubernetes-validations":[{"rule":"self.all(a, a.all(b, b.all(c, c.contains('x'))))"}]}`),
 			`estimated rule cost exceeds budget by factor of more than 100x (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)`,
 		},
-		"a rule that is none": {
+		"invalid rule": {
 			object(`"a":{"type":"string","x-kubernetes-validations":[{"rule":"self.nothing(1) +"}]}`),
 			`compilation failed: ERROR: <input>:1:18: Syntax error: mismatched input '<EOF>'`,
 		},
-		"a pattern that is none": {
+		"invalid pattern": {
 			object(`"a":{"type":"string","pattern":"a(b"}`),
 			"must be a valid regular expression, but isn't: error parsing regexp: missing closing ): `a(b`",
 		},
-		"a default against the schema": {
+		"default that does not match the schema": {
 			object(`"a":{"type":"integer","default":"x"}`),
 			`properties[a].default: Invalid value: "string":  in body must be of type integer: "string"`,
 		},
@@ -81,8 +81,8 @@ func TestBadSchemas(t *testing.T) {
 	})
 }
 
-// TestBadConversions: a conversion webhook that lies, hangs, loses what is not
-// its own, or answers with garbage fails what needs it, and nothing is lost.
+// TestBadConversions checks that wrong answers of a conversion webhook fail only the requests that
+// need them and lose no data.
 func TestBadConversions(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	var way atomic.Value
@@ -138,8 +138,7 @@ func TestBadConversions(t *testing.T) {
 			}
 		})
 	}
-	// Labels and annotations are the webhook's to change; all else of the
-	// metadata is kept, whatever it says.
+	// The webhook may change labels and annotations. Other metadata is kept, whatever it answers.
 	way.Store("metadata")
 	got, err := v2.Get(t.Context(), "kept", metav1.GetOptions{})
 	if err != nil || got.GetGeneration() != 1 || got.GetCreationTimestamp() != before.GetCreationTimestamp() || got.GetLabels()["l"] != "x" || got.Object["hostPort"] != "a:80" {
@@ -147,7 +146,7 @@ func TestBadConversions(t *testing.T) {
 	}
 }
 
-// convertBadly is a conversion webhook that is wrong in one way.
+// convertBadly is a conversion webhook with one kind of error.
 func convertBadly(w http.ResponseWriter, r *http.Request, way string) {
 	var review apiextensionsv1.ConversionReview
 	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {

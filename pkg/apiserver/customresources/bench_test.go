@@ -23,9 +23,9 @@ import (
 
 const definitions = 1000
 
-// BenchmarkEstablish creates a thousand definitions at once and waits until all
-// are established. It tells how long after the last create that was, what all of
-// it takes of the processors, and what an idle definition keeps of the heap.
+// BenchmarkEstablish creates a thousand definitions at once and waits until all are established. It
+// reports how long that took after the last create, the CPU time, and the heap that an idle
+// definition needs.
 func BenchmarkEstablish(b *testing.B) {
 	for name, etcd := range map[string]bool{"memory": false, "etcd": true} {
 		b.Run(name, func(b *testing.B) {
@@ -55,8 +55,8 @@ func BenchmarkEstablish(b *testing.B) {
 	}
 }
 
-// BenchmarkDocuments asks for what the server tells of a thousand definitions:
-// the first time, again, and after a change of one of them.
+// BenchmarkDocuments reads discovery and OpenAPI with a thousand definitions: first, again, and
+// after a change of one definition.
 func BenchmarkDocuments(b *testing.B) {
 	e := newEnv(b, testserver.Options{})
 	watch, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Watch(b.Context(), metav1.ListOptions{})
@@ -97,7 +97,7 @@ func BenchmarkDocuments(b *testing.B) {
 	}
 }
 
-// changeOne gives the first definition another description, and waits until it is served.
+// changeOne changes the description of the first definition and waits until it is served.
 func (e *env) changeOne(b *testing.B, what string) {
 	const path = "/openapi/v3/apis/g0.example.com/v1"
 	patch := fmt.Sprintf(`[{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema/description","value":%q}]`, what)
@@ -115,7 +115,7 @@ func (e *env) changeOne(b *testing.B, what string) {
 	}
 }
 
-// many are the definitions, in fifty groups.
+// many returns the definitions, in fifty groups.
 func many(b *testing.B) (crds []*apiextensionsv1.CustomResourceDefinition) {
 	const groups = 50
 	for i := range definitions {
@@ -162,7 +162,7 @@ func awaitMany(b *testing.B, w watch.Interface) {
 	}
 }
 
-// cpu is what the process, server and clients, has used of the processors.
+// cpu returns the CPU time of the process, which includes server and clients.
 func cpu(b *testing.B) time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
@@ -179,7 +179,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// BenchmarkCreate is one object made by one client, everything included.
+// BenchmarkCreate measures the creation of one object by one client.
 func BenchmarkCreate(b *testing.B) {
 	e := newEnv(b, testserver.Options{})
 	e.define(b, crontabs)

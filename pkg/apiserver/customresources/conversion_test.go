@@ -51,8 +51,8 @@ func places(version string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "stable.example.com", Version: version, Resource: "places"}
 }
 
-// webhook converts between the two versions. It counts the objects, and refuses
-// those that say so.
+// webhook runs a webhook that converts between the two versions. It counts objects, and rejects
+// those marked so.
 func webhook(t *testing.T) (*apiextensionsv1.WebhookConversion, *atomic.Int64) {
 	t.Helper()
 	var asked atomic.Int64
@@ -113,9 +113,8 @@ func place(name, version string, fields map[string]any) *unstructured.Unstructur
 	return u
 }
 
-// TestWebhookConversion: objects are written and read in either version, lists
-// are of one version whatever their objects are stored in, and field selectors
-// are those of the version.
+// TestWebhookConversion checks that objects can be written and read in either version, that lists
+// have one version, and that field selectors are those of the version.
 func TestWebhookConversion(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	hook, _ := webhook(t)
@@ -161,7 +160,7 @@ func TestWebhookConversion(t *testing.T) {
 	}
 	refused := place("bad", "v1", map[string]any{"host": "c"})
 	refused.SetAnnotations(map[string]string{"refuse": "yes"})
-	// Until the server has followed the definition, it stores v1 and has nothing to convert.
+	// Until the server has loaded the definition, it stores v1 and converts nothing.
 	eventually(t, func() bool {
 		_, err := v1.Create(ctx, refused, metav1.CreateOptions{})
 		if err == nil {
@@ -195,7 +194,7 @@ func TestStalledConversion(t *testing.T) {
 	ctx := t.Context()
 	v1, v2 := e.dynamic.Resource(places("v1")).Namespace("default"), e.dynamic.Resource(places("v2")).Namespace("default")
 
-	// From now on the webhook does not answer.
+	// The webhook does not answer from here on.
 	client := e.crds.ApiextensionsV1().CustomResourceDefinitions()
 	now, err := client.Get(ctx, crd.Name, metav1.GetOptions{})
 	if err != nil {
@@ -247,7 +246,7 @@ func TestStalledConversion(t *testing.T) {
 	}
 }
 
-// storeIn changes the version that objects are stored in.
+// storeIn changes the storage version.
 func (e *env) storeIn(t *testing.T, name, version string) {
 	t.Helper()
 	client := e.crds.ApiextensionsV1().CustomResourceDefinitions()
@@ -283,8 +282,8 @@ func toYAML(t *testing.T, obj any) string {
 	return string(text)
 }
 
-// TestServedVersions: what a version that is served no longer had is not found,
-// and is there again with it.
+// TestServedVersions checks that objects are not found in a version that is not served, and are
+// found when it is served again.
 func TestServedVersions(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	e.define(t, endpoints)
@@ -293,7 +292,7 @@ func TestServedVersions(t *testing.T) {
 	if _, err := v2.Create(ctx, place("one", "v2", map[string]any{"hostPort": "a"}), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// Without conversion, what the stored version does not know is not stored.
+	// Without conversion, fields that are not in the storage version are not stored.
 	if got, err := v1.Get(ctx, "one", metav1.GetOptions{}); err != nil || got.Object["hostPort"] != nil || got.Object["port"] != "80" {
 		t.Errorf("in v1: %v, error %v", got, err)
 	}

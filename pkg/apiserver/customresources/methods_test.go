@@ -14,8 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestMethods: of a custom resource HEAD is a GET without a body, and what is no verb
-// of the API is refused as one without a name.
+// TestMethods checks that HEAD on a custom resource is handled as GET without a body, and that
+// unknown methods are rejected.
 func TestMethods(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	e.define(t, crontabs)

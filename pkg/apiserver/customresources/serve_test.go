@@ -23,7 +23,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// env is a server and clients of it.
+// env is a server with clients.
 type env struct {
 	*testserver.Server
 	crds    clientset.Interface
@@ -64,7 +64,7 @@ func (e *env) define(t testing.TB, doc string) *apiextensionsv1.CustomResourceDe
 	})
 }
 
-// await waits until a definition is as it should be; nil is one that is gone.
+// await waits until ok accepts a definition. nil stands for a deleted one.
 func (e *env) await(t testing.TB, name string, ok func(*apiextensionsv1.CustomResourceDefinition) bool) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -84,7 +84,7 @@ func (e *env) await(t testing.TB, name string, ok func(*apiextensionsv1.CustomRe
 	}
 }
 
-// eventually waits until ok.
+// eventually waits until ok returns true.
 func eventually(t testing.TB, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -147,8 +147,8 @@ func crontab(t testing.TB, name, spec string) *unstructured.Unstructured {
 		"{apiVersion: stable.example.com/v1, kind: CronTab, metadata: {name: "+name+"}, spec: "+spec+"}")}
 }
 
-// TestLife: a definition is established; its objects are created, read, watched,
-// changed and deleted, and end with it.
+// TestLife checks that a definition is established, that its objects can be created, read, watched,
+// changed and deleted, and that they are deleted with it.
 func TestLife(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	crd := e.define(t, crontabs)
@@ -200,15 +200,15 @@ func TestLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.await(t, crd.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool { return crd == nil })
-	// A server learns of the end as every client does.
+	// The server learns of the deletion from its watch.
 	eventually(t, func() bool {
 		_, err := tabs.List(ctx, metav1.ListOptions{})
 		return apierrors.IsNotFound(err)
 	})
 }
 
-// TestOwnGroupVersions: a definition in a group version that the server has itself is established,
-// and adds nothing to it.
+// TestOwnGroupVersions checks that a definition in a built-in group version is established and adds
+// nothing to it.
 func TestOwnGroupVersions(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	e.define(t, `
@@ -237,7 +237,7 @@ spec:
 	}
 	for _, r := range list.APIResources {
 		if r.Name == "foos" {
-			t.Error("discovery tells of it")
+			t.Error("discovery includes it")
 		}
 	}
 }

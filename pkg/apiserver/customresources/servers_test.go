@@ -19,8 +19,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestTwoServers: what one server has established, every other one serves at
-// once; both know the end.
+// TestTwoServers checks that both servers serve a definition at once when one has established it,
+// and stop when it is deleted.
 func TestTwoServers(t *testing.T) {
 	one := newEnv(t, testserver.Options{})
 	two := newEnv(t, testserver.Options{KV: one.KV, Dir: one.Dir})
@@ -49,8 +49,8 @@ func TestTwoServers(t *testing.T) {
 	wg.Wait()
 }
 
-// TestEnd: a definition that is deleted takes no new objects, and stays until the
-// last of its objects is gone.
+// TestEnd checks that a definition that is being deleted accepts no new objects and stays until its
+// last object is gone.
 func TestEnd(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	crd := e.define(t, crontabs)
@@ -90,7 +90,8 @@ func TestEnd(t *testing.T) {
 	e.await(t, crd.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool { return crd == nil })
 }
 
-// TestNamesPassOn: a definition that waits for names gets them when their owner goes.
+// TestNamesPassOn checks that a definition that waits for names gets them when their owner is
+// deleted.
 func TestNamesPassOn(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	first := e.define(t, crontabs)
@@ -113,7 +114,7 @@ func TestNamesPassOn(t *testing.T) {
 	})
 }
 
-// condition is the status of a condition; empty when there is none.
+// condition returns the status of a condition, or "" if there is none.
 func condition(crd *apiextensionsv1.CustomResourceDefinition, kind apiextensionsv1.CustomResourceDefinitionConditionType) string {
 	if c := apihelpers.FindCRDCondition(crd, kind); c != nil {
 		return string(c.Status)
@@ -121,7 +122,7 @@ func condition(crd *apiextensionsv1.CustomResourceDefinition, kind apiextensions
 	return ""
 }
 
-// TestChangesUnderLoad: requests come to their end while the rows under them change.
+// TestChangesUnderLoad checks that requests complete while definitions change.
 func TestChangesUnderLoad(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	crd := e.define(t, crontabs)

@@ -22,7 +22,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// samples has one of everything that a schema can say.
+// samples is a definition that uses every schema feature.
 const samples = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -82,10 +82,10 @@ func (e *env) samples() dynamic.ResourceInterface {
 	return e.dynamic.Resource(schema.GroupVersionResource{Group: "stable.example.com", Version: "v1", Resource: "samples"}).Namespace("default")
 }
 
-// unchecked is what follows a finding that leaves the types in doubt.
+// unchecked is the error after findings that leave types in doubt.
 const unchecked = ", <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation]"
 
-// TestRefusals: the words are kube-apiserver's.
+// TestRefusals checks the errors for invalid objects, which are kube-apiserver's.
 func TestRefusals(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	e.define(t, samples)
@@ -126,7 +126,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestUpdates: rules of change are held, and what was wrong before may stay.
+// TestUpdates checks transition rules, and that unchanged invalid values are accepted.
 func TestUpdates(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	crd := e.define(t, samples)
@@ -155,7 +155,7 @@ func TestUpdates(t *testing.T) {
 	if _, err := patch(`{"status":{"phase":"z"}}`, "status"); err == nil || !strings.Contains(err.Error(), `status.phase: Unsupported value: "z": supported values: "x", "w"`) {
 		t.Errorf("a bad status: %v", err)
 	}
-	// From now on the name in the map is too long.
+	// The name in the map is too long from here on.
 	if _, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Patch(ctx, crd.Name, types.JSONPatchType,
 		[]byte(`[{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/map/items/properties/name/maxLength","value":2}]`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -177,8 +177,7 @@ func number(u *unstructured.Unstructured, path ...string) int64 {
 	return n
 }
 
-// TestFieldValidation: fields that nobody knows are dropped, and told of as the
-// client wants.
+// TestFieldValidation checks that unknown fields are dropped and reported as the client asks.
 func TestFieldValidation(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	e.define(t, samples)
@@ -208,7 +207,7 @@ func TestFieldValidation(t *testing.T) {
 	}
 }
 
-// post sends a body as it is, and returns the answer with its warnings.
+// post sends a body and returns the answer with its warnings.
 func (e *env) post(t *testing.T, path, body string) (*unstructured.Unstructured, []string) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(e.Config)
@@ -236,7 +235,7 @@ func (e *env) post(t *testing.T, path, body string) (*unstructured.Unstructured,
 	return out, answer.Header.Values("Warning")
 }
 
-// TestApply: lists are merged by their keys, and fields have owners.
+// TestApply checks that lists are merged by their keys and that fields have owners.
 func TestApply(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	e.define(t, samples)

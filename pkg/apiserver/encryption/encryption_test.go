@@ -36,7 +36,7 @@ func key() string {
 	return base64.StdEncoding.EncodeToString(b)
 }
 
-// write puts an EncryptionConfiguration of everything into a file.
+// write writes an EncryptionConfiguration for all resources to a file.
 func write(t *testing.T, file string, providers ...string) {
 	t.Helper()
 	text := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: ['*.*']\n  providers:\n"
@@ -72,15 +72,15 @@ func openAll(t *testing.T, file string, reload bool, inner kv.Store) sealed {
 	return sealed{e, e.Over(inner)}
 }
 
-// TestStore runs the suite of all stores over encrypted values.
+// TestStore runs the store suite over encrypted values.
 func TestStore(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	write(t, file, local("secretbox", "a", key()))
 	kvtest.Run(t, func(t *testing.T) kv.Store { return openAll(t, file, false, memory.New(clock.Real())).Store })
 }
 
-// TestProviders: every provider stores under Kubernetes' prefix, and reads what
-// it stored, and nothing that was moved.
+// TestProviders checks that each provider uses Kubernetes' prefix, reads its own values, and
+// rejects values moved to another key.
 func TestProviders(t *testing.T) {
 	plugin := startPlugin(t)
 	for prefix, provider := range map[string]string{
@@ -120,7 +120,7 @@ func TestProviders(t *testing.T) {
 	}
 }
 
-// TestRotation: what another key encrypted is outdated, and readable.
+// TestRotation checks that values of an older key are readable and outdated.
 func TestRotation(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	older, newer := local("aescbc", "a", key()), local("aesgcm", "b", key())
@@ -158,7 +158,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestUnreadable: an event that cannot be read does not hold up others.
+// TestUnreadable checks that an event that cannot be decrypted does not delay others.
 func TestUnreadable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	write(t, file, local("secretbox", "a", key()))
@@ -186,7 +186,7 @@ func TestUnreadable(t *testing.T) {
 	if !errors.Is(events[0].Err, kv.ErrUnreadable) || events[0].Value != nil || events[1].Err != nil || string(events[1].Value) != "v" {
 		t.Errorf("%+v", events)
 	}
-	// Who asked for one key knows which.
+	// The error for one key does not name it.
 	const reason = "no matching key was found for the provided Secretbox transformer"
 	if _, err := s.Range(t.Context(), kv.RangeOptions{Prefix: "/registry/"}); !errors.Is(err, kv.ErrUnreadable) || err.Error() != `unable to transform key "/registry/a": `+reason {
 		t.Errorf("range: %v", err)
@@ -202,7 +202,7 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// TestReload follows the file: to a new key, and past a broken file.
+// TestReload checks that a new key is used and an invalid file is ignored.
 func TestReload(t *testing.T) {
 	old := controller.EncryptionConfigFileChangePollDuration
 	controller.EncryptionConfigFileChangePollDuration = 10 * time.Millisecond
@@ -262,8 +262,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestKeyServer: the check says whether the plugin is well, and what is known
-// can be read while it is away.
+// TestKeyServer checks the health check of a key server, and that known values can be read while it
+// is down.
 func TestKeyServer(t *testing.T) {
 	plugin := startPlugin(t)
 	file := filepath.Join(t.TempDir(), "config.yaml")
@@ -291,7 +291,7 @@ func TestKeyServer(t *testing.T) {
 	}
 }
 
-// plugin is a key server on a socket, which turns bytes around.
+// plugin is a key server on a socket. It encrypts by reversing bytes.
 type plugin struct {
 	kms.UnimplementedKeyManagementServiceServer
 	socket string

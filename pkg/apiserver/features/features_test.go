@@ -12,7 +12,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/features"
 )
 
-// TestMetric looks at whether every line of the list is a feature.
+// TestMetric checks that each line of the list is a feature in the metric.
 func TestMetric(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	enabled, err := features.Metric(nil)

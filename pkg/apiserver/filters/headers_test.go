@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// While a server drains, who comes is told to try again; who watches the server is not.
+// TestRetryAfter checks that new requests get Retry-After while a server drains, except those of
+// monitoring.
 func TestRetryAfter(t *testing.T) {
 	n := NewInFlight()
 	ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
@@ -34,7 +35,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// A share of HTTP/2 requests ends its connection, and no other's.
+// TestGoaway checks that a share of HTTP/2 requests ends its connection.
 func TestGoaway(t *testing.T) {
 	next := 0.0
 	h := withGoaway(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), 0.02, func() float64 { return next })

@@ -14,8 +14,8 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// TestTurns: the lists of one user take turns, those of another do not wait for
-// them, and nothing is left behind.
+// TestTurns checks that the lists of one user take turns, that those of another user do not wait
+// for them, and that no state is left.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns(4, clock.Real())
@@ -54,8 +54,8 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// TestTurnsOfSlowReaders: lists whose readers are slow hold up others for a
-// second each, and who gives up leaves the line.
+// TestTurnsOfSlowReaders checks that lists with slow readers delay others by one second each, and
+// that a canceled list leaves the queue.
 func TestTurnsOfSlowReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns(1, clock.Real())

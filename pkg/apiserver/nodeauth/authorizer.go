@@ -81,7 +81,7 @@ func no(reason string) (authorizer.Decision, string, error) {
 	return authorizer.DecisionNoOpinion, reason, nil
 }
 
-// subdivided returns the decision for resources of which a node may see only some objects.
+// subdivided returns the decision for resources with objects that not every node may see.
 func (a *Authorizer) subdivided(attrs authorizer.Attributes) decision {
 	switch attrs.GetAPIGroup() + "/" + attrs.GetResource() {
 	case "/secrets":

@@ -23,7 +23,7 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// cluster decides as the authorizer does, by looking at everything.
+// cluster decides like the authorizer, by examining all objects.
 type cluster struct {
 	pods        map[string]*podModel
 	volumes     map[string]*corev1.PersistentVolume
@@ -31,18 +31,17 @@ type cluster struct {
 	slices      map[string]*resourcev1.ResourceSlice
 }
 
-// podModel is a pod, and what it mentions.
+// podModel is a pod with the names that it mentions.
 type podModel struct {
 	*corev1.Pod
 	mentions
 }
 
-// mentions are the names that an object mentions as it is written in JSON: in
-// fields that name secrets, config maps, claims and so on, wherever they are. Only
-// of devices' claims there are names that do not count.
+// mentions are the names in an object's JSON, in any fields that name secrets, config maps, claims
+// and so on. Only some names of device claims do not count.
 type mentions struct{ secrets, configMaps, claims, accounts, devices []string }
 
-// find walks a document. Whatever holds a reference is found by its field's name.
+// find collects the mentions in a document by the names of fields.
 func (m *mentions) find(doc any) {
 	switch v := doc.(type) {
 	case []any:
@@ -99,7 +98,7 @@ func mentioned(p *corev1.Pod) (m mentions) {
 	return m
 }
 
-// findDevices adds the claims that a pod names, and those that were made for it.
+// findDevices adds the device claims that a pod names and those created for it.
 func (m *mentions) findDevices(p *corev1.Pod) {
 	for _, c := range p.Spec.ResourceClaims {
 		if c.ResourceClaimName != nil {
@@ -117,8 +116,7 @@ func (m *mentions) findDevices(p *corev1.Pod) {
 	}
 }
 
-// podsMention reports whether a pod of node in namespace mentions a name. The
-// contents of a mirror pod are its node's own.
+// podsMention reports whether a pod of node in namespace mentions a name. Mirror pods do not count.
 func (c *cluster) podsMention(node, namespace, name string, of func(mentions) []string) bool {
 	for _, p := range c.pods {
 		_, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]
@@ -138,7 +136,7 @@ func (c *cluster) mounts(node string, v *corev1.PersistentVolume) bool {
 	return ref != nil && c.podsMention(node, ref.Namespace, ref.Name, func(m mentions) []string { return m.claims })
 }
 
-// related reports whether an object is a node's business.
+// related reports whether an object belongs to a node.
 func (c *cluster) related(node, resource, namespace, name string) bool {
 	switch resource {
 	case "secrets":
@@ -178,7 +176,7 @@ func (c *cluster) related(node, resource, namespace, name string) bool {
 	return false
 }
 
-// allows is what is written of the node authorizer, request by request.
+// allows decides a request by the documentation of the node authorizer.
 func (c *cluster) allows(node string, a *authorizer.AttributesRecord) bool {
 	verb, own := a.Verb, a.Name == node
 	is := func(verbs ...string) bool { return slices.Contains(verbs, verb) }
@@ -216,7 +214,7 @@ func (c *cluster) allows(node string, a *authorizer.AttributesRecord) bool {
 	return false
 }
 
-// otherwise stands for the rules of what is not subdivided.
+// otherwise stands for the rules that do not depend on the node.
 func otherwise(a authorizer.Attributes) bool { return a.GetVerb() == "list" }
 
 var groupsOf = map[string]string{
@@ -224,7 +222,7 @@ var groupsOf = map[string]string{
 	"csinodes": "storage.k8s.io", "leases": "coordination.k8s.io",
 }
 
-// few are names that meet each other often.
+// few draws from few names, so that objects often refer to each other.
 func few(t *rapid.T, what string) string {
 	return rapid.SampledFrom([]string{"a", "b"}).Draw(t, what)
 }
@@ -265,7 +263,7 @@ func drawVolume(t *rapid.T) corev1.Volume {
 		s.ISCSI = &corev1.ISCSIVolumeSource{SecretRef: local}
 	case 13:
 		s.EmptyDir = &corev1.EmptyDirVolumeSource{}
-	default: // often: a claim leads on to volumes and their secrets
+	default: // often, because a claim leads to volumes and their secrets
 		s.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: local.Name}
 	}
 	return v
@@ -330,12 +328,12 @@ func drawPersistentVolume(t *rapid.T) *corev1.PersistentVolume {
 	return v
 }
 
-// record is a pod as the store has it.
+// record returns the record of a pod.
 func record(p *corev1.Pod) *store.Record {
 	return store.NewRecord(p.Namespace+"/"+p.Name, 1, nil, store.Attrs{Fields: fields.Set{"spec.nodeName": p.Spec.NodeName}}, nil, p)
 }
 
-// contents is the pod of a record.
+// contents returns the pod of a record.
 func contents(rec *store.Record) *corev1.Pod {
 	obj, err := rec.ReadPart(nil)
 	if err != nil {
@@ -344,10 +342,10 @@ func contents(rec *store.Record) *corev1.Pod {
 	return obj.(*corev1.Pod)
 }
 
-// TestAuthorizerDecidesAsTheModel changes pods and volumes, and asks.
+// TestAuthorizerDecidesAsTheModel compares the authorizer with the model after random changes.
 func TestAuthorizerDecidesAsTheModel(t *testing.T) { rapid.Check(t, decidesAsTheModel) }
 
-// FuzzAuthorizer does so as a fuzzer wants it.
+// FuzzAuthorizer is TestAuthorizerDecidesAsTheModel as a fuzz test.
 func FuzzAuthorizer(f *testing.F) {
 	for _, length := range []int{64, 512, 4096} {
 		seed := make([]byte, length)
@@ -370,7 +368,7 @@ func decidesAsTheModel(t *rapid.T) {
 			p := drawPod(t)
 			key := p.Namespace + "/" + p.Name
 			if old := c.pods[key]; old != nil && old.Spec.NodeName != "" && old.Spec.NodeName != p.Spec.NodeName {
-				g.deletePod(record(old.Pod)) // a pod stays where it is: this is another one
+				g.deletePod(record(old.Pod)) // a pod never moves, so this is another pod
 			}
 			c.pods[key] = &podModel{p, mentioned(p)}
 			g.pod(record(p))
@@ -437,7 +435,7 @@ func decidesAsTheModel(t *rapid.T) {
 	})
 }
 
-// askForAll compares what is said of getting each object.
+// askForAll compares the decisions about reading each object.
 func askForAll(t *rapid.T, c *cluster, a *Authorizer) {
 	for _, node := range []string{"n1", "n2"} {
 		u := &user.DefaultInfo{Name: "system:node:" + node, Groups: []string{"system:nodes"}}
@@ -453,8 +451,8 @@ func askForAll(t *rapid.T, c *cluster, a *Authorizer) {
 	}
 }
 
-// compare holds a decision on a request of a node against the model; an empty
-// node is none.
+// compare compares a decision about a node's request with the model. An empty node is a user who is
+// no node.
 func compare(t *rapid.T, c *cluster, a *Authorizer, node string, attrs *authorizer.AttributesRecord) {
 	want := node != "" && c.allows(node, attrs)
 	decision, reason, err := a.Authorize(t.Context(), attrs)
@@ -463,7 +461,7 @@ func compare(t *rapid.T, c *cluster, a *Authorizer, node string, attrs *authoriz
 	}
 }
 
-// ask compares what is said of one request.
+// ask compares the decisions about one random request.
 func ask(t *rapid.T, c *cluster, a *Authorizer) {
 	node := rapid.SampledFrom([]string{"n1", "n2", "", "a"}).Draw(t, "asks")
 	groups := rapid.SampledFrom([][]string{{"system:nodes", "system:authenticated"}, {"system:authenticated"}, nil}).Draw(t, "groups")
@@ -471,7 +469,7 @@ func ask(t *rapid.T, c *cluster, a *Authorizer) {
 		User:     &user.DefaultInfo{Name: rapid.SampledFrom([]string{"system:node:", "system:Node:", ""}).Draw(t, "prefix") + node, Groups: groups},
 		Verb:     rapid.SampledFrom([]string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}).Draw(t, "verb"),
 		Resource: rapid.SampledFrom([]string{"secrets", "configmaps", "persistentvolumeclaims", "persistentvolumes", "resourceclaims", "volumeattachments", "serviceaccounts", "leases", "csinodes", "resourceslices", "nodes", "pods", "services"}).Draw(t, "resource"),
-		// Half of them of the object itself.
+		// Half of the requests are for the object itself.
 		Subresource: rapid.SampledFrom([]string{"", "", "", "status", "token", "eviction"}).Draw(t, "subresource"),
 		Namespace:   rapid.SampledFrom([]string{"a", "b", "", "kube-node-lease"}).Draw(t, "namespace"),
 		Name:        rapid.SampledFrom([]string{"a", "b", "", "n1", "n2", "a-b"}).Draw(t, "name"), ResourceRequest: true,

@@ -20,7 +20,7 @@ import (
 	"keelson.dev/keelson/pkg/api"
 )
 
-// TestPods follows what two pods make their nodes reach.
+// TestPods checks what two pods let their nodes read.
 func TestPods(t *testing.T) {
 	p := func(name, node, secretName string) *corev1.Pod {
 		out := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
@@ -55,7 +55,7 @@ func TestPods(t *testing.T) {
 	check("mirror", "n1", s, false)
 	check("mirror", "n1", object{pod, "ns", "b"}, true)
 
-	// Its end was not seen, and its name is another node's now: asked about or not.
+	// A pod with the same name is on another node, and the deletion of the first one was missed.
 	for step, ask := range map[string]bool{"unread": false, "read": true} {
 		g.pod(record(p("c", "n1", "t")))
 		if ask {
@@ -72,8 +72,8 @@ func TestPods(t *testing.T) {
 	check("attachment", "n2", object{attachment, "", "va"}, false)
 }
 
-// TestPodPaths holds what the graph makes of a part of a pod to what it makes of
-// the whole.
+// TestPodPaths checks that the graph gets the same from a partially decoded pod as from the whole
+// pod.
 func TestPodPaths(t *testing.T) {
 	at := slices.IndexFunc(api.Rows(api.Deps{}), func(r *resource.Row) bool { return r.Group == "" && r.Resource == "pods" })
 	row := api.Rows(api.Deps{})[at]

@@ -56,7 +56,7 @@ func TestBatchBindsWhatItCan(t *testing.T) {
 	}
 }
 
-// TestAllOrNothing: none of a gang is bound unless all can be; then all are.
+// TestAllOrNothing checks that a gang is bound only if all of its pods can be.
 func TestAllOrNothing(t *testing.T) {
 	c := testserver.Start(t, testserver.Options{}).Client
 	const pods = v1alpha1.MaxBindings + 8 // more than a plain batch may have
@@ -85,7 +85,7 @@ func TestAllOrNothing(t *testing.T) {
 	}
 }
 
-// sendBatch has a batch carried out.
+// sendBatch sends a batch and returns the answer.
 func sendBatch(t *testing.T, c kubernetes.Interface, batch *v1alpha1.BindingBatch) v1alpha1.BindingBatch {
 	t.Helper()
 	body, err := json.Marshal(batch)

@@ -24,8 +24,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// mortal is a store that dies under its API server: once it is told to, it makes
-// some more writes of pods and then answers nothing.
+// mortal is a store that fails: after a signal it makes a given number of further writes of pods
+// and then none.
 type mortal struct {
 	kv.Store
 	left  atomic.Int64 // writes; negative: dead
@@ -83,8 +83,8 @@ func boundTo(t *testing.T, c kubernetes.Interface, node string) int {
 	return len(list.Items)
 }
 
-// TestGangSurvivesTheServer: wherever the API server dies while it binds a gang,
-// the next one finds all of its pods bound or none.
+// TestGangSurvivesTheServer checks that all pods of a gang are bound or none, wherever the API
+// server stops while it binds them.
 func TestGangSurvivesTheServer(t *testing.T) {
 	const pods = 8
 	under := memory.New(clock.Real())
@@ -112,8 +112,8 @@ func TestGangSurvivesTheServer(t *testing.T) {
 	}
 }
 
-// TestGangOnASmallStore: where one transaction is too small for a gang it is
-// checked and then bound.
+// TestGangOnASmallStore checks that a gang that is too large for one transaction is checked and
+// then bound.
 func TestGangOnASmallStore(t *testing.T) {
 	under := memory.New(clock.Real())
 	t.Cleanup(func() { _ = under.Close() })
@@ -134,7 +134,7 @@ func TestGangOnASmallStore(t *testing.T) {
 	}
 }
 
-// TestGangNamesAPodTwice is refused.
+// TestGangNamesAPodTwice checks that a gang with a pod twice is rejected.
 func TestGangNamesAPodTwice(t *testing.T) {
 	c := testserver.Start(t, testserver.Options{}).Client
 	batch := gangOn(t, c, 2)

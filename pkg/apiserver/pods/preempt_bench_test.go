@@ -21,10 +21,9 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// BenchmarkPreemption has pods created, told that they have no node, given a
-// victim each, and bound, in batches as the scheduler sends them, while a
-// scheduler and a client that waits for bindings watch. What the process spends on
-// each step is reported for one pod; the clients are in it.
+// BenchmarkPreemption creates pods, reports that they have no node, gives each a victim, and binds
+// them, in batches like the scheduler, while a scheduler and another client watch. It reports the
+// CPU time of the process, which includes the clients, per pod and step.
 func BenchmarkPreemption(b *testing.B) {
 	const batch = v1alpha1.MaxVerdicts
 	c := testserver.Start(b, testserver.Options{Etcd: true}).Client
@@ -63,7 +62,7 @@ func BenchmarkPreemption(b *testing.B) {
 	}
 }
 
-// drain watches pods and reads what comes.
+// drain watches pods and discards the events.
 func drain(b *testing.B, c kubernetes.Interface, accept, fields string) {
 	b.Helper()
 	body, err := c.CoreV1().RESTClient().Get().AbsPath("/api/v1/pods").Param("watch", "true").Param("fieldSelector", fields).
@@ -135,7 +134,7 @@ func post(b *testing.B, c kubernetes.Interface, path string, batch any) {
 	}
 }
 
-// cpuTime is what the process has spent.
+// cpuTime returns the CPU time of the process.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u unix.Rusage

@@ -34,8 +34,8 @@ func postVerdicts(t *testing.T, c kubernetes.Interface, batch v1alpha1.VerdictBa
 	return result, err
 }
 
-// TestVerdicts: the pod's status says what was decided, its victims end with the
-// reason in their status, and nobody ends for a pod that is not there.
+// TestVerdicts checks that verdicts are written to the status of pods, that victims are deleted
+// with a reason in their status, and that no victims are deleted for a missing pod.
 func TestVerdicts(t *testing.T) {
 	c := testserver.Start(t, testserver.Options{}).Client
 	ctx := t.Context()
@@ -125,7 +125,7 @@ func has(p *corev1.Pod, kind corev1.PodConditionType, status corev1.ConditionSta
 	})
 }
 
-// deleted is by how much a deletion has raised a pod's generation.
+// deleted returns by how much a deletion has raised a pod's generation.
 func deleted(p *corev1.Pod) int64 {
 	if p.DeletionTimestamp != nil {
 		return 1
@@ -133,7 +133,8 @@ func deleted(p *corev1.Pod) int64 {
 	return 0
 }
 
-// TestVerdictsAreBounded: a batch beyond the limits, or without the right, changes nothing.
+// TestVerdictsAreBounded checks that a batch beyond the limits, or without the right, changes
+// nothing.
 func TestVerdictsAreBounded(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	many := v1alpha1.VerdictBatch{Verdicts: make([]v1alpha1.Verdict, v1alpha1.MaxVerdicts+1)}
@@ -153,8 +154,8 @@ func TestVerdictsAreBounded(t *testing.T) {
 	}
 }
 
-// TestVictimsEndInOneWrite: whoever watches a victim sees why it ends together with
-// its deletion; one that is ending already is told all the same.
+// TestVictimsEndInOneWrite checks that a victim's condition and deletion are one event, and that a
+// victim that is already being deleted also gets the condition.
 func TestVictimsEndInOneWrite(t *testing.T) {
 	c := testserver.Start(t, testserver.Options{}).Client
 	ctx := t.Context()

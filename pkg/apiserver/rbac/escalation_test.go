@@ -13,8 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// TestGuardSaysWhatIsLacking has u, who may bind any role of RBAC's group, and whose
-// other roles do not exist, try to hand things on.
+// TestGuardSaysWhatIsLacking checks the errors for a user who may bind any role of RBAC's group,
+// and whose other roles do not exist.
 func TestGuardSaysWhatIsLacking(t *testing.T) {
 	x := NewIndex()
 	x.SetRole("", "binder", []rbacv1.PolicyRule{{Verbs: []string{"bind"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"*"}}})

@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// model decides as the index does, by looking at everything.
+// model decides like the index, by examining all roles and bindings.
 type model struct {
 	roles    map[roleKey][]rbacv1.PolicyRule
 	bindings map[roleKey]binding
@@ -87,10 +87,10 @@ func some(values ...string) *rapid.Generator[[]string] {
 	return rapid.SliceOfN(rapid.SampledFrom(values), 1, 2)
 }
 
-// TestIndexDecidesAsTheModel changes roles and bindings, and asks.
+// TestIndexDecidesAsTheModel compares the index with the model after random changes.
 func TestIndexDecidesAsTheModel(t *testing.T) { rapid.Check(t, decidesAsTheModel) }
 
-// FuzzIndex does so as a fuzzer wants it.
+// FuzzIndex is TestIndexDecidesAsTheModel as a fuzz test.
 func FuzzIndex(f *testing.F) {
 	for _, length := range []int{64, 512, 4096} {
 		seed := make([]byte, length)
@@ -114,7 +114,7 @@ func drawRule(t *rapid.T) rbacv1.PolicyRule {
 	return r
 }
 
-// requests are what one user may ask for, as far as rules tell it apart.
+// requests returns the requests of one user that rules can distinguish.
 func requests(u user.Info) (out []authorizer.AttributesRecord) {
 	for _, verb := range []string{"get", "list"} {
 		for _, path := range []string{"/healthz", "/api/v1", "/api", ""} {
@@ -195,7 +195,7 @@ func decidesAsTheModel(t *rapid.T) {
 	})
 }
 
-// guarded holds the guard to this: who is let grant rules may do himself what they allow.
+// guarded checks that a user whom the guard lets grant rules has all their rights.
 type guarded struct {
 	m     *model
 	x     *Index
@@ -249,8 +249,8 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestRulesAreCountedOnce lists the rules of bindings by name; one that is the user's in several
-// ways counts once.
+// TestRulesAreCountedOnce checks the order of rules, and that a binding with several subjects of
+// the user counts once.
 func TestRulesAreCountedOnce(t *testing.T) {
 	x := NewIndex()
 	for _, name := range []string{"one", "two"} {

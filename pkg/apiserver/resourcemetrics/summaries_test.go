@@ -15,7 +15,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// crowd is many kubelets, of which those with a name in broken err. It counts who is asked.
+// crowd stands for many kubelets. Those with a name in broken return err. It counts requests.
 type crowd struct {
 	mu     sync.Mutex
 	asked  map[string]int
@@ -32,8 +32,8 @@ func (c *crowd) Summary(_ context.Context, node string) (*statsapi.Summary, erro
 	return &statsapi.Summary{Node: statsapi.NodeStats{NodeName: node}}, nil
 }
 
-// TestSummaries: however many ask at a time, each kubelet is asked once in a while, and what
-// is not asked for any more is forgotten.
+// TestSummaries checks that each kubelet is asked once per period, however many requests there are,
+// and that unused answers are removed.
 func TestSummaries(t *testing.T) {
 	clk := clocktesting.NewFakeClock(time.Unix(1_000_000, 0))
 	c := &crowd{asked: map[string]int{}, broken: map[string]bool{"n3": true}}

@@ -30,7 +30,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// signer is an external one on a socket. Its newest key signs.
+// signer is an external signer on a socket. Its newest key signs.
 type signer struct {
 	externaljwt.UnimplementedExternalJWTSignerServer
 	socket string
@@ -127,7 +127,7 @@ func (s *signer) Metadata(context.Context, *externaljwt.MetadataRequest) (*exter
 	return &externaljwt.MetadataResponse{MaxTokenExpirationSeconds: 7200}, nil
 }
 
-// accounts has one account.
+// accounts has one service account.
 type accounts struct{ Getter }
 
 func (accounts) ServiceAccount(_ context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
@@ -171,7 +171,7 @@ func TestExternal(t *testing.T) {
 	}
 	first := issue()
 	check(first)
-	// Another key signs: it is fetched when it is first seen.
+	// An unknown key is fetched when it first occurs.
 	s.mu.Lock()
 	s.keys = append(s.keys, newKey(t))
 	s.mu.Unlock()
@@ -188,7 +188,7 @@ func TestExternal(t *testing.T) {
 	if set, _ := e.Published(); len(set.Keys) != 2 {
 		t.Errorf("%d keys are published", len(set.Keys))
 	}
-	// Whoever names keys that are not there does not wear the signer out.
+	// Tokens with unknown keys do not overload the signer.
 	s.mu.Lock()
 	before := s.fetch
 	s.mu.Unlock()
@@ -216,7 +216,8 @@ func TestExternal(t *testing.T) {
 	}
 }
 
-// TestExternalHiddenKey: a key that others are not told of verifies, and signs no more.
+// TestExternalHiddenKey checks that a key that is not published verifies tokens and does not sign
+// them.
 func TestExternalHiddenKey(t *testing.T) {
 	s := startSigner(t)
 	s.hidden[0] = true
@@ -248,7 +249,8 @@ func writeKey(t *testing.T, file string, key *ecdsa.PrivateKey) {
 	}
 }
 
-// TestKeyFiles: keys come and go with their files, and a broken file changes nothing.
+// TestKeyFiles checks that keys are added and removed with their files, and that an invalid file is
+// ignored.
 func TestKeyFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "sa.key")
 	older, newer := newKey(t), newKey(t)

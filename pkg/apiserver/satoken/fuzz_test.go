@@ -17,7 +17,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// FuzzVerifier: whatever is sent, only what a key has signed lets somebody in.
+// FuzzVerifier checks that only signed tokens are accepted.
 func FuzzVerifier(f *testing.F) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -61,7 +61,7 @@ func FuzzVerifier(f *testing.F) {
 		if _, ok, _ := v.AuthenticateToken(t.Context(), token); ok && signature == token {
 			t.Errorf("a token that nobody signed lets in: %q", token)
 		}
-		// Claims that are signed name the account that they bind.
+		// Signed claims authenticate the service account that they name.
 		resp, ok, err := v.AuthenticateToken(t.Context(), sign(payload))
 		if ok && (err != nil || !strings.HasPrefix(resp.User.GetName(), "system:serviceaccount:")) {
 			t.Errorf("%s: %v %v", payload, resp, err)

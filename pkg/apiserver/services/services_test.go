@@ -80,8 +80,8 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// TestSecondAddress: a service that gives up one of two addresses, whichever, is to say so by
-// its policy, which is judged first.
+// TestSecondAddress checks that a service that drops one of two addresses must also change its
+// policy, which is checked first.
 func TestSecondAddress(t *testing.T) {
 	v4, v6 := corev1.IPv4Protocol, corev1.IPv6Protocol
 	prefer, impossible := corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicy("X")
@@ -132,7 +132,7 @@ func TestKeepAllocated(t *testing.T) {
 	for _, p := range svc.Spec.Ports {
 		ports = append(ports, p.NodePort)
 	}
-	// Port a's number was given to c by the client.
+	// The client gave the number of port a to port c.
 	if svc.Spec.ClusterIP != "10.0.0.5" || !equal(ports, []int32{30002, 30001, 0}) {
 		t.Errorf("got %s %v", svc.Spec.ClusterIP, ports)
 	}
@@ -160,7 +160,7 @@ func TestMalformedServices(t *testing.T) {
 	}
 }
 
-// TestRestore: services from before families were said look like all others.
+// TestRestore checks that services from before IP families get the missing fields.
 func TestRestore(t *testing.T) {
 	v4, v6 := corev1.IPv4Protocol, corev1.IPv6Protocol
 	selector := map[string]string{"a": "b"}

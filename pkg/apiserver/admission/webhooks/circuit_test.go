@@ -51,7 +51,7 @@ func TestCircuitOpens(t *testing.T) {
 	}
 }
 
-// TestProbes come one at a time, ever more seldom, until one is answered.
+// TestProbes checks that there is one probe at a time, at growing intervals, until one is answered.
 func TestProbes(t *testing.T) {
 	c := &circuit{}
 	for i := range 3 {
@@ -81,8 +81,8 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// TestCircuitModel: whatever happens, a circuit that has just been answered is
-// closed, one with fewer than three failures in a row as well, and counts add up.
+// TestCircuitModel checks that a circuit is closed after an answer and with fewer than three
+// consecutive failures, and that counts are consistent.
 func TestCircuitModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, now, row, calls, probing := &circuit{}, 0.0, 0, uint64(0), false
