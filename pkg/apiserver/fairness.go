@@ -38,7 +38,8 @@ func (a *assembly) objects(gr schema.GroupResource) (objects, bytes int64, ok bo
 	return int64(stats.Objects), int64(stats.Bytes), ok
 }
 
-// stats returns the statistics of the cache of a resource, or an error if nothing has used it yet.
+// stats returns the statistics of the cache of a resource. ok is false if nothing has used the
+// cache.
 func (a *assembly) stats(gr schema.GroupResource) (stats store.Stats, ok bool) {
 	s := a.cached(gr)
 	if s == nil {

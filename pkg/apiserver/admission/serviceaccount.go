@@ -80,8 +80,8 @@ func (p *serviceAccounts) admit(ctx context.Context, a admission.Attributes, pod
 	return mountable(a, sa, pod, false)
 }
 
-// account returns a service account. It waits for a short time if the account does not exist,
-// because controllers create it right after its namespace.
+// account returns a service account. If the account default does not exist, it waits for a short
+// time, because a controller creates the account right after its namespace.
 func (p *serviceAccounts) account(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
 	if sa, err := p.lister.ServiceAccounts(namespace).Get(name); err == nil {
 		return sa, nil

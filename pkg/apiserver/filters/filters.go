@@ -105,8 +105,8 @@ func withAuthentication(next http.Handler, cfg Config) http.Handler {
 	})
 }
 
-// leave ends an HTTP/2 connection with this answer. Rejected clients lose their connection, so that
-// a flood of streams ends with it.
+// leave ends an HTTP/2 connection with this answer. Unauthenticated clients do not keep a
+// connection, so that a flood of streams ends with it.
 func leave(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor >= 2 {
 		w.Header().Set("Connection", "close")

@@ -21,8 +21,8 @@ const (
 	// largeList is the size in bytes from which a list must take turns with other lists of its
 	// user. Smaller ones finish faster than a turn can be arranged.
 	largeList = 256 << 10
-	// slowReader is how long no list may have finished before the next one starts anyway: the
-	// running ones then wait for their readers and not for the processor.
+	// slowReader is how long no turn may have begun before the next one starts anyway: the running
+	// lists then wait for their readers and not for the processor.
 	slowReader = time.Second
 	// maxLine is the maximum number of waiting lists of a user.
 	maxLine = 1000
@@ -45,7 +45,7 @@ type turns struct {
 type line struct {
 	running int
 	waiting []chan struct{} // each is closed when its turn begins
-	last    time.Time       // when the last turn began or ended
+	last    time.Time       // when the last turn began
 }
 
 func newTurns(processors int, clk clock.Clock) *turns {
@@ -96,7 +96,7 @@ func (t *turns) wait(ctx context.Context, user string, l *line, turn chan struct
 	}
 }
 
-// overtake begins a turn early if no turn has begun or ended for slowReader.
+// overtake begins a turn early if no turn has begun for slowReader, and reports whether it did.
 func (t *turns) overtake(l *line, turn chan struct{}) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -67,8 +67,7 @@ func (i *Identity) token(ctx context.Context, _ *resource.Request, obj runtime.O
 	r.Status = authenticationv1.TokenReviewStatus{Authenticated: ok && err == nil}
 	switch {
 	case err != nil:
-		// The verifier of the server's own tokens is tried first and has no error for tokens of
-		// others.
+		// Kubernetes' message begins with the error of the authenticator that is tried first.
 		r.Status.Error = utilerrors.NewAggregate([]error{errUnknownToken, err}).Error()
 		return r, nil
 	case !ok:

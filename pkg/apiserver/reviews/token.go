@@ -158,7 +158,7 @@ func (t *Tokens) limit(ctx context.Context, seconds int64) int64 {
 	return limit
 }
 
-// ours reports whether audiences are exactly those of this API.
+// ours reports whether all audiences are audiences of this API.
 func (t *Tokens) ours(audiences []string) bool {
 	for _, a := range audiences {
 		if !slices.Contains(t.Audiences, a) {

@@ -193,7 +193,7 @@ func headOf(r *http.Request) (h head, err error) {
 }
 
 // passOver answers in place of a failing webhook: the request is allowed, with an audit annotation
-// that the webhook was not called.
+// and a warning that the webhook was skipped.
 func passOver(r *http.Request, why excuse) (*http.Response, error) {
 	asked, err := headOf(r)
 	if err != nil {
