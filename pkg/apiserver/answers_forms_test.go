@@ -81,7 +81,8 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// TestLengths checks which answers have a Content-Length: those that fit into the buffer of net/http.
+// TestLengths checks which answers have a Content-Length: those that fit into the buffer of
+// net/http.
 func TestLengths(t *testing.T) {
 	c := newCaller(t)
 	for path, want := range map[string]bool{

@@ -142,7 +142,8 @@ func newCaller(t *testing.T) caller {
 	return caller{client: client, host: s.Config.Host}
 }
 
-// inNamespace returns a caller for a case that has a new namespace with its default service account.
+// inNamespace returns a caller for a case that has a new namespace with its default service
+// account.
 func (c caller) inNamespace(t *testing.T, name string) caller {
 	t.Helper()
 	c.namespace = name

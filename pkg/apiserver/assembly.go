@@ -147,8 +147,8 @@ func (a *assembly) buildAuthz() error {
 	chain := a.server.authorizers
 	a.rules = rbac.NewIndex()
 	members := map[string]authz.Authorizer{}
-	// The index is needed for escalation checks with any authorizer: a role must not grant rights that
-	// its author lacks, because other servers may use RBAC, or this server may do so later.
+	// The index is needed for escalation checks with any authorizer: a role must not grant rights
+	// that its author lacks, because other servers may use RBAC, or this server may do so later.
 	if chain.Has(config.ModeRBAC) || slices.Contains(a.server.groups, rbacv1.GroupName) {
 		synced, err := a.rules.Watch(a.self.informers.Rbac().V1())
 		if err != nil {

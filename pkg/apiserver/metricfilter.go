@@ -75,8 +75,8 @@ func (m *metricFilter) apply(families []*dto.MetricFamily) []*dto.MetricFamily {
 	return families
 }
 
-// replaceUnexpected returns copies of metrics in which each label value that is not allowed is replaced by
-// unexpected. Metrics whose labels are equal afterwards are merged.
+// replaceUnexpected returns copies of metrics in which each label value that is not allowed is
+// replaced by unexpected. Metrics whose labels are equal afterwards are merged.
 func replaceUnexpected(metrics []*dto.Metric, allowed map[string]sets.Set[string]) []*dto.Metric {
 	var out []*dto.Metric
 	by := map[string]*dto.Metric{}

@@ -61,8 +61,8 @@ const otherSpec = `{"swagger":"2.0","info":{"title":"other","version":"v"},
 	"paths":{"/apis/other.example.com/v1/things":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/Thing"}}}}}},
 	"definitions":{"Thing":{"type":"object","x-kubernetes-group-version-kind":[{"group":"other.example.com","version":"v1","kind":"Thing"}]}}}`
 
-// TestMerge checks that the document of one extension server breaks neither the built-in part of the
-// merged document nor the part of another server.
+// TestMerge checks that the document of one extension server breaks neither the built-in part of
+// the merged document nor the part of another server.
 func TestMerge(t *testing.T) {
 	bad := func(definitions string) string {
 		return `{"swagger":"2.0","info":{"title":"bad","version":"v"},"paths":{"/apis/bad.example.com/v1/things":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/io.k8s.Pod"}}}}}},"definitions":{` + definitions + `}}`

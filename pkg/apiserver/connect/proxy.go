@@ -92,9 +92,10 @@ func (p *Proxies) connector(newOptions func() runtime.Object, where find) resour
 		}
 		location.Path = utilnet.JoinPreservingTrailingSlash(location.Path, subpath(req))
 		if !node {
-			// The handler takes the query of an upgraded request from the location. Kubernetes drops
-			// it (kubernetes/kubernetes#77142). For nodes it is dropped here as well: a kubelet's
-			// streams take their command from the query, and are served as exec and attach of pods.
+			// The handler takes the query of an upgraded request from the location. Kubernetes
+			// drops it (kubernetes/kubernetes#77142). For nodes it is dropped here as well: a
+			// kubelet's streams take their command from the query, and are served as exec and
+			// attach of pods.
 			location.RawQuery = r.URL.RawQuery
 		}
 		h := proxy.NewUpgradeAwareHandler(location, transport, true, false, responder{})

@@ -267,8 +267,8 @@ func TestProxiedPaths(t *testing.T) {
 	}
 }
 
-// TestProxyWithoutSlash: a GET or HEAD of ".../proxy" is redirected to ".../proxy/", so that relative
-// links of the page lead to the backend. Other requests reach it at "/".
+// TestProxyWithoutSlash: a GET or HEAD of ".../proxy" is redirected to ".../proxy/", so that
+// relative links of the page lead to the backend. Other requests reach it at "/".
 func TestProxyWithoutSlash(t *testing.T) {
 	s, proxies := startProxies(t)
 	for name, p := range proxies {

@@ -18,7 +18,8 @@ func nested(levels int) map[string]any {
 }
 
 // TestPathsAreBounded checks that the path of a column cannot make a server compute without end or
-// run out of memory. Authors of definitions choose these paths, and an object of a few bytes suffices.
+// run out of memory. Authors of definitions choose these paths, and an object of a few bytes
+// suffices.
 func TestPathsAreBounded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		path   string

@@ -170,8 +170,8 @@ func (v *version) validator() (*validator, field.ErrorList) {
 	return j, nil
 }
 
-// ownKind reports whether obj has this version and kind. The registry rejects others; they are still
-// checked against rules and list types, but not against field types.
+// ownKind reports whether obj has this version and kind. The registry rejects others; they are
+// still checked against rules and list types, but not against field types.
 func (v *version) ownKind(obj resource.Object) bool {
 	return obj.GetObjectKind().GroupVersionKind() == schema.GroupVersionKind{Group: v.d.group, Version: v.name, Kind: v.d.kind}
 }

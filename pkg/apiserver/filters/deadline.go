@@ -82,9 +82,9 @@ func endBody(ctx context.Context, w http.ResponseWriter, r *http.Request) (_ htt
 
 // lastAnswer closes an HTTP/1 connection with the answer to a request that has timed out. Once the
 // body has been read, the HTTP server itself reads from the connection to notice that the client is
-// gone. If the deadline interrupts that read, the server cancels the context of all later requests of
-// the connection. So the deadline is set only if the answer can still say that the connection closes;
-// otherwise reads of the body end by ConnectionTimeouts.
+// gone. If the deadline interrupts that read, the server cancels the context of all later requests
+// of the connection. So the deadline is set only if the answer can still say that the connection
+// closes; otherwise reads of the body end by ConnectionTimeouts.
 type lastAnswer struct {
 	http.ResponseWriter
 	over     func() error // Err of the request's context

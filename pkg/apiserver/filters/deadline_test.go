@@ -94,8 +94,8 @@ type sink struct{}
 
 func (sink) ProcessEvents(...*auditapi.Event) bool { return true }
 
-// TestDeadlinesThroughWrappers checks that http.ResponseController reaches the HTTP server's own writer
-// from a handler, and that long-running requests have no deadlines once they are authorized.
+// TestDeadlinesThroughWrappers checks that http.ResponseController reaches the HTTP server's own
+// writer from a handler, and that long-running requests have no deadlines once they are authorized.
 func TestDeadlinesThroughWrappers(t *testing.T) {
 	for name, tc := range map[string]struct {
 		path     string
@@ -123,8 +123,8 @@ func TestDeadlinesThroughWrappers(t *testing.T) {
 	}
 }
 
-// TestEndOfBody checks that reads of a body end with the request's time limit, but not on a connection
-// that is about to be upgraded.
+// TestEndOfBody checks that reads of a body end with the request's time limit, but not on a
+// connection that is about to be upgraded.
 func TestEndOfBody(t *testing.T) {
 	for name, tc := range map[string]struct {
 		upgrade string

@@ -69,7 +69,8 @@ type class struct {
 	level  *flowcontrolv1.PriorityLevelConfiguration
 }
 
-// setHeaders sets the headers with the UIDs of the class. Its names are visible to administrators only.
+// setHeaders sets the headers with the UIDs of the class. Its names are visible to administrators
+// only.
 func (c *class) setHeaders(h http.Header) {
 	if c.schema != nil {
 		h.Set(flowcontrolv1.ResponseHeaderMatchedPriorityLevelConfigurationUID, string(c.level.UID))

@@ -16,8 +16,8 @@ import (
 )
 
 // TestConnectionAfterDeadline sends two requests over one HTTP/1.1 connection. If the first one
-// times out, the server either closes the connection or serves the second request with a context that
-// is not canceled.
+// times out, the server either closes the connection or serves the second request with a context
+// that is not canceled.
 func TestConnectionAfterDeadline(t *testing.T) {
 	for name, tc := range map[string]struct {
 		query  string

@@ -252,8 +252,8 @@ func refused(err error) v1alpha1.Result {
 	return v1alpha1.Result{Code: status.Code, Reason: string(status.Reason), Message: status.Message}
 }
 
-// writeEvent writes an event, like Kubernetes' scheduler. The event is dropped if it cannot be written or
-// the sender may not create it.
+// writeEvent writes an event, like Kubernetes' scheduler. The event is dropped if it cannot be
+// written or the sender may not create it.
 func (b *Batch) writeEvent(ctx context.Context, from *sender, e *eventsv1.Event) {
 	now := b.Binder.Clock.Now()
 	e.ObjectMeta = metav1.ObjectMeta{Namespace: e.Regarding.Namespace, Name: e.Regarding.Name + "." + strconv.FormatInt(now.UnixNano(), 16)}

@@ -12,8 +12,8 @@
 //   - A webhook with a closed circuit is called as in Kubernetes, for all requests.
 //   - A request without an excuse (see excused) is never admitted without review: the webhook is
 //     called however often it failed, and its failurePolicy decides.
-//   - A request with an excuse skips a webhook with an open circuit and does not wait. The webhook's
-//     audit annotations and a warning report that.
+//   - A request with an excuse skips a webhook with an open circuit and does not wait. The
+//     webhook's audit annotations and a warning report that.
 //   - Answers are read up to a limit, within the timeout of the webhook.
 //
 // Circuits belong to endpoints and not to webhooks: webhooks that share an endpoint share its
