@@ -103,7 +103,8 @@ func extensions() (map[string]spec.Extensions, error) {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		scheme.AddToScheme, apiextensions.AddToScheme, apiextensionsbeta.AddToScheme, apiregistration.AddToScheme,
-		apiregistrationbeta.AddToScheme, admission.AddToScheme, admissionbeta.AddToScheme, imagepolicy.AddToScheme, scheduling.AddToScheme,
+		apiregistrationbeta.AddToScheme, admission.AddToScheme, admissionbeta.AddToScheme, imagepolicy.AddToScheme,
+		scheduling.AddToScheme,
 	} {
 		if err := add(s); err != nil {
 			return nil, err
