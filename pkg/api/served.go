@@ -20,8 +20,9 @@ import (
 // "group/version/resource", "api/all", "api/ga", "api/beta" and "api/alpha".
 type Asked map[string]bool
 
-// Served returns the rows that a server serves, with the versions that it serves. The most
-// specific key of asked decides. By default, stable versions are on and all others are off.
+// Served returns the rows that a server has whose operator asks for asked, with the
+// versions that it serves of them. A more specific entry of asked overrides a less specific one.
+// Without an entry, stable versions are served, and the versions of rows that are OnByDefault.
 //
 // enabled reports whether a feature gate is on. scheme has the kinds of all versions, served or
 // not. deps is what the rows need.

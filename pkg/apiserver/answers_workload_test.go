@@ -12,7 +12,7 @@ func workloadAnswers() []answer {
 			`DeleteOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value`, ""},
 		{"job with another uid", "job", "PATCH", jobsAPI + "/j?dryRun=All",
 			`{"metadata":{"uid":"x"},"spec":{"parallelism":-1}}`, 422,
-			`"field":"metadata.uid"},{"reason":"FieldValueInvalid","message":"Invalid value: -1: must be greater than or equal to 0","field":"spec.parallelism"}`,
+			`{"reason":"FieldValueInvalid","message":"Invalid value: -1: must be greater than or equal to 0","field":"spec.parallelism"}]`,
 			""},
 		{"delete a job and keep its pods", "job", "DELETE", jobsAPI + "/j?dryRun=All", "", 200, "",
 			"child pods are preserved by default"},

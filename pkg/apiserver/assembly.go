@@ -86,7 +86,7 @@ type assembly struct {
 	kubelets        *connect.Kubelets
 	proxies         *connect.Proxies
 	fairness        *filters.Fairness // nil if MaxReads and MaxWrites limit requests instead
-	members         store.Interface   // leases of the running servers
+	members         store.ReadWriter  // leases of the running servers
 
 	leaveCluster func(context.Context) error
 	close        []func() // close idle connections

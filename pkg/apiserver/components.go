@@ -23,7 +23,6 @@ import (
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
-	"keelson.dev/apiserver/store/kv"
 )
 
 const (
@@ -140,40 +139,7 @@ func (c *components) List(ctx context.Context, o store.ListOptions) (*store.Page
 	return page, nil
 }
 
-// refuse returns the error of writes and watches, which the resource does not have.
-func (c *components) refuse(verb string) error {
-	return apierrors.NewMethodNotSupported(c.row.GroupResource(), verb)
-}
-
-// Create returns an error.
-func (c *components) Create(context.Context, string, store.Object, int64, ...kv.Unchanged) (*store.Record, error) {
-	return nil, c.refuse("create")
-}
-
-// Update returns an error.
-func (c *components) Update(context.Context, string, store.UpdateFunc) (*store.Record, error) {
-	return nil, c.refuse("update")
-}
-
-// UpdateAll returns an error.
-func (c *components) UpdateAll(context.Context, []string, func(context.Context, int, *store.Record) (store.Object, error)) ([]error, error) {
-	return nil, c.refuse("update")
-}
-
-// Delete returns an error.
-func (c *components) Delete(context.Context, string, func(*store.Record) error) (*store.Record, error) {
-	return nil, c.refuse("delete")
-}
-
-// DeleteAll returns an error.
-func (c *components) DeleteAll(context.Context, []*store.Record) (bool, error) {
-	return false, c.refuse("delete")
-}
-
-// Watch returns an error.
+// Watch is not among the verbs.
 func (c *components) Watch(context.Context, store.WatchOptions) (store.Watcher, error) {
 	return nil, apierrors.NewMethodNotSupported(c.row.GroupResource(), "watch")
 }
-
-// Ready returns nil.
-func (c *components) Ready() error { return nil }

@@ -41,16 +41,6 @@ func (a *assembly) objects(gr schema.GroupResource) (objects, bytes int64, ok bo
 // stats returns the statistics of the cache of a resource. ok is false if nothing has used the
 // cache.
 func (a *assembly) stats(gr schema.GroupResource) (stats store.Stats, ok bool) {
-	s := a.cached(gr)
-	if s == nil {
-		return stats, false
-	}
-	stats = s.Stats()
-	return stats, stats.Started
-}
-
-// cached returns the store of a resource, or nil if it has none.
-func (a *assembly) cached(gr schema.GroupResource) *store.Store {
 	r := a.api.Registry(gr)
 	if r == nil {
 		return stats, false

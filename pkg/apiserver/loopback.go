@@ -74,17 +74,6 @@ func (s *self) bootstrapTokens() cache.SharedIndexInformer {
 		func(o *metav1.ListOptions) { o.FieldSelector = "type=" + string(corev1.SecretTypeBootstrapToken) })
 }
 
-// withoutManagedFields removes managedFields before objects are cached, because no reader of the
-// informers uses them.
-func withoutManagedFields(obj any) (any, error) {
-	if o, ok := obj.(interface {
-		SetManagedFields([]metav1.ManagedFieldsEntry)
-	}); ok {
-		o.SetManagedFields(nil)
-	}
-	return obj, nil
-}
-
 // open sets the handler of requests and releases those that wait for it.
 func (s *self) open(h http.Handler) {
 	s.handler = h

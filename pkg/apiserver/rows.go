@@ -90,8 +90,8 @@ func (a *assembly) registry(gr schema.GroupResource) func() *registry.Registry {
 }
 
 // store returns a function that returns the store of a resource. It can be called after buildAPI.
-func (a *assembly) store(gr schema.GroupResource) func() store.Interface {
-	return func() store.Interface { return a.api.Registry(gr).Store() }
+func (a *assembly) store(gr schema.GroupResource) func() store.Reader {
+	return func() store.Reader { return a.api.Registry(gr).Store() }
 }
 
 // reachKubelets sets up the connections to kubelets.

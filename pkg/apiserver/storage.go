@@ -63,9 +63,9 @@ func (s stores) in(db *database, row *resource.Row) *store.Store {
 	return made
 }
 
-// twin returns the store of another row whose objects row serves in its own form. It returns nil if
+// alias returns the store of another row whose objects row serves in its own form. It returns nil if
 // row has objects of its own, or if the other row is not served.
-func (s stores) twin(row *resource.Row) *store.Twin {
+func (s stores) alias(row *resource.Row) *store.Alias {
 	of := s.shared[row.StoredAs]
 	if of == nil || row.StoredFields == nil {
 		return nil
@@ -110,6 +110,7 @@ func (s stores) portRanges() store.ReadWriter {
 }
 
 // serverLeases holds one object per running server, which expires after ttl seconds.
-func (s stores) serverLeases(ttl int64) store.Interface {
-	return s.in(s.databases.have(serverLeasesLocation), hidden[corev1.EndpointsList, corev1.Endpoints]("Endpoints", "masterleases", ttl))
+func (s stores) serverLeases(ttl int64) store.ReadWriter {
+	row := hidden[corev1.EndpointsList, corev1.Endpoints]("Endpoints", "masterleases", ttl)
+	return s.in(s.databases.have(serverLeasesLocation), row)
 }

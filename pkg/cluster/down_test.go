@@ -15,8 +15,7 @@ import (
 
 func TestMain(m *testing.M) { unshare.Run(leaktest.Checked{M: m}, unshare.Mount) }
 
-// TestRemoveData checks that loop devices of files in the data directory are removed too, whichever
-// process created them.
+// TestRemoveData: no device of a file in the data directory outlives it, whoever made it.
 func TestRemoveData(t *testing.T) {
 	unshare.Need(t)
 	c := &Config{DataDir: filepath.Join(t.TempDir(), "data")}
@@ -29,7 +28,7 @@ func TestRemoveData(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	kept := filepath.Join(filepath.Dir(c.DataDir), "kept") // the device can still be found by this name
+	kept := filepath.Join(filepath.Dir(c.DataDir), "kept") // by this name its device can still be found
 	if err := os.Link(disk, kept); err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ type Tests interface {
 // Run runs the tests m and exits the process. With root it runs them in a new
 // namespace ns, by starting the test binary again there. It does so with -short
 // too, so that a test that forgets to call Need cannot change the machine.
-func Run(m interface{ Run() int }, ns Namespace) {
+func Run(m Tests, ns Namespace) {
 	if os.Getenv(inside) != "" {
 		if err := prepare(ns); err != nil {
 			panic(err)

@@ -141,21 +141,10 @@ func eventFields(e *eventsv1.Event) fields.Set {
 	}
 }
 
-// share makes the row store objects in the same form as the core group's row.
-func share(row *resource.Row, inner store.Codec) *resource.Row {
-	row.Codec, row.StoredAs = codec{core: inner}, corev1.SchemeGroupVersion.WithKind("Event")
-	row.StoredFields = map[string]string{
-		"regarding.kind":            "involvedObject.kind",
-		"regarding.namespace":       "involvedObject.namespace",
-		"regarding.name":            "involvedObject.name",
-		"regarding.uid":             "involvedObject.uid",
-		"regarding.apiVersion":      "involvedObject.apiVersion",
-		"regarding.resourceVersion": "involvedObject.resourceVersion",
-		"regarding.fieldPath":       "involvedObject.fieldPath",
-		"reportingController":       "reportingComponent",
-	}
-	row.StoredForms = []resource.StoredForm{{
-		Kind: row.StoredAs,
+// coreForm is the form in which both groups store events.
+func coreForm() resource.StoredForm {
+	return resource.StoredForm{
+		Kind: corev1.SchemeGroupVersion.WithKind("Event"),
 		New:  func() resource.Object { return &corev1.Event{} },
 		ToStorage: func(obj resource.Object) (resource.Object, error) {
 			e, ok := obj.(*corev1.Event)

@@ -55,7 +55,7 @@ type Deps struct {
 	Authorizer authorizer.Authorizer
 	Graph      *nodeauth.Graph
 	// Nodes returns the store of nodes. It can be called once the server handles requests.
-	Nodes func() store.Interface
+	Nodes func() store.Reader
 	Clock clock.Clock
 	Log   *slog.Logger
 	// Metrics registers the latency metrics of plugins. Nil: no metrics.

@@ -171,8 +171,8 @@ func recharge(base, charged, live *corev1.ResourceQuota) (*corev1.ResourceQuota,
 
 // quotaDevices reads pods and claims on demand. They are rarely needed, and a cache of all pods
 // would be expensive.
-func quotaDevices(deps Deps) quota.Devices {
-	return quota.Devices{
+func quotaDevices(deps Deps) quota.DeviceSources {
+	return quota.DeviceSources{
 		Classes: deps.Informers.Resource().V1().DeviceClasses().Lister(),
 		Pod: func(namespace, name string) (*corev1.Pod, error) {
 			return deps.Client.CoreV1().Pods(namespace).Get(context.Background(), name, metav1.GetOptions{})

@@ -44,7 +44,7 @@ const (
 type Kubernetes struct {
 	Config     config.Endpoints
 	Client     kubernetes.Interface
-	Members    store.Interface // the records by address
+	Members    store.ReadWriter // the records by address
 	Address    net.IP
 	Port       int
 	Ranges     []netip.Prefix

@@ -23,8 +23,8 @@ type codec struct {
 
 var _ store.Codec = codec{}
 
-// Lossy reports whether encoding converts to another version, which may lose fields or add
-// defaults.
+// Lossy implements store.Codec. It reports whether encoding converts to another version, which may
+// lose fields or add defaults.
 func (c codec) Lossy() bool { return c.version != c.d.stored }
 
 // Encode returns the stored form of obj and does not change obj.

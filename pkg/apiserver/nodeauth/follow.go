@@ -25,7 +25,7 @@ const followAgain = time.Second
 type Pods struct {
 	Graph *Graph
 	// Store returns the store of pods. Run calls it.
-	Store func() store.Interface
+	Store func() store.Reader
 	// Part decodes PodPaths of a stored pod, if it can.
 	Part  func(data []byte) (store.Object, bool)
 	Clock clock.Clock

@@ -147,7 +147,8 @@ func sharedDeps(o *options, client kubernetes.Interface, registry prometheus.Reg
 	}
 }
 
-// depsOf gives a controller the clients of its own account, and its number of workers.
+// depsOf returns the dependencies of a controller, with its account's clients and its number of
+// workers.
 func depsOf(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Interface, d controller.Deps, e controllers.Entry) (controller.Deps, error) {
 	own := rest.CopyConfig(rc)
 	if o.ownAccounts && e.Account != "" {

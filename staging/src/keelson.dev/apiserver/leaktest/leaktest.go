@@ -24,10 +24,13 @@ const attempts = 20
 // Main runs m's tests and exits the process with what Run returns.
 func Main(m *testing.M) { os.Exit(Run(m)) }
 
-// Checked runs tests by Run. It is for a TestMain that hands its tests to another package.
-type Checked struct{ *testing.M }
+// Checked is a set of tests that fail if goroutines outlive them. It is for a TestMain that has the
+// tests run by another package:
+//
+//	func TestMain(m *testing.M) { unshare.Run(leaktest.Checked{M: m}, unshare.Mount) }
+type Checked struct{ M *testing.M }
 
-// Run calls the function Run.
+// Run runs the tests like the function Run.
 func (c Checked) Run() int { return Run(c.M) }
 
 // Run runs m's tests and returns the exit code of the process. It fails passed tests if goroutines

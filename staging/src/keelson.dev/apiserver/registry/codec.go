@@ -51,6 +51,9 @@ type protoObject interface {
 	Unmarshal([]byte) error
 }
 
+// Lossy implements store.Codec.
+func (*envelopeCodec) Lossy() bool { return false }
+
 // Encode encodes obj without its resourceVersion, which obj keeps. Empty lists and maps in obj
 // become nil, because the encoding does not distinguish them and decoding returns nil.
 func (c *envelopeCodec) Encode(obj store.Object) ([]byte, error) {

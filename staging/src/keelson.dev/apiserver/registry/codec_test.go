@@ -238,15 +238,10 @@ func TestPart(t *testing.T) {
 		t.Error("attributes are found without knowing what they need")
 	}
 	peeking := widgets()
-	peeking.Codec = peeker{}
-	if attrs, ok := registry.Peek(peeking, types)(nil); !ok || attrs.Labels.Get("by") != "codec" {
-		t.Error("the codec is not asked")
+	peeking.Peek = func([]byte) (store.Attrs, bool) {
+		return store.Attrs{Labels: map[string]string{"by": "row"}}, true
 	}
-}
-
-// peeker is a codec that finds attributes itself.
-type peeker struct{ asJSON }
-
-func (peeker) Peek([]byte) (store.Attrs, bool) {
-	return store.Attrs{Labels: map[string]string{"by": "codec"}}, true
+	if attrs, ok := registry.Peek(peeking, types)(nil); !ok || attrs.Labels.Get("by") != "row" {
+		t.Error("the row's Peek is not called")
+	}
 }

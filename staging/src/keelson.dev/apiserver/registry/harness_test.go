@@ -398,6 +398,9 @@ func autoscalers() *resource.Row {
 // asJSON stores objects without a Go type.
 type asJSON struct{}
 
+// Lossy implements store.Codec.
+func (asJSON) Lossy() bool { return false }
+
 func (asJSON) Encode(obj store.Object) ([]byte, error) {
 	u := obj.(*unstructured.Unstructured).DeepCopy()
 	u.SetResourceVersion("")

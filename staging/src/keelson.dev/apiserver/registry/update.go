@@ -335,11 +335,7 @@ func (up *updating) prepare(ctx context.Context, obj, old resource.Object) error
 		prepare(ctx, obj, old)
 	}
 	keepSystemFields(obj, old)
-	errs, last := r.validateMetaUpdate(obj, old, rules)
-	if other := r.validateKind(obj); len(other) > 0 {
-		last = other // Kubernetes validates the metadata of another kind only once
-	}
-	var found field.ErrorList
+	errs := append(r.validateMetaUpdate(obj, old, checks), r.validateKind(obj)...)
 	if validate != nil {
 		errs = append(errs, validate(ctx, obj, old)...)
 	}
@@ -369,18 +365,17 @@ func keepSystemFields(obj, old resource.Object) {
 	}
 }
 
-// validateMetaUpdate validates metadata: first as Kubernetes does for all kinds, then as the kind's
-// rules say. last are findings that come where the kind's own validation puts those about metadata.
-func (r *Registry) validateMetaUpdate(obj, old resource.Object, rules resource.MetaRules) (errs, last field.ErrorList) {
+// validateMetaUpdate returns what is wrong with the metadata of obj, the update of old.
+func (r *Registry) validateMetaUpdate(obj, old resource.Object, checks resource.MetaChecks) field.ErrorList {
 	meta := field.NewPath("metadata")
 	suspect := naming.Suspect{Object: obj}
-	errs = validation.ValidateObjectMetaAccessor(suspect, r.row.Namespaced, path.ValidatePathSegmentName, meta)
-	changes := validation.ValidateObjectMetaAccessorUpdate(suspect, old, meta)
-	// Kubernetes makes these checks for all kinds, and most kinds repeat them.
-	errs = append(errs, changes...)
-	var whole, again field.ErrorList
-	if rules.RepeatCreateChecks > 0 {
-		whole = r.validateMeta(obj)
+	errs := validation.ValidateObjectMetaAccessor(suspect, r.row.Namespaced, path.ValidatePathSegmentName, meta)
+	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(suspect, old, meta)...)
+	switch checks {
+	case resource.CheckNameAndFinalizers:
+		errs = append(errs, r.validateMeta(obj)...)
+	case resource.CheckFinalizers:
+		errs = append(errs, r.validateFinalizers(obj)...)
 	}
 	return errs
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -348,28 +349,33 @@ func TestUpdateBlind(t *testing.T) {
 	}
 }
 
-// TestMetaRules checks how often each finding about metadata is repeated, which each kind decides.
-func TestMetaRules(t *testing.T) {
+// TestMetaChecks checks which checks of a create an update repeats, which each kind decides.
+func TestMetaChecks(t *testing.T) {
 	for name, tc := range map[string]struct {
-		rules resource.MetaRules
-		want  int
+		checks resource.MetaChecks
+		want   []string // fields with a finding
 	}{
-		"none":                {resource.MetaRules{}, 3}, // two for all kinds, one of the kind
-		"create checks":       {resource.MetaRules{RepeatCreateChecks: 1}, 4},
-		"create checks first": {resource.MetaRules{RepeatCreateChecks: 2, CreateChecksFirst: true}, 5},
-		"no update checks":    {resource.MetaRules{SkipUpdateChecks: true}, 2},
+		"finalizers":          {resource.CheckFinalizers, []string{"metadata.finalizers[0]"}},
+		"name and finalizers": {resource.CheckNameAndFinalizers, []string{"metadata.finalizers[0]", "metadata.generateName"}},
+		"neither":             {resource.CheckNeither, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEnv(t, configMaps(func(k *resource.Kind[*corev1.ConfigMap]) {
-				k.AllowUnconditionalUpdate, k.MetaOnUpdate = true, tc.rules
+				k.AllowUnconditionalUpdate, k.MetaOnUpdate = true, tc.checks
 			}))
 			create(t, e, configMap("c"))
-			_, _, err := update(
-				e, "c", registry.Update{}, func(c *corev1.ConfigMap) { c.Labels = map[string]string{"a": "not valid"} },
-			)
-			wantError(t, err, metav1.StatusReasonInvalid, "")
-			if status, ok := errors.AsType[*apierrors.StatusError](err); !ok || len(status.ErrStatus.Details.Causes) != tc.want {
-				t.Errorf("want %d findings: %v", tc.want, err)
+			_, _, err := update(e, "c", registry.Update{}, func(c *corev1.ConfigMap) {
+				c.GenerateName, c.Finalizers = "A_", []string{"unqualified"}
+			})
+			var found []string
+			if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
+				for _, cause := range status.ErrStatus.Details.Causes {
+					found = append(found, cause.Field)
+				}
+			}
+			slices.Sort(found)
+			if !slices.Equal(found, tc.want) {
+				t.Errorf("findings %q, want %q: %v", found, tc.want, err)
 			}
 		})
 	}

@@ -55,8 +55,11 @@ type Kind[O any] struct {
 	Verbs []string
 	// ListedVerbs are the verbs that discovery lists, if the server answers others too.
 	ListedVerbs []string
-	// Feature names the feature gate that servers need to have the row. All servers
-	// have the row if it is empty.
+	// OnByDefault serves the row's alpha and beta versions too unless an operator turns them off.
+	// Otherwise servers serve only stable versions by default.
+	OnByDefault bool
+	// Feature names the feature gate that servers need to have the row. All servers have the row if
+	// it is empty.
 	Feature string
 	// Custom reports whether each version of the resource has a row of its own, because its schema,
 	// subresources and columns are its own (custom resources). The row serves Version alone;
@@ -145,10 +148,10 @@ type Kind[O any] struct {
 	// MetaLast validates the metadata of a new object only if nothing else is wrong with it:
 	// Kubernetes' kind does not validate it itself.
 	MetaLast bool
-	// MetaOnUpdate is how an update of the main endpoint validates metadata.
-	MetaOnUpdate MetaRules
-	// HiddenAnnotations are annotations in which a version stores what is not metadata. Only the
-	// whole object shows them.
+	// MetaOnUpdate says which checks of metadata an update of the main endpoint repeats.
+	MetaOnUpdate MetaChecks
+	// HiddenAnnotations are annotations in which a version stores what is not metadata. Only the whole
+	// object shows them.
 	HiddenAnnotations []string
 
 	// Field selectors.
@@ -164,8 +167,9 @@ type Kind[O any] struct {
 	// SelectableFields names the field selectors that clients may use, beside metadata.name and
 	// metadata.namespace, which are always allowed.
 	SelectableFields []string
-	// UnknownField is the format of the error for any other field selector, with %[1]s for the
-	// field. Empty means the text that most kinds use.
+	// UnknownField is the error for any other field selector, with %[1]s for the field. Empty: the error
+	// of most kinds. A row without SelectableFields and UnknownField accepts metadata.namespace even if
+	// its objects are in no namespace, as most of Kubernetes' kinds do.
 	UnknownField string
 
 	// Updates and deletes.
@@ -204,18 +208,18 @@ type Kind[O any] struct {
 	RowOrder func(a, b O) int
 }
 
-// MetaRules say how an update validates metadata, beyond the checks made for every kind. Kinds of
-// Kubernetes repeat checks differently, and clients see each finding as often as the check is made.
-type MetaRules struct {
-	// RepeatCreateChecks is how many times an update repeats the checks made on create, those of
-	// names and generated names included.
-	RepeatCreateChecks int
-	// CreateChecksFirst reports the findings of these checks once before the kind's own checks of
-	// what changed.
-	CreateChecksFirst bool
-	// SkipUpdateChecks leaves out the kind's own checks of what changed.
-	SkipUpdateChecks bool
-}
+// MetaChecks says which of the checks that a create makes of metadata an update repeats. An update
+// always checks labels, annotations, owners and what must not change.
+type MetaChecks int
+
+const (
+	// CheckFinalizers requires finalizers that are standard or qualified by a domain.
+	CheckFinalizers MetaChecks = iota
+	// CheckNameAndFinalizers also checks the name and generateName by the kind's rules.
+	CheckNameAndFinalizers
+	// CheckNeither leaves names and finalizers as they are.
+	CheckNeither
+)
 
 // Sub is a subresource with its rules, for a kind whose objects are of type O.
 type Sub[O any] struct {

@@ -103,7 +103,7 @@ type Subresource struct {
 	// other subresources, except scale.
 	View         bool
 	ResetFields  []string
-	MetaOnUpdate MetaRules
+	MetaOnUpdate MetaChecks
 	// NoTable reports whether the subresource is never returned as a Table.
 	NoTable bool
 
